@@ -842,6 +842,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "acp:servers", "issue 12", "MCP servers that an ACP client names are used in its session, under the permission rules, or refused with the reason."),
     built(12, "acp:prompts", "issue 12", "What an ACP client attaches to a prompt reaches the model and is not remembered as said; what a message can't contain is refused."),
     built(12, "acp:hostile", "issue 12 bad input", "What is no ACP message is answered, ids of others and path tricks find nothing, and the connection goes on."),
+    built(12, "acp:served", "issue 12", "Beside a running server, an editor's sessions are held in it and shared with its other clients."),
     built(12, "acp:stdio", "issue 12", "satchel acp ends when its stdin is closed."),
 
     # ---- Other agents (DESIGN 10, issue 12)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import anyio.to_thread
 import pytest
 from acp import PROTOCOL_VERSION, RequestError, connect_to_agent, spawn_agent_process
 from acp.client.connection import ClientSideConnection
@@ -30,18 +31,23 @@ from acp.schema import (
     SseMcpServer,
 )
 
+from satchel.acp.places import LocalPlace, Place, ServedPlace
 from satchel.acp.serving import Wire, serve_lines
+from satchel.clock import SystemClock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import Satchel
+from satchel.runtime.remote import RemoteHost
+from satchel.runtime.serving import serving as find_server
 from satchel.runtime.stdio import Lines
 from tests.cli.programs import environ_for
 from tests.requirements import requirement
-from tests.runtime.world import opened
+from tests.runtime.world import opened, settings_in
+from tests.server.world import WORDS, World, chat, serving
 from tests.tools.mcp.conftest import STRANGER
 
 pytestmark = pytest.mark.anyio
 FORMS = ClientCapabilities(elicitation=ElicitationCapabilities(form=ElicitationFormCapabilities()))
-MOST_S = 60
+MOST_S = 300
 
 
 def model(hold: anyio.Event | None = None) -> ScriptedModel:
@@ -114,13 +120,13 @@ class Editor:
 
 
 @asynccontextmanager
-async def piped(satchel: Satchel) -> AsyncIterator[Lines]:
+async def piped(place: Place) -> AsyncIterator[Lines]:
     """An agent on pipes; gives the client's ends. At the end, the client closes its stream, and the agent ends."""
     into_agent, from_client = os.pipe()
     into_client, from_agent = os.pipe()
     with anyio.fail_after(MOST_S):
         async with anyio.create_task_group() as group:
-            group.start_soon(serve_lines, satchel, Lines(into_agent, from_agent))
+            group.start_soon(serve_lines, place, Lines(into_agent, from_agent))
             try:
                 yield Lines(into_client, from_client)
             finally:
@@ -131,9 +137,9 @@ async def piped(satchel: Satchel) -> AsyncIterator[Lines]:
 
 @asynccontextmanager
 async def connected(
-    satchel: Satchel, editor: Editor, capabilities: ClientCapabilities | None = None
+    at: Satchel | Place, editor: Editor, capabilities: ClientCapabilities | None = None
 ) -> AsyncIterator[ClientSideConnection]:
-    async with piped(satchel) as lines:
+    async with piped(LocalPlace(at) if isinstance(at, Satchel) else at) as lines:
         client = connect_to_agent(cast("Any", editor), Wire(lines), use_unstable_protocol=True)
         try:
             await client.initialize(protocol_version=PROTOCOL_VERSION, client_capabilities=capabilities)
@@ -314,7 +320,7 @@ async def test_what_an_editor_attaches_reaches_the_model_and_is_not_what_the_use
 
 @requirement("acp:hostile")
 async def test_what_is_no_message_is_answered_and_the_connection_goes_on(tmp_path: Path) -> None:
-    async with opened(tmp_path, model()) as satchel, piped(satchel) as lines:
+    async with opened(tmp_path, model()) as satchel, piped(LocalPlace(satchel)) as lines:
         answers = aiter(lines)
 
         async def ask(line: str) -> dict[str, Any]:
@@ -351,6 +357,50 @@ async def test_what_is_no_message_is_answered_and_the_connection_goes_on(tmp_pat
         await lines.send('{"jsonrpc": "2.0", "id": 99, "result": {}}')
         answer = await ask('{"jsonrpc":"2.0","id":"z","method":"initialize","params":{"protocolVersion":1}}')
         assert answer["result"]["agentInfo"]["name"] == "satchel"
+
+
+@requirement("acp:served")
+async def test_beside_a_server_the_conversation_is_held_there_and_shared_with_its_other_clients(
+    tmp_path: Path,
+) -> None:
+    editor, cwd = Editor(), str(tmp_path / "work")
+    with serving(tmp_path, agent__mode="ask") as world:
+        found = find_server(world.home)
+        assert found is not None
+        settings = settings_in(tmp_path)
+        async with RemoteHost.connected(found, settings=settings, clock=SystemClock()) as host:
+            place = ServedPlace(host, settings)
+            async with connected(place, editor) as client:
+                server = McpServerStdio(name="own", command="x", args=[], env=[])
+                id = (await client.new_session(cwd=cwd, mcp_servers=[server])).session_id
+                assert "doesn't use the editor's MCP servers (own)" in editor.said()
+                attached = resource_block(embedded_text_resource("file:///notes.md", "Forty trees."))
+                assert await say(client, id, "echo pear", attached) == "end_turn"
+                assert editor.asked == [("bash: echo pear", ["once", "session", "always", "no"])]
+                assert editor.of("tool_call_update")[-1]["status"] == "completed"
+                editor.seen = anyio.Event()
+                await anyio.to_thread.run_sync(_chat, world, id)
+                while "From the browser" not in editor.said("user_message_chunk"):
+                    await editor.seen.wait()
+                    editor.seen = anyio.Event()
+                assert await say(client, id, "count") == "end_turn"
+                assert WORDS in editor.said()
+                await client.set_session_mode(session_id=id, mode_id="plan")
+                assert [one.session_id for one in (await client.list_sessions(cwd=cwd)).sessions] == [id]
+            # The editor left; the conversation is in the server.
+            editor = Editor()
+            async with connected(place, editor) as client:
+                await client.load_session(cwd=cwd, session_id=id)
+                assert "From the browser" in editor.said("user_message_chunk")
+                with pytest.raises(RequestError, match="no session"):
+                    await client.load_session(cwd=cwd, session_id="../x")
+                await client._conn.send_request("session/delete", {"sessionId": id})
+                assert (await client.list_sessions()).sessions == []
+
+
+def _chat(world: World, id: str) -> None:
+    with world.client() as http:
+        chat(http, "From the browser", session_id=id)
 
 
 @requirement("acp:stdio")

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.anyio
 MODES = ("2026-07-28", "legacy")
 BOTH = pytest.mark.parametrize("mode", MODES)
 KEY = "AKIAQ3EGRIZWL5NB2XPT"
-MOST_S = 60
+MOST_S = 300
 
 
 @pytest.fixture(scope="module")

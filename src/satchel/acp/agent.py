@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,13 +19,11 @@ from acp.schema import (
     ClientCapabilities,
     CloseSessionResponse,
     ForkSessionResponse,
-    HttpMcpServer,
     Implementation,
     InitializeResponse,
     ListSessionsResponse,
     LoadSessionResponse,
     McpCapabilities,
-    McpServerStdio,
     NewSessionResponse,
     PromptCapabilities,
     PromptResponse,
@@ -47,16 +44,16 @@ from acp.schema import (
 
 from satchel.acp.asking import BY, Asker
 from satchel.acp.contents import Message, read_prompt
+from satchel.acp.places import Held, Place
 from satchel.acp.updates import Translator
-from satchel.config import McpServerSettings, Mode
+from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError, UserError
 from satchel.events import BuildPosted, Event, QuestionAnswered, QuestionAsked, TurnEnd, TurnStart
-from satchel.runtime import RunningTurn, Satchel, Session
-from satchel.runtime.attachments import Attachments
-from satchel.runtime.commands import COMMANDS, CommandContext, CommandResult, find_command, run_command
+from satchel.runtime import RunningTurn
+from satchel.runtime.broadcast import Subscription
+from satchel.runtime.commands import COMMANDS, CommandResult, find_command
+from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
-from satchel.runtime.tooling import mcp_tools
-from satchel.tools.mcp import McpToolset
 from satchel.tools.visible import visible
 from satchel.version import __version__
 
@@ -89,12 +86,14 @@ class _Open:
         asking: The questions that the client is asked, by id.
     """
 
-    session: Session
-    attachments: Attachments
-    servers: McpToolset | None
+    held: Held
     own: set[int] = field(default_factory=set)
     ended: dict[int, anyio.Event] = field(default_factory=dict)
     asking: dict[str, anyio.CancelScope] = field(default_factory=dict)
+
+    @property
+    def session(self) -> SharedSession:
+        return self.held.session
 
     def end_of(self, turn: int) -> anyio.Event:
         return self.ended.setdefault(turn, anyio.Event())
@@ -123,9 +122,15 @@ def _answered(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 class AcpAgent:
     """Satchel for one client. It is an `Agent` of the SDK."""
 
-    def __init__(self, satchel: Satchel) -> None:
-        """`satchel` stays open while the client is there."""
-        self._satchel = satchel
+    def __init__(self, place: Place, spawn: Callable[..., None]) -> None:
+        """Open nothing yet.
+
+        Args:
+            place: Where sessions are held.
+            spawn: Runs something in the background.
+        """
+        self._place = place
+        self._spawn = spawn
         self._client: Client | None = None
         self._capabilities: ClientCapabilities | None = None
         self._open: dict[str, _Open] = {}
@@ -222,25 +227,27 @@ class AcpAgent:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
             raise UsageError("The cursor is not one of a page of this list.")
         first = int(cursor or "0")
-        infos = [info for info in await self._satchel.sessions.list() if cwd in (None, info.cwd)]
-        shown = infos[first : first + _PAGE]
+        found = [known for known in await self._place.known() if cwd in (None, known.cwd)]
         return ListSessionsResponse(
             sessions=[
                 SessionInfo(
-                    session_id=info.id,
-                    cwd=info.cwd,
-                    title=visible(info.title) or None,
-                    updated_at=info.last_at.isoformat(),
+                    session_id=known.id,
+                    cwd=known.cwd,
+                    title=visible(known.title) or None,
+                    updated_at=known.last_at.isoformat(),
                 )
-                for info in shown
+                for known in found[first : first + _PAGE]
             ],
-            next_cursor=str(first + _PAGE) if len(infos) > first + _PAGE else None,
+            next_cursor=str(first + _PAGE) if len(found) > first + _PAGE else None,
         )
 
     @_answered
     async def close_session(self, session_id: str, **kwargs: Any) -> CloseSessionResponse:
         """Close a session; its running turn is interrupted."""
-        self._get(session_id)
+        running = self._get(session_id).session.running
+        if running is not None:
+            running.cancel()
+            await running.ended()
         await self._close(session_id)
         return CloseSessionResponse()
 
@@ -252,9 +259,12 @@ class AcpAgent:
         id = params.get("sessionId")
         if not isinstance(id, str):
             raise RequestError.invalid_params({"details": "sessionId is missing"})
-        info = await self._known(id)
-        await self._close(info)
-        await self._satchel.sessions.delete(info)
+        if id in self._open and not self._open[id].session.turns:
+            await self._close(id)  # Nothing was said, so nothing is left.
+            return {}
+        await self._check_known(id)
+        await self._close(id)
+        await self._place.delete(id)
         return {}
 
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
@@ -266,7 +276,9 @@ class AcpAgent:
         opened = self._get(session_id)
         if mode_id not in get_args(Mode):
             raise UsageError(f"There is no mode {mode_id[:40]!r}. There are: {', '.join(_MODES)}.")
-        opened.session.mode = mode_id  # type: ignore[assignment]  # checked above
+        await self._place.host.command(
+            opened.session, COMMANDS["mode"], mode_id, show=lambda _: None, tell=lambda _: None
+        )
         await self._send(session_id, update_current_mode(mode_id))
         return SetSessionModeResponse()
 
@@ -320,8 +332,9 @@ class AcpAgent:
     async def cancel(self, session_id: str, **kwargs: Any) -> None:
         """Interrupt the running turn. It ends with a valid history, and its prompt with "cancelled"."""
         found = self._open.get(session_id)
-        if found is not None:
-            found.session.cancel()
+        running = found.session.running if found is not None else None
+        if running is not None:
+            running.cancel()
 
     async def _say(self, opened: _Open, message: Message) -> RunningTurn | None:
         session = opened.session
@@ -332,9 +345,8 @@ class AcpAgent:
         text = message.text
         if session.pending_question is not None:
             text = chosen_option(text, session.pending_question.options)
-        opened.attachments.waiting = message.attached
         opened.own.add(session.turns + 1)
-        return await session.start(text)
+        return await session.start(text, attached=message.attached)
 
     async def _command(self, opened: _Open, message: Message) -> RunningTurn | None:
         """Run a `/` command, which every face of Satchel has."""
@@ -343,10 +355,10 @@ class AcpAgent:
             return await self._say(opened, message)
         session, translator = opened.session, Translator(cwd=opened.session.cwd)
         events: list[Event] = []
-        context = CommandContext(
-            satchel=self._satchel, session=session, show=events.append, tell=lambda _: None
+        command, rest = found
+        result = await self._place.host.command(
+            session, command, rest, show=events.append, tell=lambda _: None
         )
-        result = await run_command(context, *found)
         while result.confirm is not None:
             await self._show(opened, translator, events, result)
             events.clear()
@@ -383,51 +395,33 @@ class AcpAgent:
                 f"cwd is {cwd[:300]!r}, which is no folder of this machine with an absolute path."
             )
         async with self._opening:
+            already = self._open.get(session_id or "")
+            if already is not None and not already.session.turns:
+                return already  # Nothing was said in it, so there is nothing that could be opened anew.
             if session_id is not None:
-                session_id = await self._known(session_id)
+                await self._check_known(session_id)
                 await self._close(session_id)
-            entries = [_server(entry) for entry in servers or ()]
-            toolset = self._toolset(folder, entries) if entries else None
-            attachments = Attachments()
-            try:
-                session = await self._satchel.session(
-                    session_id,
-                    cwd=folder,
-                    interactive=True,
-                    toolsets=[toolset] if toolset is not None else [],
-                    hooks=[attachments],
-                )
-            except BaseException:
-                if toolset is not None:
-                    with anyio.CancelScope(shield=True):
-                        await toolset.aclose()
-                raise
-            opened = self._open[session.id] = _Open(session, attachments, toolset)
-        after = session.last_seq
+            held = await self._place.open(session_id, cwd=folder, servers=servers or ())
+            opened = self._open[held.session.id] = _Open(held)
+        session = held.session
+        last_seq = session.last_seq
+        subscription = session.subscribe(0 if replays else last_seq)
         if replays:
-            await self._replay(opened, after)
-        self._satchel.parts.background.start(self._follow, opened, after)
-        self._satchel.parts.background.start(self._offer_commands, session.id)
+            await self._replay(opened, subscription, last_seq)
+        if held.notice:
+            await self._send(session.id, update_agent_message_text(held.notice))
+        self._spawn(self._follow, opened, subscription)
+        self._spawn(self._offer_commands, session.id)
         return opened
 
-    def _toolset(self, cwd: Path, entries: Sequence[McpServerSettings]) -> McpToolset:
-        """The tools of the client's own servers, which start in the session's folder, as the client itself would."""
-        parts = self._satchel.parts
-        settings = replace(
-            parts.settings, mcp_servers={entry.name: replace(entry, cwd=str(cwd)) for entry in entries}
-        )
-        return mcp_tools(settings, parts.clock, spawn=parts.background.start, notify=_unheard)
-
-    async def _known(self, session_id: str) -> str:
-        """The id, if there is such a session: the whole of it, not only its beginning.
+    async def _check_known(self, session_id: str) -> None:
+        """Check that there is such a session, by the whole of its id.
 
         Raises:
             NotFound: There is none.
         """
-        info = await self._satchel.sessions.info(session_id)
-        if info.id != session_id:
+        if not any(known.id == session_id for known in await self._place.known()):
             raise NotFound(f"There is no session {session_id[:80]!r}.")
-        return info.id
 
     def _get(self, session_id: str) -> _Open:
         found = self._open.get(session_id)
@@ -444,28 +438,23 @@ class AcpAgent:
         for scope in opened.asking.values():
             scope.cancel()
         await opened.session.aclose()
-        if opened.servers is not None:
-            await opened.servers.aclose()
+        await opened.held.release()
 
     # Following
 
-    async def _replay(self, opened: _Open, last_seq: int) -> None:
+    async def _replay(self, opened: _Open, subscription: Subscription, last_seq: int) -> None:
         translator = Translator(cwd=opened.session.cwd, is_replay=True)
-        seq = 0
-        while seq < last_seq:
-            records = await self._satchel.sessions.records(opened.session.id, after_seq=seq, limit=_READ)
-            if not records:
+        if not last_seq:
+            return
+        async for record in subscription:
+            for update in translator.feed(record.event):
+                await self._send(opened.session.id, update)
+            if record.seq >= last_seq:
                 return
-            for record in records:
-                seq = record.seq
-                if seq <= last_seq:
-                    for update in translator.feed(record.event):
-                        await self._send(opened.session.id, update)
 
-    async def _follow(self, opened: _Open, after: int) -> None:
+    async def _follow(self, opened: _Open, subscription: Subscription) -> None:
         """Show everything that happens in a session, whoever begins it, until it is closed or the client is gone."""
         session, translator = opened.session, Translator(cwd=opened.session.cwd)
-        subscription = session.subscribe(after)
         try:
             async for record in subscription:
                 event = record.event
@@ -473,8 +462,6 @@ class AcpAgent:
                 for update in translator.feed(event, own=own):
                     await self._send(session.id, update)
                 self._take(opened, event)
-        except ConnectionError:
-            pass  # The client is gone; the session is closed with the agent.
         finally:
             await subscription.aclose()
             for end in opened.ended.values():
@@ -483,11 +470,11 @@ class AcpAgent:
     def _take(self, opened: _Open, event: Event) -> None:
         match event:
             case QuestionAsked():
-                self._satchel.parts.background.start(
+                self._spawn(
                     self._ask, opened, event.id, functools.partial(self._asker.settle, opened.session, event)
                 )
             case BuildPosted(kind="question"):
-                self._satchel.parts.background.start(
+                self._spawn(
                     self._ask,
                     opened,
                     event.id,
@@ -532,41 +519,8 @@ class AcpAgent:
                 await self._client.session_update(session_id=session_id, update=update)
 
 
-def _unheard(_: str) -> None:
-    """What a client's server has to say is in its log."""
-
-
-def _modes(session: Session) -> SessionModeState:
+def _modes(session: SharedSession) -> SessionModeState:
     return SessionModeState(
         current_mode_id=session.mode,
         available_modes=[SessionMode(id=id, name=id, description=words) for id, words in _MODES.items()],
     )
-
-
-def _server(entry: Any) -> McpServerSettings:
-    """A server that the client names.
-
-    Raises:
-        UsageError: Satchel can't use it.
-    """
-    match entry:
-        case McpServerStdio():
-            return McpServerSettings(
-                name=_name(entry.name),
-                command=entry.command,
-                args=tuple(entry.args),
-                env={variable.name: variable.value for variable in entry.env},
-            )
-        case HttpMcpServer():
-            headers = {header.name: header.value for header in entry.headers}
-            return McpServerSettings(name=_name(entry.name), url=entry.url, headers=headers)
-        case _:
-            raise UsageError(
-                f"The MCP server {getattr(entry, 'name', '?')[:60]!r} has a transport that Satchel doesn't speak here. "
-                "It takes stdio and http."
-            )
-
-
-def _name(name: str) -> str:
-    """A server's name, in the characters that names of tools may have."""
-    return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:40] or "server"

@@ -20,7 +20,7 @@ from acp.schema import (
 
 from satchel.acp.updates import asked_call
 from satchel.events import AskedCall, BuildPosted, Consent, QuestionAsked
-from satchel.runtime import Session
+from satchel.runtime.hosting import SharedSession
 from satchel.tools.visible import visible
 
 __all__ = ["BY", "Asker"]
@@ -43,7 +43,7 @@ class Asker:
         found = self._capabilities()
         return found is not None and found.elicitation is not None and found.elicitation.form is not None
 
-    async def settle(self, session: Session, question: QuestionAsked) -> None:
+    async def settle(self, session: SharedSession, question: QuestionAsked) -> None:
         """Ask, and hand the session the answer."""
         if question.kind == "permission":
             consents = {call.call_id: await self._consent(session, call) for call in question.calls}
@@ -52,7 +52,7 @@ class Asker:
             answer = await self._answer(session, question)
             await session.answer(question.id, answer, by=BY)
 
-    async def settle_build(self, session: Session, asked: BuildPosted) -> None:
+    async def settle_build(self, session: SharedSession, asked: BuildPosted) -> None:
         """Ask what a build wants to know. Without forms, the client's next prompt answers it."""
         if not self.has_forms:
             return
@@ -65,7 +65,7 @@ class Asker:
         chosen = await self._choice(session_id, question, ["Yes", "No"])
         return chosen == "Yes"
 
-    async def _consent(self, session: Session, call: AskedCall) -> Consent:
+    async def _consent(self, session: SharedSession, call: AskedCall) -> Consent:
         rules = visible(", ".join(call.rules))[:200]
         options = [PermissionOption(option_id="once", name="Allow", kind="allow_once")]
         if rules:
@@ -83,7 +83,7 @@ class Asker:
         chosen = answer.outcome.option_id if isinstance(answer.outcome, AllowedOutcome) else "no"
         return next((each for each in _CONSENTS if each == chosen and each in offered), "no")
 
-    async def _answer(self, session: Session, question: QuestionAsked) -> str | None:
+    async def _answer(self, session: SharedSession, question: QuestionAsked) -> str | None:
         if self.has_forms:
             return await self._form(session.id, question.text, question.options)
         if question.options:

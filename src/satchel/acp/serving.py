@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 from acp.agent.connection import AgentSideConnection
 
 from satchel.acp.agent import AcpAgent
-from satchel.runtime import Satchel
+from satchel.acp.places import Place
+from satchel.runtime.background import Background
 from satchel.runtime.stdio import Lines
+from satchel.tasks import background_tasks
 
 __all__ = ["Wire", "serve_lines"]
+
+_log = logging.getLogger(__name__)
 
 _DELETE = "session/delete"
 
 
-async def serve_lines(satchel: Satchel, lines: Lines) -> None:
+async def serve_lines(place: Place, lines: Lines) -> None:
     """Serve a client until it closes its stream."""
-    agent = AcpAgent(satchel)
-    connection = AgentSideConnection(agent, Wire(lines), listening=False, use_unstable_protocol=True)
-    try:
-        await connection.listen()
-    finally:
-        await agent.close()
-        await connection.close()
+    async with background_tasks() as group:
+        agent = AcpAgent(place, Background(group, report=_log.warning).start)
+        connection = AgentSideConnection(agent, Wire(lines), listening=False, use_unstable_protocol=True)
+        try:
+            await connection.listen()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await agent.close()
+                await connection.close()
 
 
 class Wire:

@@ -38,6 +38,7 @@ from satchel.events import (
     Observation,
     Permission,
     Posted,
+    QuestionAsked,
     TextDelta,
     ThinkingDelta,
     ToolProgress,
@@ -45,7 +46,7 @@ from satchel.events import (
 )
 from satchel.events import Final as FinalEvent
 from satchel.messages import text_of
-from satchel.runtime.tool_display import describe_call
+from satchel.runtime.tool_display import describe_call, text_for_people
 from satchel.tools.visible import visible
 
 __all__ = ["Translator", "asked_call"]
@@ -118,11 +119,13 @@ class Translator:
         cwd: What paths of tools are relative to.
         is_replay: Show what the user said, too.
         begun: Tool calls that the client knows, with their inputs.
+        asked: The titles of those that the user was asked about.
     """
 
     cwd: Path
     is_replay: bool = False
     begun: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    asked: dict[str, str] = field(default_factory=dict)
     chars: int = 0
     said: str = ""
 
@@ -158,6 +161,8 @@ class Translator:
                 if event.question not in self.said:
                     self.said = event.question
                     yield update_agent_message_text("\n".join([event.question, *_options(event.options)]))
+            case QuestionAsked():
+                self.asked |= {call.call_id: _title(call.tool, call.input) for call in event.calls}
             case Action() if event.tool == "todo" and "items" in event.input:
                 self.begun[event.call_id] = event.input
                 yield _plan(event.input["items"])
@@ -216,11 +221,11 @@ class Translator:
             yield ToolCallStart(
                 session_update="tool_call",
                 tool_call_id=event.call_id,
-                title=visible(event.tool)[:300],
+                title=self.asked.get(event.call_id, visible(event.tool)[:300]),
                 kind=_kind(event.tool),
                 status="failed",
             )
-        text = visible(event.text)
+        text = visible(text_for_people(event))
         if len(text) > _MOST_SHOWN_CHARS:
             text = f"{text[:_MOST_SHOWN_CHARS]}\n[… {len(text) - _MOST_SHOWN_CHARS:,} more characters …]"
         is_diff = event.tool == "file_edit" and not event.is_error

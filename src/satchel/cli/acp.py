@@ -8,27 +8,41 @@ import click
 from satchel.cli.commands import Text
 from satchel.cli.opening import opened
 from satchel.cli.settings import read_settings
+from satchel.cli.shared import connected, usable_server
 
 __all__ = ["acp"]
 
 
 @click.command()
-@click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="The model that answers.")
-def acp(model: str | None) -> int:
+@click.option(
+    "--model",
+    type=Text,
+    metavar="PROVIDER:MODEL",
+    help="The model that answers; this leaves a server unused.",
+)
+@click.option("--no-server", is_flag=True, help="Don't use the server of this home, even if one runs.")
+def acp(model: str | None, no_server: bool) -> int:
     """Be the agent of an editor, over the Agent Client Protocol on stdin and stdout.
 
     The editor starts this command. It ends when its stdin is closed.
     """
-    settings = read_settings({"model": model})
+    settings = read_settings({"model": model, "server.join": False if no_server or model else None})
 
     async def body() -> int:
-        from satchel.runtime.stdio import claimed_streams  # noqa: PLC0415 - the SDK is imported only here
+        # The SDK is imported only here.
+        from satchel.runtime.stdio import claimed_streams  # noqa: PLC0415
 
         with claimed_streams() as lines:
+            from satchel.acp.places import LocalPlace, ServedPlace  # noqa: PLC0415
             from satchel.acp.serving import serve_lines  # noqa: PLC0415
 
+            found = usable_server(settings)
+            if found is not None:
+                async with connected(settings, found) as host:
+                    await serve_lines(ServedPlace(host, settings), lines)
+                return 0
             async with opened(settings, upkeep="worker") as satchel:
-                await serve_lines(satchel, lines)
+                await serve_lines(LocalPlace(satchel), lines)
         return 0
 
     return anyio.run(body)

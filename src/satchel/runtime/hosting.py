@@ -68,7 +68,9 @@ class SharedSession(Protocol):
         ...
 
     def subscribe(self, after_seq: int | None = None) -> Subscription: ...  # noqa: D102
-    async def start(self, text: str = "", *, memory: bool = True) -> RunningTurn: ...  # noqa: D102
+    async def start(  # noqa: D102
+        self, text: str = "", *, memory: bool = True, attached: str = ""
+    ) -> RunningTurn: ...
     async def resume(self) -> RunningTurn: ...  # noqa: D102
     async def answer(  # noqa: D102
         self,

@@ -60,6 +60,7 @@ from satchel.memory import Agenda, Episode, Hit, Profile
 from satchel.memory.reasons import why_shown
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models import ChatModel, Completion
+from satchel.runtime.attachments import Attachments
 from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.builds import Builds
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
@@ -135,6 +136,7 @@ class SessionHub:
         broadcast: Delivers the events to readers.
         questions: The questions of the running turn.
         redactor: Removes what the log may not contain.
+        attachments: What comes with the next message.
     """
 
     def __init__(
@@ -159,8 +161,10 @@ class SessionHub:
         estimator: TokenEstimator,
         sinks: Sequence[HistorySink],
         builds: Builds | None,
+        attachments: Attachments,
     ) -> None:
         """Use `Satchel.session`."""
+        self.attachments = attachments
         self.id = journal.session_id
         self.cwd = environment.cwd
         self.private = private

@@ -134,14 +134,26 @@ class RemoteHost:
         private: bool = False,
         interactive: bool = False,
         like: SharedSession | None = None,
+        cwd: Path | None = None,
     ) -> RemoteSession:
-        """See `Host`. A session that is open in the server already keeps its working directory."""
+        """See `Host`. A session that is open in the server already keeps its working directory.
+
+        Args:
+            session_id: See `Host`, and so is the rest.
+            last: See there.
+            model: See there.
+            mode: See there.
+            private: See there.
+            interactive: See there.
+            like: See there.
+            cwd: The working directory of a new session; None takes that of `like`, or of the settings.
+        """
         if like is not None and session_id is None:
             model, mode = model or like.model_name, mode or like.mode
         wish = {
             "session_id": session_id,
             "last": last,
-            "cwd": str(like.cwd if like is not None else self._settings.cwd),
+            "cwd": str(cwd or (like.cwd if like is not None else self._settings.cwd)),
             "model": model,
             "mode": mode,
             "private": private,
@@ -340,7 +352,7 @@ class RemoteSession:
         """See `Session`."""
         return self._broadcast.subscribe(after_seq)
 
-    async def start(self, text: str = "", *, memory: bool = True) -> RunningTurn:
+    async def start(self, text: str = "", *, memory: bool = True, attached: str = "") -> RunningTurn:
         """See `Session`. A message whose acknowledgement was lost is sent again, unless it has arrived.
 
         Raises:
@@ -348,7 +360,13 @@ class RemoteSession:
             ServerUnavailable: The server is gone; the message was not sent.
         """
         number = self._turns + 1
-        body = {"text": text, "memory": memory, "turn": number, "interactive": self._is_interactive}
+        body = {
+            "text": text,
+            "memory": memory,
+            "turn": number,
+            "interactive": self._is_interactive,
+            "attached": attached,
+        }
         while True:
             try:
                 begun = await self._post("turns", body)

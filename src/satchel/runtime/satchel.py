@@ -33,6 +33,7 @@ from satchel.memory import Memory
 from satchel.models import ChatModel, Choice, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder
+from satchel.runtime.attachments import Attachments
 from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
 from satchel.runtime.builds import Builds
@@ -450,7 +451,7 @@ class Satchel:
             open_folders=(journal.spill_dir,),
             boxing=self.parts.boxes.workspace(options.cwd),
         )
-        redactor = self._redactor()
+        redactor, attachments = self._redactor(), Attachments()
         environment = CallEnvironment(
             tools=offered.toolbox,
             gate=gate,
@@ -482,10 +483,11 @@ class Satchel:
             redactor=redactor,
             limits=_limits(self.settings),
             private=options.private,
-            hooks=(self._mentions(environment), *options.hooks),
+            hooks=(self._mentions(environment), attachments, *options.hooks),
             estimator=options.estimator,
             sinks=options.sinks,
             builds=self.builds,
+            attachments=attachments,
         )
         start = SessionStart(
             session_id=hub.id,

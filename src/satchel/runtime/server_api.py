@@ -57,6 +57,10 @@ class ServerApi:
         """The answer to a POST, as JSON data. Errors as in `get`."""
         return await self._asked("POST", path, json=_given(body))
 
+    async def delete(self, path: str) -> Any:
+        """The answer to a DELETE, as JSON data. Errors as in `get`."""
+        return await self._asked("DELETE", path)
+
     async def _asked(self, method: str, path: str, **more: Any) -> Any:
         try:
             answer = await self._client.request(method, path, **more)

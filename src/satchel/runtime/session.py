@@ -210,6 +210,7 @@ class Session:
         results: Sequence[ToolResultBlock] = (),
         captures: bool = True,
         sampling: Sampling | None = None,
+        attached: str = "",
     ) -> RunningTurn:
         """Begin a turn and return at once. The turn continues in the background, whether or not anybody follows it.
 
@@ -219,6 +220,8 @@ class Session:
             results: See `run_turn`.
             captures: False shows memories and stores none: for words that were captured before.
             sampling: How the model answers in this turn.
+            attached: What the user sent along and did not say, such as files: at most 20,000 characters. The model gets
+                it as coming from outside, and memory doesn't keep it.
 
         Raises:
             UsageError: The text is empty, a turn is running, or the session is closed.
@@ -227,7 +230,9 @@ class Session:
         running = self._hub.running
         if running is not None and running.is_cancelled:
             await running.ended()
-        return self._hub.start(text, memory=memory, results=results, captures=captures, sampling=sampling)
+        begun = self._hub.start(text, memory=memory, results=results, captures=captures, sampling=sampling)
+        self._hub.attachments.waiting = attached
+        return begun
 
     async def take_over(self, history: Sequence[Message]) -> None:
         """Put a conversation that was held elsewhere before the first message. None of it is captured as memory.

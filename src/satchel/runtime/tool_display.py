@@ -116,11 +116,14 @@ def show_observation(event: Observation, input: Mapping[str, Any]) -> Shown:
         event: What the log holds.
         input: The call's, from its `Action`; empty where it never started.
     """
-    text = event.text
-    if event.untrusted and text.startswith(_FRAME):
-        # The frame is there for the model; people see "from outside" in the heading.
-        text = text.partition("\n")[2]
-    return show_result(event.tool, input, text, is_error=event.is_error)
+    return show_result(event.tool, input, text_for_people(event), is_error=event.is_error)
+
+
+def text_for_people(event: Observation) -> str:
+    """The whole result without the frame that is there for the model; people see "from outside" elsewhere."""
+    if event.untrusted and event.text.startswith(_FRAME):
+        return event.text.partition("\n")[2]
+    return event.text
 
 
 def show_result(tool: str, input: Mapping[str, Any], text: str, *, is_error: bool = False) -> Shown:

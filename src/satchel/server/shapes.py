@@ -207,6 +207,10 @@ class TurnRequest(FromOutside):
     interactive: bool = Field(
         False, description="Somebody answers the questions of this turn; it waits for them."
     )
+    attached: Annotated[str, Field(max_length=20_000)] = Field(
+        "",
+        description="What the user sent along and did not say, such as files: from outside, and not remembered.",
+    )
 
 
 class Command(FromOutside):

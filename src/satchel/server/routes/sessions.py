@@ -257,7 +257,7 @@ async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> R
                 409,
                 f"Session {session.id} has {session.turns} turns, so the next one is not number {request.turn}.",
             )
-        running = await session.start(request.text, memory=request.memory)
+        running = await session.start(request.text, memory=request.memory, attached=request.attached)
         service.sessions.follow_turn(session, running, interactive=request.interactive)
         return JsonAnswer({"turn": running.number, "after_seq": running.after_seq}, status_code=201)
 

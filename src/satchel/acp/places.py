@@ -1,0 +1,199 @@
+"""Where an editor's sessions are held: in this process, or in the server of the home."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import anyio
+from acp.schema import HttpMcpServer, McpServerStdio
+
+from satchel.config import McpServerSettings, Settings
+from satchel.errors import NotFound, UsageError
+from satchel.runtime import Satchel
+from satchel.runtime.hosting import Host, LocalHost, SharedSession
+from satchel.runtime.remote import RemoteHost
+from satchel.runtime.tooling import mcp_tools
+
+__all__ = ["Held", "LocalPlace", "Place", "ServedPlace"]
+
+_MOST_LISTED = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A session in the editor's list."""
+
+    id: str
+    cwd: str
+    title: str
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A session that was opened for the editor.
+
+    Attributes:
+        notice: What the user should know of it; "" for nothing.
+        release: Gives up what belongs to the session besides.
+    """
+
+    session: SharedSession
+    notice: str
+    release: Callable[[], Awaitable[None]]
+
+
+class Place(Protocol):
+    """Opens sessions, and knows which there are."""
+
+    @property
+    def host(self) -> Host:
+        """Runs `/` commands."""
+        ...
+
+    async def open(self, session_id: str | None, *, cwd: Path, servers: Sequence[Any]) -> Held:
+        """Begin a session, or open one by its full id.
+
+        Args:
+            session_id: None begins one.
+            cwd: Its working directory.
+            servers: The MCP servers that the editor wants used in it.
+
+        Raises:
+            UsageError: A server can't be used.
+            SatchelError: As `Satchel.session`.
+        """
+        ...
+
+    async def known(self) -> Sequence[Known]:
+        """The sessions, the most recent first."""
+        ...
+
+    async def delete(self, session_id: str) -> None:
+        """Delete the log of a session.
+
+        Raises:
+            NotFound: There is none.
+        """
+        ...
+
+
+class LocalPlace:
+    """Sessions of this process."""
+
+    def __init__(self, satchel: Satchel) -> None:
+        """`satchel` is opened and closed by the caller."""
+        self.host: Host = LocalHost(satchel)
+        self._satchel = satchel
+
+    async def open(self, session_id: str | None, *, cwd: Path, servers: Sequence[Any]) -> Held:
+        """See `Place`. The servers start in the session's folder, as the editor itself would start them."""
+        entries = [replace(_entry(server), cwd=str(cwd)) for server in servers]
+        if not entries:
+            session = await self._satchel.session(session_id, cwd=cwd, interactive=True)
+            return Held(session=session, notice="", release=_nothing)
+        parts = self._satchel.parts
+        settings = replace(parts.settings, mcp_servers={entry.name: entry for entry in entries})
+        toolset = mcp_tools(settings, parts.clock, spawn=parts.background.start, notify=_unheard)
+        try:
+            session = await self._satchel.session(session_id, cwd=cwd, interactive=True, toolsets=[toolset])
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await toolset.aclose()
+            raise
+        return Held(session=session, notice="", release=toolset.aclose)
+
+    async def known(self) -> Sequence[Known]:
+        """See `Place`."""
+        return [
+            Known(id=info.id, cwd=info.cwd, title=info.title, last_at=info.last_at)
+            for info in await self._satchel.sessions.list()
+        ]
+
+    async def delete(self, session_id: str) -> None:
+        """See `Place`."""
+        await self._satchel.sessions.delete(session_id)
+
+
+class ServedPlace:
+    """Sessions of the server of the home: a browser and a terminal take part in them, too."""
+
+    def __init__(self, host: RemoteHost, settings: Settings) -> None:
+        """`host` is connected and left by the caller."""
+        self.host: Host = host
+        self._remote = host
+        self._settings = settings
+
+    async def open(self, session_id: str | None, *, cwd: Path, servers: Sequence[Any]) -> Held:
+        """See `Place`. The server has its own MCP servers; the editor's are not sent to it."""
+        entries = [_entry(server) for server in servers]
+        session = await self._remote.session(session_id, cwd=cwd, interactive=True)
+        notice = ""
+        if entries:
+            names = ", ".join(entry.name for entry in entries)
+            notice = (
+                f"This conversation is held in Satchel's server, which doesn't use the editor's MCP servers ({names}). "
+                "Add them with `satchel mcp-server add`, or start the agent with `satchel acp --no-server`.\n\n"
+            )
+        return Held(session=session, notice=notice, release=_nothing)
+
+    async def known(self) -> Sequence[Known]:
+        """See `Place`."""
+        found = await (await self._remote.api()).get("/api/sessions", limit=_MOST_LISTED)
+        return [
+            Known(
+                id=each["id"],
+                cwd=each["cwd"],
+                title=each["title"],
+                last_at=datetime.fromisoformat(each["last_at"]),
+            )
+            for each in found
+        ]
+
+    async def delete(self, session_id: str) -> None:
+        """See `Place`."""
+        if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", session_id):
+            raise NotFound(f"There is no session {session_id[:80]!r}.")
+        await (await self._remote.api()).delete(f"/api/sessions/{session_id}")
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _unheard(_: str) -> None:
+    """What an editor's server has to say is in its log."""
+
+
+def _entry(server: Any) -> McpServerSettings:
+    """A server that the editor names.
+
+    Raises:
+        UsageError: Satchel can't use it.
+    """
+    match server:
+        case McpServerStdio():
+            return McpServerSettings(
+                name=_name(server.name),
+                command=server.command,
+                args=tuple(server.args),
+                env={variable.name: variable.value for variable in server.env},
+            )
+        case HttpMcpServer():
+            headers = {header.name: header.value for header in server.headers}
+            return McpServerSettings(name=_name(server.name), url=server.url, headers=headers)
+        case _:
+            raise UsageError(
+                f"The MCP server {getattr(server, 'name', '?')[:60]!r} has a transport that Satchel doesn't speak. "
+                "It takes stdio and http."
+            )
+
+
+def _name(name: str) -> str:
+    """A server's name, in the characters that names of tools may have."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", name).strip("_")[:40] or "server"
