@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import anyio.to_thread
 import httpx2
 import pytest
 from mcp import Client, MCPError
@@ -20,6 +22,11 @@ from mcp.types import CallToolResult, ElicitResult, Implementation, ToolListChan
 
 from satchel.capabilities import Capability, Wanted
 from satchel.errors import NoSandbox
+from satchel.runtime.serving import serving as find_server
+from satchel.runtime.stdio import Lines
+from satchel.server.mcp.face import McpFace
+from satchel.server.mcp.relay import relay
+from satchel.server.mcp.serving import serve_lines
 from tests.capabilities.world import BY_BUILDER, GREET, cases, draft
 from tests.cli.programs import environ_for
 from tests.requirements import requirement
@@ -420,6 +427,81 @@ async def test_the_command_serves_a_client_on_its_streams_and_ends_with_them(tmp
             await stored(client, "The spare key is under the third pot.")
             hits = (await call(client, "memory_search", query="spare key")).structured_content["hits"]
             assert "third pot" in hits[0]["memory"]["content"]
+
+
+INITIALIZE = (
+    b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
+    b'"clientInfo":{"name":"x","version":"1"}}}'
+)
+LINES: tuple[tuple[bytes, object, int], ...] = (
+    (b"{", None, -32700),
+    (b"\xff\xfe", None, -32700),
+    (b"[]", None, -32600),
+    (b'{"jsonrpc":"2.0","id":{},"method":"ping"}', None, -32600),
+    (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', None, -32600),
+    (b'{"jsonrpc":"2.0","id":' + b"9" * 5_000 + b',"method":"ping"}', None, -32700),
+    (b"[" * 100_000, None, -32700),
+    (b'{"jsonrpc":"2.0","id":"a\\u0000b","method":"no/such"}', "a\0b", -32601),
+    (
+        b'{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"name":"x","arguments":{"y":"\\ud800"}}}',
+        5,
+        0,
+    ),
+    (b'{"jsonrpc":"2.0","id":6,"method":"ping","params":"' + b"x" * 16_100_000 + b'"}', None, -32600),
+)
+
+
+@requirement("mcp-server:hostile")
+@pytest.mark.parametrize("way", ["alone", "beside a server"])
+async def test_what_is_no_message_is_answered_on_the_streams_and_the_next_one_is_read(
+    world: World, way: str
+) -> None:
+    into_server, from_client = os.pipe()
+    into_client, from_server = os.pipe()
+    client, server = Lines(into_client, from_client), Lines(into_server, from_server)
+    with anyio.fail_after(MOST_S):
+        async with anyio.create_task_group() as group:
+            if way == "alone":
+                group.start_soon(serve_at, world, server)
+            else:
+                found = find_server(world.home)
+                assert found is not None
+                group.start_soon(relay, world.satchel.settings, found, server)
+            answers = aiter(client)
+
+            async def ask(line: bytes) -> Any:
+                async with anyio.create_task_group() as writing:
+                    # More than a pipe holds.
+                    writing.start_soon(
+                        anyio.to_thread.run_sync, partial(write_all, from_client, line + b"\n")
+                    )
+                    return json.loads(await anext(answers))
+
+            assert (await ask(INITIALIZE))["result"]["serverInfo"]["name"] == "satchel"
+            await ask_nothing(from_client, b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+            for line, id, code in LINES:
+                answer = await ask(line)
+                assert answer["error"]["code"] == code or (not code and answer["error"]["code"] < 0)
+                assert answer["id"] in (id, None)
+            assert (await ask(b'{"jsonrpc":"2.0","id":9,"method":"ping"}'))["result"] == {}
+            os.close(from_client)
+    for end in (into_server, into_client, from_server):
+        os.close(end)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+async def ask_nothing(descriptor: int, data: bytes) -> None:
+    await anyio.to_thread.run_sync(write_all, descriptor, data)
+
+
+async def serve_at(world: World, lines: Lines) -> None:
+    """Serve in the server's thread, where its Satchel is."""
+    await on_server(world, lambda: serve_lines(McpFace(world.satchel), lines))
 
 
 @requirement("mcp-server:relay")

@@ -13,7 +13,7 @@ from acp.agent.connection import AgentSideConnection
 from satchel.acp.agent import AcpAgent
 from satchel.acp.places import Place
 from satchel.runtime.background import Background
-from satchel.runtime.stdio import Lines
+from satchel.runtime.stdio import Lines, has_plain_id
 from satchel.tasks import background_tasks
 
 __all__ = ["Wire", "serve_lines"]
@@ -82,7 +82,6 @@ class Wire:
 
 
 def _is_message(message: dict[str, Any]) -> bool:
-    id = message.get("id")
     if "method" in message:
-        return isinstance(message["method"], str) and isinstance(id, str | int | None)
-    return isinstance(id, str | int)
+        return isinstance(message["method"], str) and has_plain_id(message)
+    return "id" in message and has_plain_id(message)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 
-__all__ = ["Lines", "claimed_streams"]
+__all__ = ["Lines", "claimed_streams", "has_plain_id"]
 
 _PIECE_BYTES: Final = 65_536
 _MOST_LINE_BYTES: Final = 16_000_000
@@ -80,6 +80,13 @@ class Lines:
         view = memoryview(data)
         while view:
             view = view[os.write(self._outgoing, view) :]
+
+
+def has_plain_id(message: Mapping[str, Any]) -> bool:
+    """Whether a JSON-RPC message has no id, or one that it may have: a text or a whole number."""
+    if "id" not in message:
+        return True
+    return isinstance(message["id"], str | int) and not isinstance(message["id"], bool)
 
 
 @contextmanager

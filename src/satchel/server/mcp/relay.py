@@ -19,7 +19,7 @@ from satchel.config import Settings
 from satchel.errors import SatchelError
 from satchel.runtime.server_api import http_client
 from satchel.runtime.serving import Serving, serving
-from satchel.runtime.stdio import Lines
+from satchel.runtime.stdio import Lines, has_plain_id
 
 __all__ = ["relay"]
 
@@ -80,15 +80,15 @@ class _Relay:
             except (ValueError, RecursionError):
                 await self._refuse(None, -32700, "The line is not JSON.")
                 continue
-            if not isinstance(message, dict):
+            if not isinstance(message, dict) or not has_plain_id(message):
                 await self._refuse(None, -32600, "The line is no JSON-RPC message.")
                 continue
             id, method = message.get("id"), message.get("method")
-            if isinstance(method, str) and isinstance(id, str | int) and method != "initialize":
-                self._group.start_soon(self._request, id, message)
+            if isinstance(method, str) and id is not None and method != "initialize":
+                self._group.start_soon(self._request, id, message, line)
             else:
                 # What has no answer, and what the rest depends on, keeps its place.
-                await self._request(id, message)
+                await self._request(id, message, line)
         self._is_idle = anyio.Event()
         if self._running:
             with anyio.move_on_after(_LAST_ANSWERS_S):
@@ -97,16 +97,16 @@ class _Relay:
             with anyio.move_on_after(_FAREWELL_S), suppress(_Lost, httpx2.HTTPError, SatchelError):
                 await (await self._http()).delete(_PATH, headers=self._headers({}))
 
-    async def _request(self, id: Any, message: dict[str, Any]) -> None:
+    async def _request(self, id: Any, message: dict[str, Any], line: bytes) -> None:
         if self._is_cancellation(message):
             return
         with anyio.CancelScope() as scope:
             if id is not None:
                 self._running[id] = scope
             try:
-                await self._carry(message)
+                await self._carry(message, line)
             except _Lost:
-                await self._again(id, message)
+                await self._again(id, message, line)
             except (httpx2.HTTPError, SatchelError):
                 await self._lose(id, message)
             finally:
@@ -114,11 +114,11 @@ class _Relay:
                 if not self._running:
                     self._is_idle.set()
 
-    async def _again(self, id: Any, message: dict[str, Any]) -> None:
+    async def _again(self, id: Any, message: dict[str, Any], line: bytes) -> None:
         """Carry a message that the server did not take, if it was started anew."""
         try:
             await self._reconnect()
-            await self._carry(message)
+            await self._carry(message, line)
         except (_Lost, httpx2.HTTPError, SatchelError):
             await self._lose(id, message)
 
@@ -140,11 +140,12 @@ class _Relay:
 
     # To the server
 
-    async def _carry(self, message: dict[str, Any]) -> None:
+    async def _carry(self, message: dict[str, Any], line: bytes) -> None:
         client = await self._http()
-        headers = self._headers(message)
+        headers = {**self._headers(message), "content-type": "application/json"}
         try:
-            request = client.build_request("POST", _PATH, json=message, headers=headers, timeout=None)
+            # As the client wrote it: JSON may hold what can't be written again, such as half a character.
+            request = client.build_request("POST", _PATH, content=line, headers=headers, timeout=None)
             answer = await client.send(request, stream=True)
         except httpx2.ConnectError as error:
             raise _Lost from error
@@ -172,15 +173,22 @@ class _Relay:
                 await self._refuse(message["id"], -32000, _GONE)
             return
         body = (await answer.aread()).decode("utf-8", "replace")
+        said: Any = None
         try:
-            is_message = json.loads(body).get("jsonrpc") == "2.0"
+            said = json.loads(body)
+            is_message = said.get("jsonrpc") == "2.0"
         except (ValueError, AttributeError):
             is_message = False
-        if is_message:
-            self._note(message, answer, body)
-            await self._lines.send(" ".join(body.split("\n")))
-        elif message.get("id") is not None:
-            await self._refuse(message["id"], -32603, _detail(body, answer.status_code))
+        id = message.get("id")
+        if not is_message:
+            if id is not None:
+                await self._refuse(id, -32603, _detail(body, answer.status_code))
+            return
+        self._note(message, answer, body)
+        if said.get("id") is None and "error" in said and id is not None:
+            # The server could not read the request's id; the client waits for an answer that has it.
+            body = json.dumps({**said, "id": id})
+        await self._lines.send(" ".join(body.split("\n")))
 
     def _note(self, message: dict[str, Any], answer: httpx2.Response, data: str) -> None:
         """Remember the session that a client of an older revision has begun."""

@@ -9,10 +9,16 @@ from typing import Any, Final
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import INVALID_REQUEST, PARSE_ERROR, JSONRPCRequest, jsonrpc_message_adapter
+from mcp.types import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
-from satchel.runtime.stdio import Lines
+from satchel.runtime.stdio import Lines, has_plain_id
 from satchel.server.mcp.face import McpFace
 
 __all__ = ["serve_lines"]
@@ -72,6 +78,10 @@ async def _read(
             except ValidationError as error:
                 await lines.send(_refusal(line, error))
                 continue
+            if isinstance(message, JSONRPCNotification) and not has_plain_id(json.loads(line)):
+                # The SDK takes a request with an impossible id for a notification.
+                await lines.send(_error(None, INVALID_REQUEST, "The line is no JSON-RPC message."))
+                continue
             pending.asked(message)
             await arrived.send(SessionMessage(message))
         face.end_streams()
@@ -108,6 +118,8 @@ def _refusal(line: bytes, error: ValidationError) -> str:
             found = None
     id = found if isinstance(found, str | int) and not isinstance(found, bool) else None
     code, words = (INVALID_REQUEST, "no JSON-RPC message") if is_json else (PARSE_ERROR, "not JSON")
-    return json.dumps(
-        {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": f"The line is {words}."}}
-    )
+    return _error(id, code, f"The line is {words}.")
+
+
+def _error(id: Any, code: int, words: str) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": words}})
