@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,23 +111,25 @@ class World:
 
 @asynccontextmanager
 async def _open(
-    folder: Path, held: Held, overrides: dict[str, Any]
+    folder: Path, model: ScriptedModel, overrides: dict[str, Any]
 ) -> AsyncIterator[tuple[Satchel, str, App]]:
     settings = settings_in(folder, **{"server__port": 0, "agent__mode": "bypass", **overrides})
     async with (
-        Satchel.open(settings, model=scripted(held), embedder=HashingEmbedder()) as satchel,
+        Satchel.open(settings, model=model, embedder=HashingEmbedder()) as satchel,
         served(satchel) as (url, app),
     ):
         yield satchel, url, app
 
 
 @contextmanager
-def serving(folder: Path, **overrides: Any) -> Iterator[World]:
-    """Serve a home in a folder."""
+def serving(
+    folder: Path, script: Callable[[Held], ScriptedModel] = scripted, /, **overrides: Any
+) -> Iterator[World]:
+    """Serve a home in a folder, with the model that `script` makes."""
     held = Held()
     with (
         start_blocking_portal("asyncio") as portal,
-        portal.wrap_async_context_manager(_open(folder, held, overrides)) as (satchel, url, app),
+        portal.wrap_async_context_manager(_open(folder, script(held), overrides)) as (satchel, url, app),
     ):
         home = satchel.settings.home
         try:
@@ -193,7 +195,7 @@ async def main() -> None:
     if sys.argv[2] == "free":
         held.go_on.set()
     settings = settings_in(Path(sys.argv[1]), **{"server__port": 0, "agent__mode": "bypass"})
-    async with Satchel.open(settings, model=scripted(held), embedder=HashingEmbedder()) as satchel:
+    async with Satchel.open(settings, model=model, embedder=HashingEmbedder()) as satchel:
         await serve(satchel, tell=lambda line: print(line, flush=True))
 
 anyio.run(main)

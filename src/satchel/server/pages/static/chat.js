@@ -1,7 +1,7 @@
 // The chat page: follows the session, sends messages, keeps drafts, and adds what only a script can.
 // Without it the page works by its forms.
 
-import { formToken, notice } from "./page.js";
+import { formToken, notice, swap } from "./page.js";
 import { dictate, speak } from "./voice.js";
 
 const turns = document.getElementById("turns");
@@ -132,8 +132,11 @@ function write({ id, blocks, count }) {
   });
 }
 
+let stateBefore = { running, asks };   // what the server said last; `running` may be ahead of it
+
 function settle(state) {
-  const was = { running, asks };
+  const was = stateBefore;
+  stateBefore = { running: state.running, asks: state.asks };
   running = state.running;
   asks = state.asks;
   document.getElementById("elsewhere").hidden = state.where !== "elsewhere";
@@ -142,8 +145,12 @@ function settle(state) {
   if (asks > was.asks) status.textContent = asks === 1 ? "A question waits for you." : `${asks} questions wait for you.`;
   else if (running && !was.running) status.textContent = "Satchel is answering.";
   else if (!running && was.running) status.textContent = "Satchel has answered.";
+  if (!running && was.running) refreshList();
   if (!running) sendWaiting();
 }
+
+// The list of sessions at the side, and the title.
+function refreshList() { swap(`/chat/${session}`, "#rail-list"); }
 
 function showRunning(where = "here") {
   stopButton.hidden = !running || where === "elsewhere";
@@ -243,6 +250,7 @@ function begun(said) {
   stopButton.setAttribute("formaction", `/chat/${session}/stop`);
   document.getElementById("first-run")?.remove();
   history.replaceState(null, "", `/chat/${session}`);
+  refreshList();
   const box = composer.querySelector("[name=private]");
   if (box?.checked) box.disabled = true;
   if (!document.getElementById("elsewhere")) {
@@ -329,6 +337,7 @@ document.addEventListener("submit", async (event) => {
     if (form.closest("#told") && !said.html) told.replaceChildren();
   } catch (error) {
     tell(notice(error instanceof TypeError ? "Satchel does not answer." : error.message));
+  } finally {
     buttons.forEach((each) => { each.disabled = false; });
   }
 });

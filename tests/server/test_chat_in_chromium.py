@@ -1,0 +1,427 @@
+"""The pages in a real Chromium: nothing hostile runs, nothing is lost, and everything fits."""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from satchel.builder.records import Build
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.runtime.serving import serving as serving_in
+from satchel.tools.web.chromium import find_chromium, has_playwright
+from tests.requirements import requirement
+from tests.server.world import Held, World, serving
+
+CHROMIUM = find_chromium("", os.environ)
+pytestmark = pytest.mark.skipif(
+    not has_playwright() or CHROMIUM is None,
+    reason="THE WEB PAGES WERE NOT TESTED IN A BROWSER: it needs the package playwright and Chromium (apt-get install "
+    "chromium)",
+)
+if has_playwright():
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+    expect.set_options(timeout=120_000)
+
+WAIT_MS = 120_000
+"""Far more than anything here takes; nothing waits for it to pass."""
+HOSTILE = """\
+<script>document.title = "run"</script> <img src="http://evil.example/a.png" onerror="document.title='run'">
+
+![](http://evil.example/pixel.png?secret) [here](javascript:document.title='run') <svg onload="document.title='run'">
+
+<style>body { display: none }</style> <iframe src="http://evil.example"></iframe> <form action="/logout"><button>x</button></form>
+
+```html
+<script>document.title = "run"</script>
+```
+
+| a | b |
+|---|--:|
+| <img src=x onerror="document.title='run'"> | 2 |
+
+The end."""
+
+
+def reply(held: Held) -> ScriptedModel:
+    """Answers "hostile" with what must not run, in pieces, of which the last wait; "tool WORD" with a call."""
+
+    def said(request: ModelRequest) -> Reply | str:
+        newest = request.messages[-1].text.lower()
+        if not newest:
+            return "It is done."
+        if "hostile" in newest:
+            return Reply(text=HOSTILE, chunk=40, between=held.wait)
+        if "tool" in newest:
+            command = "printf '%s' '<img src=x onerror=alert(1)><script>document.title=\"run\"</script>'"
+            return Reply(
+                text="Let me see.",
+                calls=[Call(name="bash", input={"command": command}, id=f"c{len(request.messages)}")],
+            )
+        return "I see."
+
+    return ScriptedModel(said)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-background-networking",
+                "--disable-dev-shm-usage",
+            ],
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    with serving(
+        tmp_path_factory.mktemp("chromium"),
+        reply,
+        server__requests_per_s=10_000,
+        agent__mode="ask",
+        memory__surface_threshold=0.0,
+    ) as world:
+        yield world
+
+
+@dataclass
+class Watched:
+    """What pages did that they should not have."""
+
+    url: str
+    wrong: list[str] = field(default_factory=list)
+    allowed: str = ""
+
+    def watch(self, page: Page) -> None:
+        page.set_default_timeout(WAIT_MS)
+        page.on("console", self._logged)
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("dialog", self._opened)
+        page.on("request", self._asked)
+
+    def _opened(self, dialog: Any) -> None:
+        self.wrong.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _logged(self, message: Any) -> None:
+        if message.type in ("error", "warning") and not (self.allowed and self.allowed in message.text):
+            self.wrong.append(f"{message.type}: {message.text}")
+
+    def _asked(self, request: Any) -> None:
+        if not request.url.startswith((self.url + "/", "data:")):
+            self.wrong.append(f"asked {request.url}")
+
+
+@contextmanager
+def window(chromium: Browser, url: str, link: str, **how: Any) -> Iterator[tuple[BrowserContext, Watched]]:
+    """A window that is logged in. At its end, nothing was wrong."""
+    context = chromium.new_context(locale="en-GB", **how)
+    watched = Watched(url)
+    context.on("page", watched.watch)
+    page = context.new_page()
+    page.goto(link)
+    page.close()
+    try:
+        yield context, watched
+    finally:
+        context.close()
+    assert watched.wrong == []
+
+
+def link_of(world: World) -> str:
+    return f"{world.url}/login?code={world.app.browsers.make_code()}"
+
+
+def write(page: Page, words: str) -> None:
+    page.get_by_label("Message", exact=True).fill(words)
+    page.get_by_label("Message", exact=True).press("Enter")
+
+
+def said_in(page: Page, turn: int) -> Any:
+    return page.locator(f"#turn-{turn} .items > .said")
+
+
+@requirement("web-pages:chat:chromium", "web-pages:chat:stream", "web-pages:chat")
+def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothing_and_nothing_runs(
+    chromium: Browser, world: World
+) -> None:
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    with window(chromium, world.url, link_of(world)) as (context, _):
+        page = context.new_page()
+        page.goto(world.url)
+        write(page, "Say something hostile")
+        expect(said_in(page, 1)).to_contain_text("document.title")
+        assert re.fullmatch(rf"{re.escape(world.url)}/chat/[0-9a-f]+", page.url)
+        expect(page.locator("#status")).to_have_text("Satchel is answering.")
+        # What is written and not sent stays in the browser.
+        page.get_by_label("Message", exact=True).fill("A thought for later")
+        page.reload()
+        expect(said_in(page, 1)).to_contain_text("document.title")
+        expect(page.get_by_label("Message", exact=True)).to_have_value("A thought for later")
+        expect(page.locator("#stop")).to_be_visible()
+        other = context.new_page()
+        other.goto(page.url)
+        expect(said_in(other, 1)).to_contain_text("document.title")
+        world.held.go_on.set()
+        for tab in (other, page):
+            tab.bring_to_front()
+            expect(said_in(tab, 1)).to_contain_text("The end.")
+            expect(tab.locator("#turn-1")).to_have_attribute("data-over", "true")
+            expect(tab.locator("#stop")).to_be_hidden()
+            expect(tab).to_have_title(re.compile("^Say something hostile"))
+            assert tab.locator("main :is(script, style, iframe, img, object, embed)").count() == 0
+            assert (
+                tab.locator(".said :is(form, button:not(.code-bar button), [onerror], [onload])").count() == 0
+            )
+        # Code can be copied, and the words of a turn come back for another try.
+        expect(page.locator(".code-bar").get_by_role("button", name="Copy")).to_have_count(1)
+        page.get_by_role("button", name="Change and ask again").click()
+        expect(page.get_by_label("Message", exact=True)).to_have_value("Say something hostile")
+        # A message that is sent in one tab is seen in the other.
+        write(page, "Thanks")
+        expect(said_in(page, 2)).to_have_text("I see.")
+        other.bring_to_front()
+        expect(said_in(other, 2)).to_have_text("I see.")
+
+
+@requirement(
+    "web-pages:chat:chromium", "web-pages:chat:permission", "web-pages:chat:builder", "web-pages:chat:memory"
+)
+def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
+    chromium: Browser, world: World
+) -> None:
+    memory, builds = world.satchel.memory, world.satchel.builds
+    assert memory is not None
+    assert builds is not None
+    hostile = "The tool shed key hangs left. <img src=x onerror=\"document.title='run'\">"
+    id = world.call(lambda: memory.add(hostile, kind="episode", session="earlier", turn=1))
+    with window(chromium, world.url, link_of(world)) as (context, _):
+        page = context.new_page()
+        page.goto(world.url)
+        write(page, "Use the tool for the shed key")
+        ask = page.locator(".ask")
+        expect(ask.get_by_role("heading")).to_contain_text("Run this command?")
+        expect(page.locator("#status")).to_have_text("A question waits for you.")
+        expect(ask).to_contain_text("printf")
+        ask.get_by_role("button", name="Allow it").click()
+        expect(said_in(page, 1).last).to_have_text("It is done.")
+        page.locator("#turn-1 details.fold > summary").first.click()
+        page.locator("#turn-1 .steps summary").first.click()
+        expect(page.locator("#turn-1 .steps .raw").first).to_contain_text("<img src=x onerror=alert(1)>")
+
+        session = page.url.rpartition("/")[2]
+        now = datetime(2026, 11, 23, tzinfo=UTC)
+        build = Build(
+            id="b-chromium", capability_id="c-chromium", name="shed", kind="build", task="Build it.", asked_by=session,
+            session_id="build-b-chromium", model="scripted:scripted", status="running", created_at=now, updated_at=now,
+        )  # fmt: skip
+
+        async def tell() -> None:
+            await builds.queue.add(build)
+            await builds.queue.tell(
+                "b-chromium", id="p1", type="progress", payload={"text": "<b>Looking</b>"}
+            )
+            payload = {"text": "Which <i>shed</i>?", "options": []}
+            await builds.queue.tell("b-chromium", id="q1", type="question", payload=payload)
+
+        world.call(tell)
+        card = page.locator(".build")
+        expect(card).to_contain_text("Which <i>shed</i>?")
+        card.get_by_label("Your answer").fill("The green one")
+        card.get_by_role("button", name="Answer").click()
+        expect(card).to_contain_text("“The green one”")
+        expect(card.locator(".ask")).to_have_count(0)
+
+        note = page.locator(f".note[data-memory='{id}']")
+        note.locator("summary").first.click()
+        note.get_by_role("button", name="Outdated").click()
+        expect(page.locator("#told")).to_contain_text("held until now")
+        expect(note).to_have_class(re.compile("past"))
+        page.locator("#told").get_by_role("button", name="Undo").click()
+        expect(page.locator("#told")).to_contain_text("It holds again.")
+        assert world.call(memory.get, id).valid_to is None
+        note.get_by_role("button", name="Forget").click()
+        page.locator("#told").get_by_role("button", name="Forget it for good").click()
+        expect(page.locator("#told")).to_contain_text("Forgotten: 1 memory")
+        expect(page).to_have_title(re.compile("^Use the tool for the shed key"))
+
+        # Commands complete with the keyboard.
+        field = page.get_by_label("Message", exact=True)
+        field.press_sequentially("/us")
+        expect(page.get_by_role("option", name="/usage")).to_be_visible()
+        field.press("Tab")
+        expect(field).to_have_value("/usage ")
+        field.press("Enter")
+        expect(page.locator("#told")).to_contain_text("This session")
+
+
+@requirement("web-pages:accessible")
+def test_every_page_fits_a_phone_and_passes_axe_light_and_dark(chromium: Browser, world: World) -> None:
+    with window(chromium, world.url, link_of(world)) as (context, _):
+        page = context.new_page()
+        page.goto(world.url)
+        write(page, "Use the tool, " + "a_very_long_word_without_a_break" * 20)
+        expect(page.locator(".ask")).to_be_visible()
+        talk = urlsplit(page.url).path
+    for size, scheme, paths in (
+        ((390, 844), "light", (talk, "/sessions", "/login?next=/")),
+        ((1280, 900), "dark", (talk, "/", "/nothing")),
+    ):
+        how = {
+            "viewport": {"width": size[0], "height": size[1]},
+            "color_scheme": scheme,
+            "reduced_motion": "reduce",
+        }
+        with window(chromium, world.url, link_of(world), **how) as (context, watched):
+            watched.allowed = "404"  # of a page that is not there
+            page = context.new_page()
+            for path in paths:
+                page.goto(world.url + path)
+                page.locator("main").wait_for()
+                assert page.evaluate("document.documentElement.scrollWidth") <= size[0], path
+                found = Axe().run(page)
+                assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+
+
+class Wire:
+    """A port that stays, in front of a server that is killed and started again elsewhere."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.to: int | None = None
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._carry, args=(near,), daemon=True).start()
+
+    def _carry(self, near: socket.socket) -> None:
+        with near:
+            try:
+                if self.to is None:
+                    return
+                far = socket.create_connection(("127.0.0.1", self.to), timeout=WAIT_MS / 1000)
+            except OSError:
+                return
+            with far:
+                ways = {near: far, far: near}
+                while True:
+                    for ready in select.select([near, far], [], [])[0]:
+                        try:
+                            data = ready.recv(65_536)
+                            ways[ready].sendall(data)
+                        except OSError:
+                            return
+                        if not data:
+                            return
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+import anyio
+from satchel.models.embedding import HashingEmbedder
+from satchel.runtime import Satchel
+from satchel.server.listening import serve
+from tests.runtime.world import settings_in
+from tests.server.world import Held, scripted
+
+async def offer(link: str) -> None:
+    print(link, flush=True)
+
+async def main() -> None:
+    held = Held()
+    if sys.argv[2] == "free":
+        held.go_on.set()
+    settings = settings_in(Path(sys.argv[1]), server__port=0, agent__mode="bypass")
+    async with Satchel.open(settings, model=scripted(held), embedder=HashingEmbedder()) as satchel:
+        await serve(satchel, tell=lambda _: None, offer_login=offer)
+
+anyio.run(main)
+"""
+
+
+@contextmanager
+def process(folder: Path, how: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A server in a process of its own, and its login link."""
+    running = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(folder), how], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    )
+    try:
+        assert running.stdout is not None
+        yield running, running.stdout.readline().strip()
+    finally:
+        running.kill()
+        running.wait(60)
+        assert running.stdout is not None
+        running.stdout.close()
+
+
+@requirement("web-pages:chat:killed")
+def test_when_the_server_is_killed_in_the_middle_the_draft_stays_and_the_page_goes_on_with_the_next(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    wire = Wire()
+    url = f"http://127.0.0.1:{wire.port}"
+    try:
+        with process(tmp_path, "held") as (running, link):
+            wire.to = urlsplit(link).port
+            with window(chromium, url, f"{url}/login?{urlsplit(link).query}") as (context, watched):
+                watched.allowed = "Failed to load resource"  # while there is no server
+                page = context.new_page()
+                page.goto(url)
+                write(page, "hold it")
+                expect(said_in(page, 1)).to_contain_text("one tw")
+                field = page.get_by_label("Message", exact=True)
+                field.fill("Unsent words")
+                wire.to = None
+                running.kill()
+                running.wait(60)
+                expect(page.locator("#broken")).to_be_visible()
+                with process(tmp_path, "free") as (_, again):
+                    assert serving_in(tmp_path / "home") is not None
+                    wire.to = urlsplit(again).port
+                    # It connects by itself, still logged in.
+                    expect(page.locator("#turn-1 .notice")).to_contain_text(
+                        "Satchel ended in the middle of this turn."
+                    )
+                    expect(page.locator("#broken")).to_be_hidden()
+                    expect(field).to_have_value("Unsent words")
+                    page.get_by_role("button", name="Go on with it").click()
+                    expect(said_in(page, 1).last).to_have_text(
+                        "one two three four five six seven eight nine ten"
+                    )
+                    expect(field).to_have_value("Unsent words")
+                    page.reload()
+                    expect(field).to_have_value("Unsent words")
+                    expect(page.locator(".turn")).to_have_count(1)
+    finally:
+        wire.listener.close()
