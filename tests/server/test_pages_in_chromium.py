@@ -131,10 +131,12 @@ def test_a_memory_is_found_corrected_and_forgotten_and_a_capability_run_from_its
 
 
 @requirement("web-pages:chromium")
-def test_every_page_fits_a_wide_and_a_narrow_window_without_an_error(
+def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
     world: World, tab: tuple[Page, list[str]], filled: dict[str, str]
 ) -> None:
-    page, wrong = tab
+    from axe_playwright_python.sync_playwright import Axe  # noqa: PLC0415
+
+    (page, wrong), axe = tab, Axe()
 
     async def again(words: str) -> str:
         memory = world.app.service.memory
@@ -163,4 +165,7 @@ def test_every_page_fits_a_wide_and_a_narrow_window_without_an_error(
         page.set_viewport_size({"width": 390, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         assert page.title() != "run", path
+        if path.startswith(("/memories/m", "/capabilities/")):  # those with the most parts: it takes its time
+            found = axe.run(page).response["violations"]
+            assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path
     assert wrong == []

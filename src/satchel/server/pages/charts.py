@@ -102,7 +102,7 @@ def column_chart(
         y = axis - value * scale
         parts.append(_rule(y, says_up.format(value / up_scale)))
     deepest = max((column.down for column in columns), default=0.0)
-    down_step = nice_step(deepest, steps=2)
+    down_step = nice_step(deepest)
     lowest = max(down_step, math.ceil(deepest / down_step - 1e-9) * down_step) if has_down else 1.0
     if has_down:
         for number in range(1, round(lowest / down_step) + 1):

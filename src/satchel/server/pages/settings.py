@@ -207,9 +207,7 @@ def _shown(
     was = "another value" if secret else _text(running, setting) or "nothing"
     return _Shown(
         setting=setting,
-        label=key.split(".")[-1].replace("_", " ").capitalize()
-        if "." in key
-        else key.replace("_", " ").capitalize(),
+        label=_label(key),
         text=text,
         typed=typed.get(key, text),
         default=_default(setting),
@@ -221,6 +219,19 @@ def _shown(
         is_set=secret and bool(_value(now, key)),
         problem=problems.get(key, ""),
     )
+
+
+_UNITS: Final = {"_usd": " in dollars", "_s": " in seconds", "_mb": " in MB", "_days": " in days"}
+
+
+def _label(key: str) -> str:
+    """A key as a person reads it: "agent.tool_timeout_s" as "Tool timeout in seconds"."""
+    name = key.rpartition(".")[2]
+    for suffix, words in _UNITS.items():
+        if name.endswith(suffix):
+            name = name.removesuffix(suffix) + words
+            break
+    return name.replace("_", " ").capitalize().replace(" mb", " MB")
 
 
 def _default(setting: Setting) -> str:

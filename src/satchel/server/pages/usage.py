@@ -162,11 +162,11 @@ def _chart(days: Sequence[Day], month: str, today: date) -> Any:
 
 
 def _scale_of(most: int) -> float:
-    return 1e6 if most >= 1_500_000 else 1e3 if most >= 1_500 else 1.0
+    return 1e6 if most >= 1_000_000 else 1e3 if most >= 1_000 else 1.0
 
 
 def _unit_of(most: int) -> str:
-    return "{:,g} M" if most >= 1_500_000 else "{:,g} k" if most >= 1_500 else "{:,g}"
+    return "{:,g} M" if most >= 1_000_000 else "{:,g} k" if most >= 1_000 else "{:,g}"
 
 
 def _unpriced(rows: Sequence[UsageRow]) -> list[str]:
@@ -208,7 +208,7 @@ def _same_days_before(rows: Sequence[UsageRow], month: str, today: date) -> tupl
     last = f"{earlier}-{today.day:02d}" if is_now else f"{earlier}-31"
     cost = sum(row.usage.cost_usd or 0.0 for row in rows if row.day.startswith(earlier) and row.day <= last)
     words = _month_words(earlier)
-    return (f"{words} to the {today.day}." if is_now else words, cost) if cost else None
+    return (f"to {today.day} {words}" if is_now else words, cost) if cost else None
 
 
 def _month_words(month: str) -> str:
