@@ -22,9 +22,12 @@ from typing import Final
 import anyio
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 
+from satchel.capabilities import Provenance, Wanted
+from satchel.capabilities.package import Draft
 from satchel.clock import ManualClock
 from satchel.config import load
 from satchel.events import BuildPosted
+from satchel.memory import Episode
 from satchel.messages import Usage
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.models.embedding import fetch_weights
@@ -45,7 +48,7 @@ class Shot:
 
     Attributes:
         name: Of the picture, to which the width and the scheme are added.
-        path: Of the page; `{main}` is the id of the session that is going on.
+        path: Of the page; `{main}` is the id of the session that is going on, `{memory}` that of a memory.
         act: What is done on the page before the picture is taken.
         is_whole: The whole page, not only what is seen without scrolling.
         dark: Also in the dark.
@@ -66,10 +69,41 @@ async def _to_the_answer(page: Page) -> None:
     await page.locator(".turn .said h3, .turn .said table").first.scroll_into_view_if_needed()
 
 
+async def _run(page: Page) -> None:
+    await page.get_by_label("Amount").fill("8340")
+    await page.get_by_role("button", name="Run", exact=True).click()
+    await page.locator("#result").wait_for()
+    await _hide_places(page)
+
+
+async def _hide_places(page: Page) -> None:
+    """Where the sample is, and the interpreter, are nobody's business and change with each run."""
+    places = [[tempfile.gettempdir() + "/satchel-[^/]*", "~"], [re.escape(sys.executable), "python"]]
+    await page.evaluate(_REPLACE, places)
+
+
+_REPLACE: Final = """places => {
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    for (const [place, words] of places) {
+      texts.currentNode.data = texts.currentNode.data.replaceAll(new RegExp(place, "g"), words);
+    }
+  }
+}"""
+
+
 SHOTS: Final[Sequence[Shot]] = (
     Shot(name="chat", path="/chat/{main}", act=_open_note, dark=True),
     Shot(name="new", path="/", is_whole=False),
     Shot(name="sessions", path="/sessions"),
+    Shot(name="memories", path="/memories"),
+    Shot(name="memory", path="/memories/{memory}?message=Which%20dinner%20suits%20a%20vegetarian%3F"),
+    Shot(name="recalled", path="/memories/recalled?message=Which%20dinner%20suits%20Tove%20and%20Emil%3F"),
+    Shot(name="capabilities", path="/capabilities"),
+    Shot(name="capability", path="/capabilities/price_with_vat", act=_run),
+    Shot(name="usage", path="/usage"),
+    Shot(name="settings", path="/settings", act=_hide_places, is_whole=False),
+    Shot(name="doctor", path="/doctor", act=_hide_places),
     Shot(name="login", path="/login", is_whole=False),
 )
 
@@ -95,6 +129,11 @@ MEMORIES: Final[Sequence[tuple[str, datetime]]] = tuple(
         ("I meet Ragnhild about the accounts on Thursday, 26 November at 10:00.", (2026, 11, 12)),
         ("Ida plays her cello at school on Tuesday, 24 November at 18:30.", (2026, 11, 9)),
     )
+)
+
+_TAGS: Final = {"food": "vegetarian", "health": "gluten", "workshop": "workshop", "dates": " November"}
+_NO_SALMON: Final = (
+    "No salmon. I’ve stopped eating fish as well, so it’s vegetarian from now on. Emil still may."
 )
 
 INVOICES: Final = {
@@ -203,6 +242,7 @@ class Sample:
     url: str
     link: str
     main: str
+    memory: str
 
 
 @asynccontextmanager
@@ -234,23 +274,113 @@ async def sample(folder: Path) -> AsyncIterator[Sample]:
         Satchel.open(settings, model=model, clock=clock) as satchel,
         served(satchel) as (url, app),
     ):
-        await _remember(satchel, clock)
+        memory = await _remember(satchel, clock)
+        await _make_tools(satchel, clock)
         main = await _talk(app.service.sessions, clock)
-        yield Sample(satchel, url, f"{url}/login?code={app.browsers.make_code()}", main)
+        yield Sample(satchel, url, f"{url}/login?code={app.browsers.make_code()}", main, memory)
 
 
-async def _remember(satchel: Satchel, clock: ManualClock) -> None:
-    assert satchel.memory is not None
+async def _remember(satchel: Satchel, clock: ManualClock) -> str:
+    """Returns the id of the memory that has a page in the pictures."""
+    memory = satchel.memory
+    assert memory is not None
+    ids: dict[str, str] = {}
     for words, at in MEMORIES:
         clock.at = at
-        await satchel.memory.add(
-            words, said_at=at, importance=2 if "VAT" in words or "invoice" in words else 4
-        )
+        tags = [tag for tag, sign in _TAGS.items() if sign in words]
+        importance = 2 if "VAT" in words or "invoice" in words else 4
+        ids[words] = await memory.add(words, said_at=at, importance=importance, tags=tags)
+    [vegetarian] = [id for words, id in ids.items() if "vegetarian" in words]
+    clock.at = datetime(2025, 2, 3, 19, 4, tzinfo=NOW.tzinfo)
+    fish = await memory.add("Tove eats fish but no meat.", said_at=clock.at, tags=["food"])
+    clock.at = datetime(2026, 3, 8, 17, 14, tzinfo=NOW.tzinfo)
+    [turn] = await memory.add_episodes(
+        [Episode(session="dinners", turn=2, speaker="user", text=_NO_SALMON, said_at=clock.at)]
+    )
+    await memory.link(vegetarian, turn, "derived_from")
+    await memory.supersede(fish, vegetarian)
+    clock.at = datetime(2026, 3, 9, 8, 30, tzinfo=NOW.tzinfo)
+    dinners = await memory.add("Dinners for guests need a vegetarian main course.", tags=["food", "guests"])
+    await memory.link(dinners, vegetarian, "derived_from")
+    await memory.link(vegetarian, next(id for words, id in ids.items() if "gluten" in words), "related", 0.7)
+    clock.at = datetime(2026, 4, 1, 9, 12, tzinfo=NOW.tzinfo)
+    await memory.edit(vegetarian, content="Tove is vegetarian: no meat, no fish.", why="no fish either")
+    await memory.pin(next(id for words, id in ids.items() if "short answers" in words))
     for ago, words in EARLIER[::-1]:
         clock.at = NOW - ago
         session = await satchel.session()
         await session.run_turn(words)
         await session.aclose()
+    return vegetarian
+
+
+async def _make_tools(satchel: Satchel, clock: ManualClock) -> None:
+    """Two capabilities with runs, one of which failed, and one that waits for her."""
+    parts = satchel.capabilities
+    assert parts is not None
+    for number, (name, draft) in enumerate(_TOOLS.items()):
+        clock.at = NOW - timedelta(days=40 - number * 9)
+        await parts.catalogue.request(Wanted(name=name, description=draft.description))
+        await parts.registrar.register(
+            name, draft, provenance=Provenance(model="anthropic:claude-sonnet-4-5")
+        )
+    for number in range(14):
+        clock.at = NOW - timedelta(days=14 - number)
+        await parts.runner.run("price_with_vat", {"amount": 0 if number == 6 else 480 + number})
+    for number in range(5):
+        clock.at = NOW - timedelta(days=5 - number)
+        await parts.runner.run("label_text", {"name": "Osman", "number": number})
+
+
+_NUMBER: Final = {"type": "number", "description": "In kronor, without VAT."}
+_TOOLS: Final = {
+    "price_with_vat": Draft(
+        description="Adds 25 % VAT to an amount, and says both parts.",
+        code="def run(args: dict) -> str:\n"
+        '    amount = args["amount"]\n'
+        "    if not amount:\n"
+        '        raise RuntimeError("there is nothing to add it to")\n'
+        '    return f"{amount * 1.25:,.2f} kr, of which {amount * 0.25:,.2f} kr are VAT"\n',
+        input_schema={
+            "type": "object",
+            "required": ["amount"],
+            "properties": {
+                "amount": _NUMBER,
+                "rounding": {
+                    "enum": ["none", "krona"],
+                    "default": "none",
+                    "description": "How it is rounded.",
+                },
+                "on_invoice": {"type": "boolean", "default": True, "title": "As on the invoice"},
+            },
+        },
+        cases='{"name": "a hundred", "input": {"amount": 100}, "expect": {"contains": "125.00 kr"}}\n'
+        '{"name": "no amount", "input": {}, "expect": {"error": "amount"}}\n',
+    ),
+    "label_text": Draft(
+        description="Writes the text of a label for a bicycle that was repaired.",
+        code="def run(args: dict) -> str:\n    return f\"{args['number']:04d} {args['name']}\"\n",
+        input_schema={
+            "type": "object",
+            "required": ["name", "number"],
+            "properties": {"name": {"type": "string"}, "number": {"type": "integer", "minimum": 0}},
+        },
+        cases='{"name": "Osman", "input": {"name": "Osman", "number": 7}, "expect": {"equals": "0007 Osman"}}\n'
+        '{"name": "no name", "input": {"number": 7}, "expect": {"error": "name"}}\n',
+    ),
+    "exchange_rate": Draft(
+        description="Looks up today’s rate of a currency.",
+        code='def run(args: dict) -> str:\n    return "11.42"\n',
+        input_schema={
+            "type": "object",
+            "required": ["currency"],
+            "properties": {"currency": {"type": "string"}},
+        },
+        cases='{"name": "euro", "input": {"currency": "EUR"}, "expect": {"contains": "."}}\n'
+        '{"name": "no currency", "input": {}, "expect": {"error": "currency"}}\n',
+        hosts=("api.rates.example:443",),
+    ),
+}
 
 
 async def _talk(sessions: OpenSessions, clock: ManualClock) -> str:
@@ -306,7 +436,7 @@ async def take(sample: Sample, browser: Browser, shots: Sequence[Shot]) -> list[
             page = await context.new_page()
             name = f"{shot.name}-{size[0]}{'-dark' if scheme == 'dark' else ''}"
             _watch(page, sample.url, name, wrong)
-            await page.goto(sample.url + shot.path.format(main=sample.main))
+            await page.goto(sample.url + shot.path.format(main=sample.main, memory=sample.memory))
             if shot.act is not None:
                 await shot.act(page)
             width = await page.evaluate("document.documentElement.scrollWidth")
@@ -346,7 +476,7 @@ async def main(chosen: Sequence[str]) -> int:
         print("screenshots: Chromium is needed (apt-get install chromium)", file=sys.stderr)
         return 1
     shots = [shot for shot in SHOTS if not chosen or re.split(r"-\d", shot.name)[0] in chosen]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(prefix="satchel-") as folder:
         async with async_playwright() as playwright, sample(Path(folder)) as there:
             browser = await playwright.chromium.launch(
                 executable_path=executable,

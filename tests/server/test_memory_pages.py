@@ -375,27 +375,23 @@ def test_a_message_says_what_it_would_recall_and_why_and_counts_nothing(
 
 
 @requirement("web-pages:recall", "web-pages:forgetting")
-def test_what_was_shown_to_a_model_is_listed_with_its_message_until_it_is_forgotten(
-    world: World, page_of: httpx2.Client
-) -> None:
-    id = remember(world, "Ottoline’s harpsichord is tuned in March.")
-    call(world, "pin", id)  # so that it is shown, whatever else is there
-    with world.client() as client:
-        events = chat(client, "When is Ottoline’s harpsichord tuned?")
-    session = events[0].data["sessionId"]
-    assert any(event.name == "memory" for event in events)
-    page = open_page(page_of, "/memories/recalled")
-    [row] = [
-        row for row in page.cssselect("tbody tr") if "Ottoline’s harpsichord is tuned in" in words_of(row)
-    ][:1]
-    assert "When is Ottoline’s harpsichord tuned?" in words_of(row)
-    assert row.cssselect(f'a[href="/chat/{session}#turn-1"]')
-    one = open_page(page_of, f"/memories/{id}")
-    assert "When is Ottoline’s harpsichord tuned?" in words_of(one.cssselect(".side")[0])
-    assert call(world, "get", id).access_count >= 1
-    plan = open_page(page_of, f"/memories/{id}/forget")
-    send(page_of, plan, f"/memories/{id}/forget")
-    assert "is tuned in March" not in open_page(page_of, "/memories/recalled").text_content()
+def test_what_was_shown_to_a_model_is_listed_with_its_message_until_it_is_forgotten(tmp_path: Path) -> None:
+    with serving(tmp_path, server__requests_per_s=10_000) as world, browser(world) as client:
+        assert "No model has been shown a memory yet." in words_of(open_page(client, "/memories/recalled"))
+        id = remember(world, "Ottoline’s harpsichord is tuned in March.")
+        call(world, "pin", id)
+        with world.client() as program:
+            session = chat(program, "When is Ottoline’s harpsichord tuned?")[0].data["sessionId"]
+        page = open_page(client, "/memories/recalled")
+        row = page.cssselect("tbody tr")[-1]
+        assert "The profile, with When is Ottoline’s harpsichord tuned?" in words_of(row)
+        assert "Ottoline’s harpsichord is tuned in March." in words_of(row)
+        assert row.cssselect(f'a[href="/chat/{session}#turn-1"]')
+        one = open_page(client, f"/memories/{id}")
+        assert "When is Ottoline’s harpsichord tuned?" in words_of(one.cssselect(".side")[0])
+        assert "in the profile, today" in words_of(one.cssselect(".side")[0])
+        send(client, open_page(client, f"/memories/{id}/forget"), f"/memories/{id}/forget")
+        assert "is tuned in March" not in open_page(client, "/memories/recalled").text_content()
 
 
 @requirement("web-pages:recall")

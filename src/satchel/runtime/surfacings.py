@@ -27,7 +27,7 @@ class Surfaced:
 
     Attributes:
         words: The beginning of the message that it was shown with.
-        memories: What it contained, best first. The log has their scores and not what those were made of.
+        memories: What it contained, best first, with what spoke most for each.
         standing: As in `MemorySurfaced`.
     """
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 from fastapi import APIRouter, Path, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from satchel.capabilities import Access, Capability, Outcome, Tested, Version, sentences
 from satchel.capabilities.cases import Case, CaseResult, result_to_json
@@ -297,6 +297,12 @@ async def run(request: Request, service: Serves, name: Name) -> Response:
         RunShown(capability_id=capability.id, input=input, outcome=outcome, at=service.satchel.clock.now())
     )
     return see_other(request, f"{_at(capability)}?run={kept}#result")
+
+
+@router.get("/capabilities/{name}/run")
+async def run_page(service: Serves, name: Name) -> Response:
+    """Where a browser goes that opens the address of a form again."""
+    return RedirectResponse(_at(await service.capabilities.catalogue.get(name)), 303)
 
 
 def _input(form: Form, fields: Sequence[Field]) -> tuple[dict[str, Any] | None, Sequence[Field], str, str]:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from satchel.config import (
     SETTINGS,
@@ -350,6 +350,12 @@ async def _reset(request: Request, key: str, now: Settings) -> Response:
     section = "model" if key in _TOP else key.split(".")[0]
     text = f"{key} has its default again, after a restart of the server."
     return see_other(request, f"/settings#{section}", say=Saying(text=text))
+
+
+@router.get("/settings/permissions")
+async def rules() -> Response:
+    """Where a browser goes that opens the address of a form again."""
+    return RedirectResponse("/settings#permissions", 303)
 
 
 @router.post("/settings/permissions")
