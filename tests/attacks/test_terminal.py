@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from satchel.cli.approvals import input_lines
 from satchel.cli.output import json_text, plain
 from satchel.cli.view import TurnView
 from satchel.events import (
@@ -35,6 +34,7 @@ from satchel.runtime.recap import Exchange
 from satchel.sessions import SessionInfo
 from satchel.tools.mcp.questions import Elicitation
 from satchel.tools.mcp.sampling import read_sampling
+from satchel.tui.terminal_text import input_lines
 from tests.requirements import requirement
 
 FORGED = "Satchel wants to run this call:"

@@ -89,7 +89,9 @@ def terminal(
         stdout=slave,
         stderr=slave,
         cwd=work,
-        env=environ_for(folder, server, TERM="xterm-256color", **environ),
+        env=environ_for(
+            folder, server, **{"TERM": "xterm-256color", "SATCHEL_TERMINAL_SCREEN": "off", **environ}
+        ),
         start_new_session=True,
         # Ctrl-C reaches the programs of the controlling terminal only.
         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),

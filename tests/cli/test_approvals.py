@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from satchel.cli.approvals import input_lines, read_answer
+from satchel.cli.approvals import read_answer
+from satchel.tui.terminal_text import input_lines
 
 
 @pytest.mark.parametrize(

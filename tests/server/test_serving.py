@@ -187,7 +187,7 @@ def test_other_commands_do_not_load_the_server(tmp_path: Path, words: list[str])
         timeout=100,
     )
     loaded = set(ended.stdout.splitlines()[-1].split())
-    assert loaded & {"fastapi", "uvicorn", "starlette", "satchel.server"} == set()
+    assert loaded & {"fastapi", "uvicorn", "starlette", "satchel.server", "textual"} == set()
 
 
 @requirement("http:bind")

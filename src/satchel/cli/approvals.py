@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import anyio
 
 from satchel.cli.editor import LineReader
-from satchel.cli.view import TurnView, one_line
+from satchel.cli.view import TurnView
 from satchel.errors import UserError
 from satchel.events import AskedCall, Consent, Event, QuestionAnswered, QuestionAsked
 from satchel.runtime import RunningTurn
 from satchel.runtime.hosting import SharedSession
-from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
 from satchel.tools import Approval
+from satchel.tui.terminal_text import input_lines
 
-__all__ = ["TerminalAnswers", "follow", "input_lines", "read_answer"]
+__all__ = ["TerminalAnswers", "follow", "read_answer"]
 
 _WORDS: dict[str, Consent] = {
     "y": "once", "yes": "once", "once": "once", "n": "no", "no": "no", "s": "session", "session": "session",
@@ -28,46 +26,6 @@ _WORDS: dict[str, Consent] = {
 
 _SAID = ("it ", "the rule ")
 """Reasons that say more than that the mode asks, which the user knows."""
-_MOST_SHOWN = 20_000
-"""The most characters of a text that are shown. Nobody reads a longer one before deciding."""
-_MOST_BESIDE = 4_000
-"""The same for a text that doesn't say what the call does, such as the content of a file."""
-_MOST_BLANKS = 16
-"""The most blanks in a row. More could push what follows off the screen."""
-
-
-def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
-    """A call's input, for the user who decides about it. Omissions are marked.
-
-    A single text is shown as it is, several fields with their names, other data as JSON.
-
-    Args:
-        input: The call's input.
-        subject: The field that says what the call does, or "". Less of the others is shown.
-    """
-    if len(input) == 1:
-        (value,) = input.values()
-        if isinstance(value, str):
-            return _whole(value, _MOST_SHOWN).splitlines() or [""]
-    lines: list[str] = []
-    for name, value in input.items():
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        most = _MOST_BESIDE if subject in input and name != subject else _MOST_SHOWN
-        first, *rest = _whole(text, most).splitlines() or [""]
-        # A name that the model made up must not look like another line of the question.
-        lines += [f"{one_line(name)}: {first}", *(f"    {line}" for line in rest)]
-    return lines
-
-
-def _whole(text: str, most: int) -> str:
-    if len(text) > most:
-        text = f"{text[:most]}\n[not shown: {counted(len(text) - most, 'more character')}]"
-    text = re.sub(
-        rf"\n(?:[ \t]*\n){{{_MOST_BLANKS},}}",
-        lambda m: f"\n[{m[0].count(chr(10)) - 1:,} empty lines]\n",
-        text,
-    )
-    return re.sub(rf"[^\S\n]{{{_MOST_BLANKS + 1},}}", lambda m: f" [{len(m[0]):,} blanks] ", text)
 
 
 def read_answer(text: str, count: int) -> list[Approval] | None:

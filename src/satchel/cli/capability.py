@@ -29,10 +29,10 @@ from satchel.cli.commands import Text, json_option
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
-from satchel.cli.view import one_line
 from satchel.errors import Refused, StorageError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.capability_parts import CapabilityParts
+from satchel.tui.terminal_text import one_line
 
 __all__ = ["capability"]
 

@@ -10,7 +10,6 @@ from satchel.cli.commands import Text, json_option
 from satchel.cli.memory import hit_line, memory_line
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.stores import parse_time, scope_option, with_memory
-from satchel.cli.view import one_line
 from satchel.errors import UsageError
 from satchel.memory import (
     RELATIONS,
@@ -28,6 +27,7 @@ from satchel.memory import (
     related_to_json,
 )
 from satchel.runtime.lines import counted
+from satchel.tui.terminal_text import one_line
 
 __all__ = ["edit", "history", "link", "recall", "related", "undo"]
 

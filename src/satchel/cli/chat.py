@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 import anyio
 import click
@@ -16,7 +19,7 @@ from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import current_stdout, is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.shared import Wish, connected, tell_missing, usable_server
-from satchel.cli.talk import Talk
+from satchel.cli.talk import INTERRUPTED, Talk
 from satchel.cli.view import TurnView
 from satchel.cli.wizard import ask_settings, is_first_start
 from satchel.clock import SystemClock
@@ -26,7 +29,10 @@ from satchel.runtime.hosting import Host, LocalHost, SharedSession
 from satchel.runtime.inventory import list_models
 from satchel.runtime.serving import Serving
 
-__all__ = ["chat"]
+__all__ = ["chat", "has_screen"]
+
+_LEAST_COLUMNS, _LEAST_LINES = 40, 12
+"""A smaller terminal has no room for a question above the field."""
 
 
 @click.command()
@@ -39,11 +45,7 @@ __all__ = ["chat"]
     help="How to decide calls that no rule covers.",
 )
 @click.option("--private", is_flag=True, help="Don't remember this conversation.")
-@click.option(
-    "--plain",
-    is_flag=True,
-    help="Don't take over the screen. This is always the case until there is a full-screen interface.",
-)
+@click.option("--plain", is_flag=True, help="Print line by line instead of using the whole screen.")
 @click.option("--no-server", is_flag=True, help="Don't use the server of this home, even if one runs.")
 def chat(
     session_id: str | None,
@@ -58,7 +60,6 @@ def chat(
 
     If `satchel serve` runs, the conversation is held there, and other terminals and browsers can take part in it.
     """
-    del plain  # there is no other interface to choose yet
     if session_id is not None and last:
         raise UsageError("Give either --session or --last, not both.")
     overrides = {"model": model, "agent.mode": mode}
@@ -68,11 +69,12 @@ def chat(
         _first_start(settings)
         settings = read_settings(overrides)
     wish = Wish(session_id=session_id, last=last, model=model, mode=mode, private=private)
+    talk = _on_screen if not plain and has_screen(settings) else _on_lines
 
     async def body() -> int:
         if found is not None:
-            return await _chat_in_server(settings, found, wish)
-        return await _chat_here(settings, wish)
+            return await _chat_in_server(settings, found, wish, talk)
+        return await _chat_here(settings, wish, talk)
 
     return anyio.run(body)
 
@@ -90,7 +92,10 @@ def _first_start(settings: Settings) -> None:
         )
 
 
-async def _chat_here(settings: Settings, wish: Wish) -> int:
+_Talk: TypeAlias = Callable[[Host, SharedSession, Settings], Awaitable[int]]
+
+
+async def _chat_here(settings: Settings, wish: Wish, talk: _Talk) -> int:
     async with opened(settings, beside_prompt=is_terminal(sys.stdin)) as satchel:
         told = len(satchel.notices)
         host = LocalHost(satchel)
@@ -100,17 +105,57 @@ async def _chat_here(settings: Settings, wish: Wish) -> int:
         )
         tell_notices(satchel.notices, after=told)
         await tell_choice(satchel)
-        return await _talk(host, session, settings)
+        return await talk(host, session, settings)
 
 
-async def _chat_in_server(settings: Settings, found: Serving, wish: Wish) -> int:
+async def _chat_in_server(settings: Settings, found: Serving, wish: Wish, talk: _Talk) -> int:
     async with connected(settings, found) as host:
         session = await wish.opened(host, interactive=is_terminal(sys.stdin))
         tell_missing(settings, session)
-        return await _talk(host, session, settings)
+        return await talk(host, session, settings)
 
 
-async def _talk(host: Host, session: SharedSession, settings: Settings) -> int:
+def has_screen(settings: Settings) -> bool:
+    """Whether the conversation fits on this terminal's screen, and the user wants it there."""
+    if settings.terminal.screen == "off" or settings.environ.get("TERM", "") in ("", "dumb", "unknown"):
+        return False
+    if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)):
+        return False
+    size = shutil.get_terminal_size()
+    return size.columns >= _LEAST_COLUMNS and size.lines >= _LEAST_LINES
+
+
+async def _on_screen(host: Host, session: SharedSession, settings: Settings) -> int:
+    # Textual is imported only here.
+    from satchel.tui.background import is_dark  # noqa: PLC0415
+    from satchel.tui.screen import ConversationScreen  # noqa: PLC0415
+
+    theme = settings.terminal.theme
+    screen = ConversationScreen(
+        host,
+        session,
+        is_dark=is_dark(settings.environ) if theme == "auto" else theme == "dark",
+        monotonic_s=SystemClock().monotonic_s,
+    )
+    code = 0
+    async with anyio.create_task_group() as group:
+
+        async def leave_on_signal() -> None:
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGHUP) as signals:
+                async for _ in signals:
+                    screen.exit(INTERRUPTED)
+
+        group.start_soon(leave_on_signal)
+        code = await screen.run_async() or 0
+        group.cancel_scope.cancel()
+    with anyio.CancelScope(shield=True):
+        await screen.session.aclose("left")
+    if screen.session.turns:
+        tell(f"To go on: satchel chat --session {screen.session.id}")
+    return code
+
+
+async def _on_lines(host: Host, session: SharedSession, settings: Settings) -> int:
     # While the editor reads, it puts another stream in the place of stdout, which writes above the prompt.
     screen = current_stdout()
     view = TurnView(

@@ -13,18 +13,14 @@ from collections.abc import Callable
 from typing import Protocol, TextIO
 
 from satchel.cli.output import plain
+from satchel.tui.markdown import first_settled, laid_out
 
 __all__ = ["MarkdownStream", "PlainStream", "TextStream"]
 
 _PAINT_S = 0.05
 """Seconds between two repaints. Twenty a second look smooth; a block that takes long to lay out is painted less
 often."""
-_MOST_TAIL = 20_000
-"""When an unfinished block, such as a very long list, has this many characters, its lines count as finished."""
-
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)])(?:\s|$)")
 
 
 class TextStream(Protocol):
@@ -114,7 +110,7 @@ class MarkdownStream:
 
     def _settle_blocks(self, *, is_complete: bool) -> None:
         # One block at a time, so that the result doesn't depend on how the text was split into pieces.
-        while cut := _first_settled(self._tail, is_complete=is_complete):
+        while cut := first_settled(self._tail, is_complete=is_complete):
             head, self._tail = self._tail[:cut], self._tail[cut:]
             self._settle(head)
 
@@ -126,10 +122,7 @@ class MarkdownStream:
 
     def _layout(self, text: str) -> list[str]:
         # Imported on demand: it takes a tenth of a second, and only terminals need it.
-        from markdown_it import MarkdownIt  # noqa: PLC0415
         from rich.console import Console  # noqa: PLC0415
-
-        from satchel.cli.markdown_elements import TerminalMarkdown  # noqa: PLC0415
 
         if not text.strip():
             return []
@@ -144,12 +137,7 @@ class MarkdownStream:
             height=25,
             legacy_windows=False,
         )
-        # No hyperlinks: the address is shown next to the link's text, so that a model can't hide it.
-        markdown = TerminalMarkdown("", code_theme="ansi_dark", hyperlinks=False)
-        # rich drops HTML including its content (`List<int>` would become `List`), and the addresses of pictures.
-        reader = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"]).disable("image")
-        markdown.parsed = reader.parse(text)
-        console.print(markdown)
+        console.print(laid_out(text))
         lines = [line.rstrip(" ") for line in paper.getvalue().split("\n")]
         while lines and _is_blank(lines[0]):
             del lines[0]
@@ -177,37 +165,3 @@ class MarkdownStream:
 
 def _is_blank(line: str) -> bool:
     return not _COLOUR.sub("", line).strip()
-
-
-def _first_settled(text: str, *, is_complete: bool) -> int:
-    """The length of the first block if another one follows, so that it can't change any more; otherwise 0.
-
-    Args:
-        text: Begins with a block.
-        is_complete: No more text will be added.
-    """
-    position = 0
-    fence = ""
-    is_after_blank = has_words = False
-    for line in text.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if (
-            has_words
-            and not fence
-            and is_after_blank
-            and line[0] not in " \t\r\n"
-            # A list may continue after an empty line. Whether a line begins a list item shows only with its first word.
-            and (is_complete or re.match(r"\S+\s", line))
-            and not _ITEM.match(line)
-        ):
-            return position
-        if mark and not fence:
-            fence = mark[1]
-        elif mark and mark[1].startswith(fence) and not line[mark.end() :].strip():
-            fence = ""
-        is_after_blank = not line.strip()
-        has_words = has_words or not is_after_blank
-        position += len(line)
-    if not fence and len(text) > _MOST_TAIL:
-        return text.rfind("\n", 0, _MOST_TAIL) + 1
-    return 0

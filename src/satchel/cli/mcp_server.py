@@ -16,7 +16,6 @@ import click
 from satchel.cli.commands import Group, Text, json_option
 from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
-from satchel.cli.view import one_line
 from satchel.config import Settings, add_mcp_servers, new_mcp_server, plain_values
 from satchel.errors import ConfigError, UsageError
 from satchel.runtime.servers import (
@@ -29,6 +28,7 @@ from satchel.runtime.servers import (
     remove_server,
     try_server,
 )
+from satchel.tui.terminal_text import one_line
 
 __all__ = ["mcp_server"]
 

@@ -10,10 +10,10 @@ from satchel.cli.home import fetch_line
 from satchel.cli.opening import opened
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
-from satchel.cli.view import one_line
 from satchel.messages import usage_to_json
 from satchel.runtime.inventory import BundledEmbedder, fetch_embedding_model, list_models, try_model
 from satchel.runtime.lines import usage_line
+from satchel.tui.terminal_text import one_line
 
 __all__ = ["model"]
 

@@ -10,6 +10,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO, cast
 
+from satchel.tui.plain_text import is_plain, plain
+
 __all__ = [
     "current_stdout",
     "is_terminal",
@@ -25,14 +27,6 @@ __all__ = [
 
 _MOST_COLUMN = 48
 """A wider cell pushes only its own row to the right."""
-
-# All C0 and C1 controls except newline and tab, DEL, Unicode's line and paragraph separators, and the characters that
-# change the direction of writing.
-_CONTROLS = {
-    code: "\ufffd"
-    for code in (*range(0x20), *range(0x7F, 0xA0), *range(0x2028, 0x202F), *range(0x2066, 0x206A))
-    if code not in (0x09, 0x0A)
-}
 
 
 def prepare() -> None:
@@ -65,11 +59,6 @@ def is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
     except ValueError:
         return False  # closed
-
-
-def plain(text: str) -> str:
-    """The text with control characters replaced, so that models, tools and files can't control the terminal."""
-    return text.replace("\r\n", "\n").translate(_CONTROLS)
 
 
 def wrapped(text: str, stream: TextIO) -> str:
@@ -118,7 +107,7 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     """JSON that is safe to show on a terminal: characters as they are, or escaped where they could control it."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
     # JSON escapes what is below 0x20; the other control characters can only be inside strings.
-    if any(ord(c) in _CONTROLS or "\ud800" <= c <= "\udfff" for c in text if c >= "\x7f"):
+    if any(not is_plain(c) or "\ud800" <= c <= "\udfff" for c in text if c >= "\x7f"):
         return json.dumps(value, indent=indent, default=str)
     return text
 

@@ -15,13 +15,13 @@ from satchel.cli.commands import Group, Text, json_option
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
-from satchel.cli.view import one_line
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import approval_lines
 from satchel.runtime.tooling import ToolEntry
 from satchel.tools.external import LANGUAGES, ApprovalRecord, ScanState, failure, new_tool
 from satchel.tools.mcp import McpDefinition, WithheldTool
+from satchel.tui.terminal_text import one_line
 
 __all__ = ["tool"]
 

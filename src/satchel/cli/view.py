@@ -31,10 +31,10 @@ from satchel.messages import text_of
 from satchel.runtime import lines
 from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import describe_call, describe_progress, show_observation
+from satchel.tui.terminal_text import one_line
 
-__all__ = ["TurnView", "has_colour", "one_line"]
+__all__ = ["TurnView", "has_colour"]
 
-_LINE = 100
 _PROGRESS_S = 0.5
 """Seconds between two lines of progress; nobody reads them more often."""
 _RECAP_LINES = 4
@@ -48,11 +48,6 @@ _LINE_STYLES = {"plain": "dim", "added": "green", "removed": "red", "active": "b
 def has_colour(stream: TextIO, environ: Mapping[str, str]) -> bool:
     """Whether to use colours: on a terminal that can show them, unless NO_COLOR is set (no-color.org)."""
     return is_terminal(stream) and not environ.get("NO_COLOR") and environ.get("TERM", "") not in ("dumb", "")
-
-
-def one_line(text: str, limit: int = _LINE) -> str:
-    """The text as one line of at most `limit` characters, without control characters."""
-    return lines.one_line(plain(text[: limit * 8]), limit)
 
 
 class TurnView:

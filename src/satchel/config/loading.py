@@ -37,6 +37,7 @@ from satchel.config.settings import (
     SandboxSettings,
     ServerSettings,
     Settings,
+    TerminalSettings,
     ToolsSettings,
     WebSettings,
 )
@@ -154,6 +155,7 @@ def load(
         sandbox=SandboxSettings(**found.section("sandbox")),
         web=WebSettings(**found.section("web")),
         server=ServerSettings(**found.section("server")),
+        terminal=TerminalSettings(**found.section("terminal")),
         permissions=found.permissions,
         environ={name: value for name, value in environ.items() if name not in secrets},
         sources=found.sources,

@@ -255,6 +255,19 @@ class ServerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalSettings:
+    """How `satchel chat` looks.
+
+    Attributes:
+        screen: "auto" uses the whole screen where the terminal can show it, "off" prints line by line.
+        theme: "auto" asks the terminal for its background.
+    """
+
+    screen: str = "auto"
+    theme: str = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """What happens to calls that fit `tool`: a tool's name, or a name and a pattern as in `bash(git *)`.
 
@@ -317,6 +330,7 @@ class Settings:
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     web: WebSettings = field(default_factory=WebSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
+    terminal: TerminalSettings = field(default_factory=TerminalSettings)
     permissions: tuple[Rule, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -897,6 +911,21 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="",
         doc="The Chromium or Chrome for the browser tool. Empty uses the first of chromium, "
         "chromium-browser and google-chrome on the PATH.",
+    ),
+    Setting(
+        key="terminal.screen",
+        kind="text",
+        default="auto",
+        choices=("auto", "off"),
+        doc="Whether `satchel chat` uses the whole screen: `auto` does where the terminal can show it; `off` prints "
+        "line by line, as `--plain` does.",
+    ),
+    Setting(
+        key="terminal.theme",
+        kind="text",
+        default="auto",
+        choices=("auto", "dark", "light"),
+        doc="The colours of the screen: `auto` asks the terminal for its background.",
     ),
     Setting(
         key="server.host",

@@ -1,0 +1,1 @@
+"""The terminal: how text and Markdown look on one, and the conversation on a full screen."""

@@ -1,0 +1,503 @@
+"""The parts of the conversation on the screen: what was said, what was done, and what waits for the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.geometry import Size
+from textual.message import Message
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from satchel.events import Action, AskedCall, Consent, Observation, Permission, QuestionAsked, SurfacedMemory
+from satchel.runtime.lines import counted
+from satchel.runtime.options import chosen_option
+from satchel.runtime.tool_display import describe_call, describe_progress, show_observation
+from satchel.tui.markdown import first_settled, laid_out
+from satchel.tui.plain_text import plain
+from satchel.tui.terminal_text import input_lines, one_line
+
+__all__ = ["Answered", "Ask", "Note", "Said", "Step", "Turn", "Waiting", "line_of"]
+
+_MOST_WORDS, _MOST_ROWS = 2_000, 12
+"""The most characters and lines of the user's message that are shown again; the user knows it."""
+_MOST_DETAIL: Final = 20_000
+_MOST_DETAIL_LINES: Final = 200
+_TYPED_AHEAD_S: Final = 0.5
+"""Keys that come sooner after a question appeared were typed before it was seen."""
+_SAID = ("it ", "the rule ")
+"""Reasons that say more than that the mode asks, which the user knows."""
+
+
+def line_of(text: str, kind: str = "") -> Static:
+    """A line of the program's own; nothing in it is markup. `kind` is a class of the style sheet."""
+    return Static(Text(plain(text)), classes=f"line {kind}".rstrip(), markup=False)
+
+
+class Turn(Vertical):
+    """A turn: the user's words at its head, then everything that came of them."""
+
+    def __init__(self, words: str, *, time: str, is_dark: Callable[[], bool]) -> None:
+        """`time` stands in the line above; `is_dark` says which colours code has."""
+        super().__init__(classes="turn")
+        self._words = words
+        self._time = time
+        self._is_dark = is_dark
+        self.said: Said | None = None
+        self.steps: dict[str, Step] = {}
+        self.is_open = True
+
+    def compose(self) -> ComposeResult:
+        """See `Widget.compose`."""
+        yield Static(Rule(Text(self._time), align="right", characters="─", style="dim"), classes="rule")
+        if self._words:
+            rows = plain(self._words).split("\n")
+            head = "\n".join(rows[:_MOST_ROWS])
+            text = Text(head[:_MOST_WORDS], style="bold")
+            if len(head) > _MOST_WORDS:
+                text.append(f"\n… {counted(len(self._words) - _MOST_WORDS, 'more character')}", style="dim")
+            elif len(rows) > _MOST_ROWS:
+                text.append(f"\n… {counted(len(rows) - _MOST_ROWS, 'more line')}", style="dim")
+            yield Static(text, classes="you", markup=False)
+
+    def say(self) -> Said:
+        """The answer that is being written."""
+        if self.said is None:
+            self.said = Said(is_dark=self._is_dark)
+            self.mount(self.said)
+        return self.said
+
+    def close(self) -> None:
+        """Nothing comes any more: what still ran is shown as interrupted."""
+        self.is_open = False
+        if self.said is not None:
+            self.said.finish()
+            self.said = None
+        for step in self.steps.values():
+            step.interrupt()
+
+
+class Said(Widget):
+    """An answer while it is written, in one widget: what is finished is laid out once, only the last block again.
+
+    A widget for each block would have Textual measure all of them again with every piece that comes.
+    """
+
+    def __init__(self, *, is_dark: Callable[[], bool]) -> None:
+        """Nothing was said yet."""
+        super().__init__(classes="said")
+        self._is_dark = is_dark
+        self._tail = ""
+        self._fed: list[str] = []
+        self._pending: list[str] = []
+        self._blocks: list[str] = []
+        self._settled: list[Strip] = []
+        self._last: list[Strip] = []
+        self._laid_width = 0
+
+    def feed(self, text: str) -> None:
+        """Take the next piece; `paint` shows it."""
+        self._pending.append(text)
+
+    def paint(self) -> None:
+        """Show what has come."""
+        if self._take():
+            self._settle(is_complete=False)
+            self._draw()
+
+    def finish(self, whole: str | None = None) -> None:
+        """Show the rest. `whole` is the whole answer as it is in the log, which counts."""
+        self._take()
+        if whole is not None and whole != "".join(self._fed):
+            self._tail, self._fed, self._blocks, self._settled = plain(whole), [whole], [], []
+        self._settle(is_complete=True)
+        if self._tail.strip():
+            self._add(self._tail)
+        self._tail = ""
+        self._draw()
+
+    def _take(self) -> bool:
+        if not self._pending:
+            return False
+        text = "".join(self._pending)
+        self._pending.clear()
+        self._fed.append(text)
+        self._tail += plain(text)
+        return True
+
+    def _settle(self, *, is_complete: bool) -> None:
+        while cut := first_settled(self._tail, is_complete=is_complete):
+            head, self._tail = self._tail[:cut], self._tail[cut:]
+            self._add(head)
+
+    def _add(self, text: str) -> None:
+        """Keep a block that changes no more."""
+        self._blocks.append(text)
+        if self._laid_width:
+            self._settled += self._strips(text, self._laid_width, is_first=not self._settled)
+
+    def _draw(self) -> None:
+        height = len(self._settled) + len(self._last)
+        self._last = self._strips(self._tail, self._laid_width, is_first=not self._settled)
+        # The height is measured when the width is known; until then, and when it changes, everything below moves.
+        self.refresh(layout=not self._laid_width or height != len(self._settled) + len(self._last))
+
+    def _strips(self, text: str, width: int, *, is_first: bool) -> list[Strip]:
+        if not text.strip() or not width:
+            return []
+        console = self.app.console
+        lines = console.render_lines(
+            laid_out(text, is_dark=self._is_dark()),
+            console.options.update(width=width, height=None),
+            pad=False,
+        )
+        strips = [Strip(line) for line in lines]
+        while strips and not strips[0].text.strip():
+            del strips[0]
+        while strips and not strips[-1].text.strip():
+            del strips[-1]
+        return strips if is_first or not strips else [Strip.blank(0), *strips]
+
+    # What Textual asks
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """See `Widget.get_content_height`."""
+        if width != self._laid_width:
+            self._laid_width = width
+            self._settled = []
+            for block in self._blocks:
+                self._settled += self._strips(block, width, is_first=not self._settled)
+            self._last = self._strips(self._tail, width, is_first=not self._settled)
+        return len(self._settled) + len(self._last)
+
+    def render_line(self, y: int) -> Strip:
+        """See `Widget.render_line`."""
+        width = self.size.width
+        rows = len(self._settled)
+        if y < rows:
+            strip = self._settled[y]
+        elif y - rows < len(self._last):
+            strip = self._last[y - rows]
+        else:
+            strip = Strip.blank(0)
+        style = self.rich_style
+        strip = Strip(Segment.apply_style(strip, style)).adjust_cell_length(width, style)
+        selection = self.text_selection
+        if selection is not None and (span := selection.get_span(y)) is not None:
+            start, end = span
+            end = width if end == -1 else end
+            marked = self.screen.get_component_rich_style("screen--selection")
+            parts = strip.crop(0, start), strip.crop(start, end).apply_style(marked), strip.crop(end)
+            strip = Strip.join(parts)
+        return strip.apply_offsets(0, y)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """See `Widget.get_selection`."""
+        text = "\n".join(strip.text.rstrip() for strip in (*self._settled, *self._last))
+        return selection.extract(text), "\n"
+
+
+class Note(Static):
+    """A memory that the model was shown, and where it comes from."""
+
+    def __init__(self, memory: SurfacedMemory) -> None:
+        """Use the memory as the event has it."""
+        place = (
+            f"session {one_line(memory.session, 20)}, turn {memory.source_turn}"
+            if memory.session
+            else "stored"
+        )
+        text = Text(one_line(memory.content, 400))
+        text.append(f"  {place} · {memory.score:.2f}", style="dim")
+        super().__init__(text, classes="note", markup=False)
+
+
+class Step(Static):
+    """One call, as a line of the ledger: what is done, with what, and how it went. A click opens it."""
+
+    def __init__(self, tool: str, input: Mapping[str, Any]) -> None:
+        """A call that has begun."""
+        super().__init__(classes="step", markup=False)
+        self._tool = tool
+        self._input = input
+        self._progress = ""
+        self._mark, self._end, self._style = "▸", "", "bold"
+        self._summary = ""
+        self._lines: list[Text] = []
+        self._whole = ""
+        self._is_over = False
+        self.is_expanded = False
+
+    @classmethod
+    def of(cls, event: Action) -> Step:
+        """The call that an event says has begun."""
+        return cls(event.tool, event.input)
+
+    def on_mount(self) -> None:
+        """See `Widget.on_mount`."""
+        self._draw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Show more or less of the result; a selection of text is none."""
+        if self.screen.get_selected_text() is None:
+            event.stop()
+            self.open_up(not self.is_expanded)
+
+    def open_up(self, is_expanded: bool) -> None:
+        """Show all of the result that can be shown, or a few lines."""
+        self.is_expanded = is_expanded
+        self._draw()
+
+    def progress(self, data: Mapping[str, Any]) -> None:
+        """The call reports how far it is."""
+        self._progress = one_line(describe_progress(data), 80)
+        self._draw()
+
+    def refused(self, event: Permission) -> None:
+        """The call may not run."""
+        self._finish("⊘", "refused", "yellow", one_line(event.reason, 300))
+
+    def observed(self, event: Observation) -> None:
+        """The call has ended."""
+        if self._mark == "⊘":
+            return
+        shown = show_observation(event, self._input)
+        self._lines = [
+            Text(plain(line.text[:400]), style=_LINE_STYLES[line.style], no_wrap=True, overflow="ellipsis")
+            for line in shown.lines
+        ]
+        self._whole = event.text
+        outside = " · from outside" if event.untrusted else ""
+        time = f"{event.duration_ms / 1000:.1f} s"
+        if event.is_error:
+            self._finish("✕", f"failed · {time}", "red", one_line(shown.summary, 300))
+        else:
+            self._finish("✓", f"{time}{outside}", "", one_line(shown.summary, 300))
+
+    def interrupt(self) -> None:
+        """The turn has ended without the call's end."""
+        if not self._is_over:
+            self._finish("✕", "interrupted", "yellow", "")
+
+    def _finish(self, mark: str, end: str, style: str, summary: str) -> None:
+        self._mark, self._end, self._style, self._summary = mark, end, style, summary
+        self._is_over = True
+        self._draw()
+
+    def _draw(self) -> None:
+        head = Table.grid(expand=True, padding=(0, 1))
+        head.add_column(width=1, no_wrap=True)
+        head.add_column(no_wrap=True, max_width=24, overflow="ellipsis")
+        head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        head.add_column(no_wrap=True, justify="right", style="dim")
+        head.add_row(
+            Text(self._mark, style=self._style),
+            Text(one_line(self._tool, 60), style="bold"),
+            Text(plain(describe_call(self._tool, self._input))),
+            Text(self._end or "runs"),
+        )
+        below: list[RenderableType] = []
+        if self._progress and not self._is_over:
+            below.append(Text(f"… {self._progress}", style="dim"))
+        if self._summary:
+            below.append(
+                Text(self._summary, style=self._style if self._style in ("red", "yellow") else "dim")
+            )
+        if self.is_expanded:
+            below += self._details()
+        else:
+            below += self._lines
+        self.update(Group(head, *(Padding(line, (0, 0, 0, 2)) for line in below)))
+
+    def _details(self) -> list[RenderableType]:
+        asked = [Text(plain(line), style="dim") for line in input_lines(self._input)]
+        rows = plain(self._whole[:_MOST_DETAIL]).split("\n")
+        shown = [Text(row) for row in rows[:_MOST_DETAIL_LINES]]
+        if len(rows) > _MOST_DETAIL_LINES or len(self._whole) > _MOST_DETAIL:
+            shown.append(Text(f"… of {counted(len(self._whole), 'character')}", style="dim"))
+        return [*asked, *shown]
+
+
+_LINE_STYLES: Final = {"plain": "dim", "added": "green", "removed": "red", "active": "bold"}
+
+
+class Waiting(Vertical):
+    """Something that waits for the user, and is tinted because of that."""
+
+    def __init__(self, *lines: Text) -> None:
+        """`lines` say what it is."""
+        super().__init__(classes="waits")
+        self._lines = lines
+
+    def compose(self) -> ComposeResult:
+        """See `Widget.compose`."""
+        for line in self._lines:
+            yield Static(line, markup=False)
+
+    def settle(self, outcome: str) -> None:
+        """It waits no longer."""
+        self.remove_class("waits")
+        self.add_class("settled")
+        self.remove_children()
+        self.mount(line_of(outcome, "dim"))
+
+
+class Answered(Message):
+    """The user has answered a question.
+
+    Attributes:
+        consents: To a permission question, by call id; None for words.
+        text: The answer to a tool's question; None declines.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        *,
+        consents: Mapping[str, Consent] | None = None,
+        text: str | None = None,
+        words: str = "",
+    ) -> None:
+        """See the attributes; `words` are why not, for the model."""
+        super().__init__()
+        self.ask = ask
+        self.consents = consents
+        self.text = text
+        self.words = words
+
+
+class Ask(Waiting, can_focus=True):
+    """A question of a running turn. It takes keys once the user can have seen it."""
+
+    def __init__(self, question: QuestionAsked, *, monotonic_s: Callable[[], float]) -> None:
+        """`monotonic_s` tells how long it has been on the screen."""
+        super().__init__()
+        self.question = question
+        self._monotonic_s = monotonic_s
+        self._shown_s = monotonic_s()
+        self._chosen = set(range(len(question.calls)))
+
+    def compose(self) -> ComposeResult:
+        """See `Widget.compose`."""
+        yield Static(self._text(), id="question", markup=False)
+        if self.question.kind == "tool":
+            yield Input(
+                password=self.question.is_secret, placeholder="your answer; Ctrl-D declines", compact=True
+            )
+
+    def on_mount(self) -> None:
+        """See `Widget.on_mount`."""
+        self._shown_s = self._monotonic_s()
+        if self.question.kind == "tool":
+            self.query_one(Input).focus()
+
+    def refuse(self, words: str) -> None:
+        """Answer no to everything, and say why."""
+        self.post_message(
+            Answered(self, consents={call.call_id: "no" for call in self.question.calls}, words=words)
+        )
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """A tool's question is answered."""
+        event.stop()
+        self.post_message(Answered(self, text=chosen_option(event.value, self.question.options)))
+
+    def on_key(self, event: events.Key) -> None:
+        """Answer with one key."""
+        if self.question.kind == "tool":
+            if event.key == "ctrl+d":
+                event.stop()
+                self.post_message(Answered(self, text=None))
+            return
+        consent = _KEYS.get(event.key)
+        number = int(event.key) if event.key.isdigit() else 0
+        if consent is None and not 1 <= number <= len(self.question.calls):
+            return
+        event.stop()
+        if self._monotonic_s() - self._shown_s < _TYPED_AHEAD_S:
+            return
+        if number:
+            self._chosen ^= {number - 1}
+            self.query_one("#question", Static).update(self._text())
+            return
+        assert consent is not None
+        rest: Consent = "once" if consent == "no" else "no"
+        chosen = self._chosen if consent != "no" else set(range(len(self.question.calls)))
+        self.post_message(
+            Answered(
+                self,
+                consents={
+                    call.call_id: consent if number in chosen else rest
+                    for number, call in enumerate(self.question.calls)
+                },
+            )
+        )
+
+    def _text(self) -> Text:
+        if self.question.kind == "tool":
+            return self._tool_question()
+        calls = self.question.calls
+        these = "this call" if len(calls) == 1 else f"these {len(calls)} calls"
+        text = Text(f"Satchel wants to run {these}:", style="bold")
+        for number, call in enumerate(calls):
+            self._append_call(text, number, call)
+        rules = ", ".join(dict.fromkeys(plain(rule) for call in calls for rule in call.rules))
+        text.append("\n")
+        for key, label in (("y", "yes"), ("s", "for this session"), ("a", f"always: {rules}"), ("n", "no")):
+            text.append(f"\n {key} ", style="reverse bold")
+            text.append(f" {label}")
+        if len(calls) > 1:
+            text.append("\n 1… ", style="reverse bold")
+            text.append(" leave a call out, or take it in again")
+        text.append("\nOr write below what to do instead.", style="dim")
+        return text
+
+    def _append_call(self, text: Text, number: int, call: AskedCall) -> None:
+        mark = (
+            ""
+            if len(self.question.calls) == 1
+            else f"{'●' if number in self._chosen else '○'} {number + 1}. "
+        )
+        first, *rest = input_lines(call.input, subject=call.key) or [""]
+        text.append(f"\n  {mark}")
+        text.append(one_line(call.tool), style="bold")
+        text.append(f"  {plain(first)}" if not rest else "")
+        for line in [first, *rest] if rest else []:
+            text.append(f"\n     {plain(line)}")
+        if call.reason.startswith(_SAID):
+            text.append(f"\n     {plain(call.reason)}", style="yellow")
+
+    def _tool_question(self) -> Text:
+        text = Text("A tool asks:", style="bold")
+        for line in plain(self.question.text).splitlines():
+            text.append(f"\n  {line}")
+        for number, option in enumerate(self.question.options, 1):
+            text.append(f"\n  {number}. {one_line(option)}")
+        return text
+
+
+_KEYS: Final[Mapping[str, Consent]] = {"y": "once", "s": "session", "a": "always", "n": "no"}
+
+
+def question_text(question: str, options: Sequence[str], *, who: str = "") -> Text:
+    """A question that the next message answers."""
+    text = Text(f"{who} asks:" if who else "?", style="bold")
+    for line in plain(question[:_MOST_DETAIL]).splitlines():
+        text.append(f"\n  {line}", style="" if who else "bold")
+    for number, option in enumerate(options, 1):
+        text.append(f"\n  {number}. {one_line(option)}")
+    rest = "Type a number, or an answer of your own." if options else "Your next message answers it."
+    text.append(f"\n{rest}", style="dim")
+    return text

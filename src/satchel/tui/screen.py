@@ -1,0 +1,782 @@
+"""The conversation on a full screen: shows the events of its session, whoever caused them, and sends what is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.filter import Monochrome, NoColor
+from textual.widget import Widget
+from textual.widgets import Static, TextArea
+from textual.worker import Worker
+
+from satchel.errors import SatchelError, ServerUnavailable
+from satchel.events import (
+    Action,
+    AskUser,
+    Assistant,
+    BuildPosted,
+    Compaction,
+    Event,
+    Failure,
+    MemorySurfaced,
+    Notice,
+    Observation,
+    Permission,
+    Posted,
+    QuestionAnswered,
+    QuestionAsked,
+    Record,
+    TextDelta,
+    ThinkingDelta,
+    ToolInputDelta,
+    ToolProgress,
+    TurnEnd,
+    TurnResumed,
+    TurnStart,
+)
+from satchel.events import (
+    Final as FinalEvent,
+)
+from satchel.messages import text_of
+from satchel.runtime.commands import CommandResult, Confirm, SessionChange, SlashCommand, find_command
+from satchel.runtime.hosting import Host, SharedSession
+from satchel.runtime.lines import counted, usage_line
+from satchel.runtime.options import chosen_option
+from satchel.runtime.recap import Exchange
+from satchel.tui.composer import Composer, Menu
+from satchel.tui.dialogs import Choose
+from satchel.tui.looks import DARK, LIGHT, STYLE
+from satchel.tui.parts import Answered, Ask, Note, Step, Turn, Waiting, line_of, question_text
+from satchel.tui.plain_text import plain
+from satchel.tui.terminal_text import one_line
+from satchel.version import __version__
+
+__all__ = ["ConversationScreen"]
+
+_PAINT_S: Final = 0.05
+"""Seconds between two paintings of a text that comes. One that takes long is painted less often."""
+_TWICE_S: Final = 2.0
+"""Within this time, a second Ctrl-C leaves."""
+_MOST_TURNS: Final = 60
+"""The most turns that stay on the screen: scrolling further back is what `satchel session show` is for."""
+_RECAPPED: Final = 3
+_MOST_OUTPUT: Final = 200_000
+_NARROW: Final = 70
+INTERRUPTED: Final = 130
+
+_KEYS: Final = (
+    ("Enter", "send"),
+    ("Alt-Enter, Shift-Enter, Ctrl-J, or \\ Enter", "new line"),
+    ("Tab", "take the highlighted word"),
+    ("Up, Down", "earlier messages"),
+    ("Ctrl-R", "search earlier messages"),
+    ("Ctrl-O", "continue another conversation"),
+    ("Ctrl-T", "show or hide what tools got and gave; a click does it for one"),
+    ("PgUp, PgDn", "scroll"),
+    ("Esc, Ctrl-C", "interrupt the answer"),
+    ("Ctrl-C twice, Ctrl-D", "leave"),
+    ("drag, then Ctrl-C", "copy; with Shift, the terminal selects"),
+)
+
+
+class ConversationScreen(App[int]):
+    """One run of the screen.
+
+    Attributes:
+        session: The current session; closed at the end.
+    """
+
+    CSS = STYLE
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS = [
+        Binding("ctrl+c", "interrupt", show=False, priority=True),
+        Binding("escape", "stop", show=False),
+        Binding("ctrl+r", "said", show=False),
+        Binding("ctrl+o", "sessions", show=False, priority=True),
+        Binding("ctrl+t", "details", show=False, priority=True),
+        Binding("f1", "keys", show=False),
+        Binding("pageup", "scroll(-1)", show=False, priority=True),
+        Binding("pagedown", "scroll(1)", show=False, priority=True),
+        Binding("ctrl+q", "leave", show=False),
+    ]
+
+    def __init__(
+        self,
+        host: Host,
+        session: SharedSession,
+        *,
+        is_dark: bool,
+        monotonic_s: Callable[[], float],
+        notices: Sequence[str] = (),
+    ) -> None:
+        """Show an open session.
+
+        Args:
+            host: Where the sessions are; opened and closed by the caller.
+            session: The session.
+            is_dark: The terminal's background is dark.
+            monotonic_s: A clock.
+            notices: What the user should know first.
+        """
+        super().__init__()
+        # Textual would show greys, and the user wants no colour at all.
+        self._filters = [NoColor() if isinstance(each, Monochrome) else each for each in self._filters]
+        self.register_theme(DARK)
+        self.register_theme(LIGHT)
+        self.theme = DARK.name if is_dark else LIGHT.name
+        self.session = session
+        self._host = host
+        self._monotonic_s = monotonic_s
+        self._notices = notices
+        self._head = Static(id="head", markup=False)
+        self._conversation = VerticalScroll(id="conversation", can_focus=False)
+        self._menu = Menu()
+        self._composer = Composer(self._menu)
+        self._status = Static(id="status", markup=False)
+        self._shown_status: tuple[str, str] = ("", "")
+        self._turn: Turn | None = None
+        self._asks: dict[str, Ask] = {}
+        self._waiting: Waiting | None = None
+        self._confirm: tuple[Confirm, Waiting] | None = None
+        self._following: Worker[None] | None = None
+        self._work: Worker[None] | None = None
+        self._activity = ""
+        self._last_text = ""
+        self._has_deltas = False
+        self._is_expanded = False
+        self._interrupted_s = -_TWICE_S
+        self._next_paint_s = 0.0
+        self._told: set[str] = set()
+
+    # The screen
+
+    def compose(self) -> ComposeResult:
+        """See `App.compose`."""
+        yield self._head
+        yield self._conversation
+        yield self._menu
+        yield self._composer
+        yield self._status
+
+    async def on_mount(self) -> None:
+        """See `App.on_mount`."""
+        self._conversation.anchor()
+        self._composer.focus()
+        for notice in self._notices:
+            self._tell(f"△ {notice}", "warn")
+        self.set_interval(_PAINT_S, self._paint)
+        self.set_interval(1.0, self._draw_status)
+        await self._enter()
+        self.run_worker(self._read_said(), group="said")
+
+    @property
+    def _is_dark(self) -> bool:
+        return self.current_theme.dark
+
+    async def _enter(self) -> None:
+        """Show the current session from now on."""
+        session = self.session
+        if session.turns:
+            await self._recap()
+        else:
+            self._tell("F1 shows the keys, /help the commands.", "dim")
+        if session.model_name == "none":
+            self._tell(
+                "No language model is set up: Satchel remembers and recalls. "
+                "`satchel model list` shows how to add one.",
+                "dim",
+            )
+        running = session.running
+        after = running.after_seq if running is not None else session.last_seq
+        self._following = self.run_worker(self._follow(session, after), group="follow", exclusive=True)
+        self._sync()
+        self._draw_head()
+        self._draw_status()
+
+    async def _recap(self) -> None:
+        session = self.session
+        try:
+            exchanges = await self._host.exchanges(session, _RECAPPED)
+        except SatchelError as error:
+            self._tell(f"△ The earlier conversation can't be shown: {error}", "warn")
+            return
+        earlier = session.turns - len(exchanges)
+        if earlier > 0:
+            self._tell(f"… {counted(earlier, 'earlier turn')}: satchel session show {session.id}", "dim")
+        running = session.running
+        for exchange in exchanges:
+            if running is None or exchange.turn != running.number:
+                await self._show_exchange(exchange)
+        if session.is_interrupted and not session.open_questions:
+            self._tell_interrupted()
+
+    async def _show_exchange(self, exchange: Exchange) -> None:
+        turn = Turn(
+            exchange.said, time=f"{exchange.at.astimezone():%a %Y-%m-%d %H:%M}", is_dark=lambda: self._is_dark
+        )
+        await self._conversation.mount(turn)
+        if exchange.question is not None:
+            question = exchange.question
+            if question == self.session.pending_question:
+                await self._wait(turn, question_text(question.question, question.options))
+            else:
+                await turn.mount(line_of(f"? {question.question}"))
+        elif exchange.answer:
+            turn.say().finish(exchange.answer)
+        if exchange.status in (None, "cancelled"):
+            await turn.mount(line_of("(interrupted)", "dim"))
+        turn.close()
+
+    def _tell_interrupted(self) -> None:
+        self._tell("The last turn was interrupted. /continue resumes it; any message abandons it.", "warn")
+
+    def _draw_head(self) -> None:
+        session = self.session
+        private = " · private" if session.private else ""
+        where = f" · {self._host.url}" if self._host.url else ""
+        grid = Table.grid(expand=True)
+        grid.add_column(no_wrap=True)
+        grid.add_column(no_wrap=True, justify="right", overflow="ellipsis")
+        grid.add_row(
+            Text("Satchel", style="bold")
+            if self.size.width < _NARROW
+            else Text(f"Satchel {__version__}", style="bold"),
+            Text(f"session {session.id[:12]}{private}{where}", style="dim"),
+        )
+        self._head.update(grid)
+
+    def _draw_status(self) -> None:
+        session = self.session
+        running = session.running
+        if self._confirm is not None or any(ask.has_class("waits") for ask in self._asks.values()):
+            left = Text("? Waits for you", style="bold")
+        elif running is not None:
+            left = Text(f"▸ {self._activity or 'thinking'} · Esc interrupts")
+        elif self._work is not None:
+            left = Text("▸ running · Esc interrupts")
+        else:
+            left = Text("" if self.size.width < _NARROW else "Enter sends · F1 keys", style="dim")
+        spent = usage_line(session.usage)
+        right = " · ".join(part for part in (session.model_name, session.mode, spent) if part)
+        if (left.plain, right) != self._shown_status:
+            self._shown_status = left.plain, right
+            grid = Table.grid(expand=True, padding=(0, 1))
+            grid.add_column(no_wrap=True)
+            grid.add_column(no_wrap=True, justify="right", overflow="ellipsis")
+            grid.add_row(left, Text(plain(right)))
+            self._status.update(grid)
+
+    def on_resize(self) -> None:
+        """The head and the status fit the width."""
+        self._draw_head()
+        self._draw_status()
+
+    def _tell(self, text: str, kind: str = "") -> None:
+        """Show a line of the program's own at the end."""
+        self._add(line_of(text, kind))
+
+    def _add(self, widget: Widget) -> None:
+        turn = self._turn
+        if turn is not None and turn.is_open:
+            if turn.said is not None:
+                turn.said.finish()
+                turn.said = None
+            turn.mount(widget)
+        else:
+            self._conversation.mount(widget)
+
+    async def _wait(self, where: Widget, *lines: Text) -> None:
+        """Show what the next message answers."""
+        self._settle_waiting()
+        self._waiting = Waiting(*lines)
+        await where.mount(self._waiting)
+
+    def _settle_waiting(self, outcome: str = "") -> None:
+        if self._waiting is not None:
+            self._waiting.remove_class("waits")
+            self._waiting.add_class("settled")
+            self._waiting = None
+
+    # Events
+
+    async def _follow(self, session: SharedSession, after_seq: int) -> None:
+        try:
+            async for record in session.subscribe(after_seq):
+                if session is not self.session:
+                    return
+                await self._take(record)
+        except SatchelError as error:
+            self._tell(f"✕ {error}", "bad")
+
+    async def _take(self, record: Record) -> None:
+        event = record.event
+        await self._show(event, record)
+        if not isinstance(event, TextDelta | ThinkingDelta | ToolInputDelta | ToolProgress):
+            self._draw_status()
+
+    async def _show(self, event: Event, record: Record) -> None:
+        match event:
+            case TurnStart():
+                await self._begin(event.message.text, f"{record.at.astimezone():%H:%M}")
+            case TurnResumed():
+                await self._begin("", "resumed")
+            case ThinkingDelta():
+                self._activity = "thinking"
+            case ToolInputDelta(tool=tool):
+                self._activity = f"writing a call of {one_line(tool, 40)}"
+            case TextDelta(text=text):
+                self._activity, self._has_deltas = "answering", True
+                (await self._turn_now()).say().feed(text)
+            case Assistant(blocks=blocks):
+                await self._answered(text_of(blocks))
+            case MemorySurfaced():
+                await self._surfaced(event)
+            case Action(tool="ask_user") | Observation(tool="ask_user", is_error=False):
+                pass  # the turn ends with the question, which is shown then
+            case Action() | ToolProgress() | Observation() | Permission():
+                await self._step(event)
+            case QuestionAsked():
+                await self._ask(event)
+            case QuestionAnswered():
+                self._settle(event)
+            case AskUser():
+                await self._wait(await self._turn_now(), question_text(event.question, event.options))
+            case BuildPosted():
+                await self._build(event)
+            case Posted(id=id) if id in self._told:
+                self._told.remove(id)
+            case Posted(source=source, text=text):
+                self._tell(f"✉ {one_line(source)}: {one_line(text, 1000)}")
+            case Compaction(before_tokens=before, after_tokens=after):
+                self._tell(
+                    f"— Older messages were summarised: about {before:,} tokens became {after:,}.", "dim"
+                )
+            case Notice(part=part, text=text):
+                self._noticed(part, text)
+            case Failure(part="model" | "turn"):
+                pass  # `Final` says why
+            case Failure(part=part, message=message):
+                self._tell(f"✕ {part}: {one_line(message, 1000)}", "bad")
+            case FinalEvent():
+                self._final(event)
+            case TurnEnd():
+                self._ended(event)
+            case _:
+                pass
+
+    async def _begin(self, words: str, time: str) -> None:
+        self._settle_waiting()
+        if self._turn is not None:
+            self._turn.close()
+        self._turn = Turn(words, time=time, is_dark=lambda: self._is_dark)
+        self._last_text, self._has_deltas, self._activity = "", False, ""
+        await self._conversation.mount(self._turn)
+        self._conversation.anchor()
+        turns = [*self._conversation.query(Turn)]
+        for old in turns[:-_MOST_TURNS]:
+            await old.remove()
+
+    async def _turn_now(self) -> Turn:
+        """The turn that runs; made where this face joined in its middle, or a tool runs without one."""
+        if self._turn is None or not self._turn.is_open:
+            await self._begin("", "")
+        assert self._turn is not None
+        return self._turn
+
+    async def _answered(self, text: str) -> None:
+        turn = await self._turn_now()
+        if text.strip() or turn.said is not None:
+            turn.say().finish(text)
+        turn.said = None
+        self._has_deltas = False
+        self._last_text = text or self._last_text
+
+    async def _surfaced(self, event: MemorySurfaced) -> None:
+        turn = await self._turn_now()
+        if event.standing:
+            # The user knows who they are; /profile and /agenda show the lines.
+            await turn.mount(line_of(f"{event.standing}: {counted(len(event.memories), 'line')}", "note"))
+            return
+        await turn.mount_all([Note(memory) for memory in event.memories])
+
+    async def _step(self, event: Action | ToolProgress | Observation | Permission) -> None:
+        if isinstance(event, Permission) and event.decision == "allow":
+            return
+        turn = await self._turn_now()
+        step = turn.steps.get(event.call_id)
+        if step is None:
+            step = turn.steps[event.call_id] = Step(
+                event.tool, event.input if isinstance(event, Action) else {}
+            )
+            step.is_expanded = self._is_expanded
+            self._add(step)
+        match event:
+            case Action():
+                self._activity = f"running {one_line(event.tool, 40)}"
+            case ToolProgress():
+                step.progress(event.data)
+            case Permission():
+                step.refused(event)
+            case Observation():
+                step.observed(event)
+
+    async def _build(self, event: BuildPosted) -> None:
+        name = one_line(event.capability)
+        match event.kind:
+            case "question":
+                text = question_text(event.text, event.options, who=name)
+                text.append("\n/skip leaves it to the Builder.", style="dim")
+                await self._wait(self._turn if self._turn is not None else self._conversation, text)
+            case "answer":
+                self._settle_waiting()
+                self._tell(f"  {name}: {one_line(event.text, 200) or 'the Builder decides'}", "dim")
+            case "progress":
+                self._tell(f"⚒ {name}: {one_line(event.text, 500)}", "dim")
+            case "complete":
+                self._settle_waiting()
+                self._told.add(f"build-{event.number}")
+                self._tell(f"⚒ {one_line(event.text, 1000)}", "" if event.status == "active" else "warn")
+            case "error":
+                self._settle_waiting()
+                self._told.add(f"build-{event.number}")
+                self._tell(f"⚒ {name} could not be built: {one_line(event.text, 1000)}", "warn")
+
+    def _noticed(self, part: str, text: str) -> None:
+        if part == "command":
+            return  # whoever ran the command has seen its output
+        self._tell(f"△ {one_line(text, 1000)}", "warn")
+        if part == "server":
+            self._sync()
+            if self.session.is_interrupted and not self.session.open_questions:
+                self._tell_interrupted()
+
+    def _final(self, event: FinalEvent) -> None:
+        rest = event.text.removeprefix(self._last_text) if self._last_text else event.text
+        if event.status == "asking":
+            return
+        if event.status == "cancelled":
+            self._tell("(interrupted)", "warn")
+        elif rest.strip():
+            # Satchel's own words about how the turn ended.
+            kind = {"failed": "bad", "limit": "warn"}.get(event.status, "")
+            self._tell(rest.strip(), kind)
+
+    def _ended(self, event: TurnEnd) -> None:
+        spent = usage_line(event.usage)
+        if spent:
+            self._tell(f"{spent} · {event.duration_ms / 1000:.1f} s", "dim")
+        if self._turn is not None:
+            self._turn.close()
+        self._activity = ""
+        self._sync()
+
+    def _paint(self) -> None:
+        """Show what has been streamed since the last time."""
+        now_s = self._monotonic_s()
+        said = self._turn.said if self._turn is not None else None
+        if said is not None and now_s >= self._next_paint_s:
+            said.paint()
+            took_s = self._monotonic_s() - now_s
+            self._next_paint_s = now_s + took_s + 4 * took_s
+
+    # Questions
+
+    async def _ask(self, question: QuestionAsked) -> None:
+        if question.id in self._asks and self._asks[question.id].is_attached:
+            return
+        ask = self._asks[question.id] = Ask(question, monotonic_s=self._monotonic_s)
+        turn = await self._turn_now()
+        if turn.said is not None:
+            turn.said.finish()
+            turn.said = None
+        await turn.mount(ask)
+        ask.focus()
+        if question.kind == "tool":
+            ask.query_one("Input").focus()
+
+    def _settle(self, event: QuestionAnswered) -> None:
+        ask = self._asks.pop(event.id, None)
+        if ask is None:
+            return
+        if event.consents:
+            outcome = ", ".join(dict.fromkeys(_SAID_OF[consent.consent] for consent in event.consents))
+        else:
+            outcome = "answered" if event.text is not None else "declined" if event.by else "withdrawn"
+        by = f" by {one_line(event.by, 40)}" if event.by and event.by != _NAME else ""
+        ask.settle(f"? {outcome}{by}")
+        self._focus_next()
+
+    def _sync(self) -> None:
+        """Show the questions that are open, and no others."""
+        asked = {each.id: each for each in self.session.open_questions if isinstance(each, QuestionAsked)}
+        for id in [id for id in self._asks if id not in asked]:
+            self._asks.pop(id).settle("? withdrawn")
+        for question in asked.values():
+            self.call_later(self._ask, question)
+        builds = self.session.build_questions
+        if builds and self._waiting is None:
+            self.call_later(self._build, builds[0])
+        self._focus_next()
+
+    def _focus_next(self) -> None:
+        waiting = next(iter(self._asks.values()), None)
+        (waiting or self._composer).focus()
+
+    async def on_answered(self, event: Answered) -> None:
+        """The user has answered a question."""
+        question = event.ask.question
+        try:
+            if event.consents is not None:
+                await self.session.answer(question.id, consent=event.consents, words=event.words, by=_NAME)
+            else:
+                await self.session.answer(question.id, event.text, by=_NAME)
+        except SatchelError as error:
+            self._tell(f"△ {error}", "warn")
+            self._sync()
+
+    # What the user does
+
+    async def on_composer_sent(self, event: Composer.Sent) -> None:
+        """A message, a command, or the answer to a question."""
+        self._conversation.anchor()
+        self._interrupted_s = -_TWICE_S
+        text = event.text
+        if self._confirm is not None:
+            await self._confirmed(text)
+            return
+        ask = next((ask for ask in self._asks.values() if ask.question.kind == "permission"), None)
+        if ask is not None and not text.startswith("/"):
+            ask.refuse(text)
+            return
+        try:
+            found = find_command(text.strip())
+        except SatchelError as error:
+            self._tell(f"△ {error}", "warn")
+            return
+        if found is None:
+            self._work = self.run_worker(self._send(text), group="work")
+        elif found[0].name == "resume" and not found[1]:
+            self.action_sessions()
+        else:
+            self._work = self.run_worker(self._command(*found), group="work")
+        self._draw_status()
+
+    async def _send(self, text: str) -> None:
+        try:
+            question = self.session.pending_question
+            build = next(iter(self.session.build_questions), None)
+            if question is not None:
+                text = chosen_option(text, question.options)
+            elif build is not None:
+                await self.session.answer(build.id, chosen_option(text, build.options), by=_NAME)
+                return
+            await self.session.start(text)
+        except SatchelError as error:
+            self._tell(f"✕ {error}" if isinstance(error, ServerUnavailable) else f"△ {error}", "warn")
+            if not self._composer.text:
+                self._composer.put(text)
+        finally:
+            self._work = None
+
+    async def _command(self, command: SlashCommand, rest: str) -> None:
+        self._tell(f"/{command.name} {one_line(rest, 200)}".rstrip(), "dim")
+        try:
+            result = await self._host.command(
+                self.session, command, rest, show=lambda _: None, tell=lambda line: self._tell(line, "dim")
+            )
+            await self._done(result)
+        except SatchelError as error:
+            self._tell(f"△ {error}", "warn")
+        finally:
+            self._work = None
+            self._draw_head()
+            self._draw_status()
+
+    async def _done(self, result: CommandResult) -> None:
+        """Show what a command did, and do what is left to do."""
+        data = "\n".join(line.text for line in result.lines if line.kind == "data")
+        if data:
+            if len(data) > _MOST_OUTPUT:
+                data = f"{data[:_MOST_OUTPUT]}\n… {counted(len(data) - _MOST_OUTPUT, 'more character')}"
+            self._add(line_of(data, "output"))
+        for line in result.lines:
+            if line.kind == "note":
+                self._tell(line.text, "dim")
+        if result.confirm is not None:
+            text = Text(plain(result.confirm.question), style="bold")
+            text.append("\nType y and Enter to agree; anything else leaves it.", style="dim")
+            waiting = Waiting(text)
+            self._confirm = result.confirm, waiting
+            self._add(waiting)
+        if result.change is not None:
+            await self._change(result.change)
+        elif result.leaves:
+            self.exit(0)
+        elif result.message:
+            await self.session.start(result.message)
+        elif result.resumes:
+            await self.session.resume()
+
+    async def _confirmed(self, text: str) -> None:
+        assert self._confirm is not None
+        (confirm, waiting), self._confirm = self._confirm, None
+        if text.strip().lower() not in ("y", "yes"):
+            waiting.settle(f"{confirm.question} no")
+            return
+        waiting.settle(f"{confirm.question} yes")
+        try:
+            await self._done(await confirm.proceed())
+        except SatchelError as error:
+            self._tell(f"△ {error}", "warn")
+
+    async def _change(self, change: SessionChange) -> None:
+        """Continue in another session or a new one. If it can't be opened, the current one stays open."""
+        if change.session_id is not None and self.session.id.startswith(change.session_id):
+            self._tell("You are in this session.", "dim")
+            return
+        before = self.session
+        self.session = await self._host.session(
+            change.session_id, private=change.private, interactive=True, like=before
+        )
+        await before.aclose("left")
+        self._turn, self._asks, self._waiting = None, {}, None
+        await self._conversation.remove_children()
+        await self._enter()
+
+    async def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """Offer completions."""
+        before = self._composer.before
+        last = self._composer.last_word
+        if (before.startswith("/") and "\n" not in before) or last.startswith("@"):
+            self.run_worker(self._complete(before), group="complete", exclusive=True)
+        else:
+            self._menu.offer(())
+
+    async def _complete(self, before: str) -> None:
+        found = await self._host.completions(before, self.session)
+        if self._composer.before == before:
+            last = self._composer.last_word
+            is_whole = [word for word, _ in found] == [last]
+            # A word that is whole already comes before those that go on from it.
+            self._menu.offer(() if is_whole else sorted(found, key=lambda each: each[0] != last))
+
+    async def _read_said(self) -> None:
+        self._composer.remember([text async for text in self._host.said_before()])
+
+    def on_composer_leave(self) -> None:
+        """Ctrl-D in the empty field."""
+        self.exit(0)
+
+    def action_leave(self) -> None:
+        """Leave at once."""
+        self.exit(0)
+
+    def action_interrupt(self) -> None:
+        """Copy what is selected; or interrupt; or, the second time, leave."""
+        selected = self._composer.selected_text or self.screen.get_selected_text()
+        if selected:
+            self.copy_to_clipboard(selected)
+            self.screen.clear_selection()
+            return
+        if self._stop_running():
+            return
+        if self._composer.text:
+            self._composer.clear()
+            return
+        now_s = self._monotonic_s()
+        if now_s - self._interrupted_s < _TWICE_S:
+            self.exit(INTERRUPTED)
+            return
+        self._interrupted_s = now_s
+        self._tell("Press Ctrl-C again to leave.", "dim")
+
+    def action_stop(self) -> None:
+        """Interrupt the turn or the command that runs."""
+        self._stop_running()
+
+    def _stop_running(self) -> bool:
+        running = self.session.running
+        if running is not None:
+            running.cancel()
+        elif self._work is not None and not self._work.is_finished:
+            self._work.cancel()
+            self._tell("(interrupted)", "warn")
+        elif self._confirm is not None:
+            (confirm, waiting), self._confirm = self._confirm, None
+            waiting.settle(f"{confirm.question} no")
+        else:
+            return False
+        return True
+
+    def action_details(self) -> None:
+        """Show or hide what tools got and gave."""
+        self._is_expanded = not self._is_expanded
+        for step in self._conversation.query(Step):
+            step.open_up(self._is_expanded)
+
+    def action_scroll(self, pages: int) -> None:
+        """Scroll the conversation by a page."""
+        conversation = self._conversation
+        if pages < 0:
+            conversation.release_anchor()
+            conversation.scroll_page_up(animate=False)
+        else:
+            conversation.scroll_page_down(animate=False)
+
+    def action_keys(self) -> None:
+        """Say what the keys do."""
+        width = max(len(keys) for keys, _ in _KEYS)
+        self._tell("\n".join(f"{keys:{width}}  {what}" for keys, what in _KEYS), "output")
+
+    def action_said(self) -> None:
+        """Search earlier messages."""
+        said = [*self._composer.said]
+
+        def take(number: int | None) -> None:
+            if number is not None:
+                self._composer.put(said[number])
+
+        self.push_screen(Choose("Earlier messages", said, empty="Nothing was said before."), take)
+
+    def action_sessions(self) -> None:
+        """Choose a conversation to continue."""
+        self.run_worker(self._choose_session(), group="choose", exclusive=True)
+
+    async def _choose_session(self) -> None:
+        try:
+            sessions = await self._host.sessions()
+        except SatchelError as error:
+            self._tell(f"△ {error}", "warn")
+            return
+        lines = [
+            f"{each.last_at.astimezone():%Y-%m-%d %H:%M}  {counted(each.turns, 'turn'):>9}"
+            f"  {each.id[:12]}  {each.title}"
+            for each in sessions
+        ]
+
+        def take(number: int | None) -> None:
+            if number is not None:
+                self.run_worker(self._switch(sessions[number].id), group="work")
+
+        self.push_screen(Choose("Conversations", lines, empty="There is none yet."), take)
+
+    async def _switch(self, id: str) -> None:
+        try:
+            await self._change(SessionChange(session_id=id))
+        except SatchelError as error:
+            self._tell(f"△ {error}", "warn")
+
+
+_NAME: Final = "terminal"
+_SAID_OF: Final = {
+    "no": "refused",
+    "once": "allowed once",
+    "session": "allowed for this session",
+    "always": "always allowed",
+}

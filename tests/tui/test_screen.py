@@ -1,0 +1,361 @@
+"""The full screen: what a person does with keys, and what stands there then."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+from textual.events import Paste
+from textual.strip import Strip
+
+from satchel.cli import chat as chat_module
+from satchel.config import load
+from satchel.events import QuestionAsked
+from satchel.messages import ToolResultBlock
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.runtime.commands import COMMANDS
+from satchel.tui import parts
+from satchel.tui.composer import Menu
+from satchel.tui.markdown import laid_out as laid_out_as_markdown
+from satchel.tui.parts import Said
+from tests.requirements import requirement
+from tests.tui.world import screen
+
+pytestmark = pytest.mark.anyio
+
+ECHO = Reply(text="Let me **look**.", calls=[Call(name="bash", input={"command": "echo hi"})])
+TWO = Reply(
+    calls=[Call(name="bash", input={"command": "echo one"}), Call(name="bash", input={"command": "echo two"})]
+)
+
+
+@requirement("tui:screen")
+async def test_a_turn_with_a_memory_a_tool_and_markdown_looks_like_this(tmp_path: Path) -> None:
+    model = ScriptedModel([ECHO, Reply(text="# Done\n\nIt says `hi`:\n\n- one\n- two\n", chunk=5)])
+    async with screen(tmp_path, model, mode="bypass", memory__profile_tokens=0) as hands:
+        assert hands.satchel is not None
+        assert hands.satchel.memory is not None
+        await hands.satchel.memory.add(
+            "The red kite hangs on the roof of the barn.", kind="episode", speaker="user"
+        )
+        await hands.say("Where does the red kite hang?")
+        await hands.see("• two")
+        await hands.until(lambda: hands.app.session.running is None)
+        await hands.gone("Esc interrupts")
+        assert hands.picture == PICTURE
+
+
+PICTURE = """\
+ Satchel 0.0   session <session>
+ F1 shows the keys, /help the commands.
+ ── hh:mm
+ Where does the red kite hang?
+  ╏ The red kite hangs on the roof of the barn.  stored · 0.00
+ Let me look.
+ │ ✓ bash echo hi   0.0 s · from outside
+ │   hi
+ Done
+ It says hi:
+  • one
+  • two
+ 9 tokens in, 19 out · 0.0 s
+──
+ Say something, or / for commands
+ Enter sends · F1 keys   scripted:scripted · bypass · 9 tokens in, 19 out"""
+
+
+@requirement("tui:approvals")
+@pytest.mark.parametrize(
+    ("keys", "consent", "said"),
+    [("y", "once", "allowed once"), ("s", "session", "allowed for this session"), ("n", "no", "refused")],
+)
+async def test_a_key_answers_a_permission_question(
+    tmp_path: Path, keys: str, consent: str, said: str
+) -> None:
+    model = ScriptedModel([ECHO, "Finished."])
+    async with screen(tmp_path, model) as hands:
+        await hands.say("Run it")
+        await hands.see("Satchel wants to run this call:")
+        assert "bash  echo hi" in hands.text
+        assert "Waits for you" in hands.text
+        await hands.pilot.press(keys)  # typed before anybody can have seen the question
+        await hands.pilot.pause()
+        assert hands.app.session.open_questions
+        await hands.look_for_a_while()
+        await hands.pilot.press(keys)
+        await hands.see("Finished.")
+        assert f"? {said}" in hands.text
+        assert "Satchel wants to run" not in hands.text
+        assert hands.app.session.open_questions == ()
+
+
+@requirement("tui:approvals")
+async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model(tmp_path: Path) -> None:
+    model = ScriptedModel([TWO, TWO, "Finished."])
+    async with screen(tmp_path, model, size=(80, 50)) as hands:
+        await hands.say("Run both")
+        await hands.see("these 2 calls")
+        await hands.look_for_a_while()
+        await hands.pilot.press("2")
+        await hands.see("○ 2. bash")
+        await hands.pilot.press("y")
+        await hands.see("? allowed once, refused")
+        await hands.see("● 2. bash")
+        hands.app._composer.focus()
+        await hands.say("use cat instead")
+        await hands.see("Finished.")
+    refused = _results(model.requests[-1])
+    assert [block.is_error for block in refused] == [True, True]
+    assert all("use cat instead" in block.content for block in refused)
+    assert [block.is_error for block in _results(model.requests[1])] == [False, True]
+
+
+def _results(request: ModelRequest) -> list[ToolResultBlock]:
+    return [block for block in request.messages[-1].blocks if isinstance(block, ToolResultBlock)]
+
+
+@requirement("tui:shared", "shared:permission")
+async def test_a_question_that_another_client_answers_is_settled_and_its_messages_appear(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel([ECHO, "Finished.", "And that was from elsewhere."])
+    async with screen(tmp_path, model) as hands:
+        assert hands.satchel is not None
+        other = await hands.satchel.session(hands.app.session.id, interactive=True)
+        await hands.say("Run it")
+        await hands.see("Satchel wants to run this call:")
+        (question,) = other.open_questions
+        assert isinstance(question, QuestionAsked)
+        await other.answer(question.id, consent="once", by="the browser")
+        await hands.see("allowed once by the browser")
+        await hands.see("Finished.")
+        await other.run_turn("Said in the browser")
+        await hands.see("And that was from elsewhere.")
+        assert "Said in the browser" in hands.text
+        await other.aclose()
+
+
+class _Held:
+    """Holds an answer back in the middle."""
+
+    def __init__(self) -> None:
+        self.go_on = anyio.Event()
+
+    async def wait(self) -> None:
+        await self.go_on.wait()
+
+
+@requirement("tui:interrupt")
+@pytest.mark.parametrize("key", ["escape", "ctrl+c"])
+async def test_a_key_interrupts_the_answer_and_ctrl_c_twice_leaves(tmp_path: Path, key: str) -> None:
+    held = _Held()
+    async with screen(
+        tmp_path, ScriptedModel([Reply(text="One two three four", chunk=8, between=held.wait)])
+    ) as hands:
+        await hands.say("Count")
+        await hands.see("One two")
+        assert "Esc interrupts" in hands.text
+        await hands.pilot.press(key)
+        await hands.see("(interrupted)")
+        await hands.look_for_a_while()
+        await hands.pilot.press("ctrl+c")
+        await hands.see("Press Ctrl-C again to leave.")
+        assert hands.app.return_value is None
+        await hands.pilot.press("ctrl+c")
+        await hands.until(lambda: hands.app.return_value is not None)
+    assert hands.app.return_value == 130
+
+
+@requirement("tui:commands")
+async def test_commands_are_those_of_the_table_and_complete_with_tab(tmp_path: Path) -> None:
+    async with screen(tmp_path, ScriptedModel([]), size=(100, 60)) as hands:
+        await hands.type("/")
+        await hands.see(COMMANDS["help"].help)
+        await hands.type("mode")
+        await hands.until(lambda: hands.app.query_one(Menu).words == ["/mode", "/model"])
+        await hands.pilot.press("tab")
+        await hands.type("pl")
+        await hands.until(lambda: hands.app.query_one(Menu).words == ["plan"])
+        await hands.pilot.press("tab", "enter")
+        await hands.see("Mode plan from now on.")
+        assert hands.app.session.mode == "plan"
+        await hands.say("/help ")
+        for command in COMMANDS.values():
+            await hands.see(command.help)
+        await hands.say("/nonsense")
+        await hands.see("There is no command /nonsense.")
+
+
+@requirement("tui:commands")
+async def test_forgetting_asks_first(tmp_path: Path) -> None:
+    async with screen(tmp_path, ScriptedModel([])) as hands:
+        assert hands.satchel is not None
+        memory = hands.satchel.memory
+        assert memory is not None
+        id = await memory.add("Mara is allergic to shellfish.")
+        await hands.say(f"/forget {id}")
+        await hands.see("Forget this memory permanently?")
+        await hands.say("no")
+        await hands.see("permanently? no")
+        assert await memory.count() == 1
+        await hands.say(f"/forget {id}")
+        await hands.gone("permanently? yes")
+        await hands.see("anything else leaves it")
+        await hands.say("y")
+        await hands.see("Forgotten:")
+        assert await memory.count() == 0
+
+
+@requirement("tui:writing")
+async def test_several_lines_earlier_messages_and_long_pastes(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda request: f"I got {len(request.messages[-1].text)} characters.")
+    async with screen(tmp_path, model) as hands:
+        await hands.type("first")
+        for key in ("ctrl+j", "alt+enter", "shift+enter"):
+            await hands.pilot.press(key)
+        await hands.say("last\\")
+        await hands.say("line")
+        await hands.see("I got")
+        page = "\n".join(f"line {number} of a page" for number in range(400))
+        hands.app.post_message(Paste(page))
+        await hands.see("[pasted text 1: 400 lines")
+        await hands.say(" what is it?")
+        await hands.until(lambda: len(model.requests) == 2)
+        await hands.see("… 388 more lines")
+        await hands.pilot.press("up")
+        await hands.see("what is it?")
+        await hands.pilot.press("ctrl+r")
+        await hands.see("Earlier messages")
+        await hands.type("first")
+        await hands.pilot.press("enter")
+        await hands.until(lambda: hands.app._composer.text == "first\n\n\nlast\nline")
+    said = [_words(request) for request in model.requests]
+    assert said == ["first\n\n\nlast\nline", f"{page} what is it?"]
+
+
+def _words(request: ModelRequest) -> str:
+    block = request.messages[-1].blocks[0]
+    return getattr(block, "text", "")
+
+
+@requirement("tui:resume")
+async def test_another_conversation_is_chosen_and_its_last_exchanges_are_shown(tmp_path: Path) -> None:
+    async with screen(tmp_path, ScriptedModel(["Answer one.", "Answer two."])) as hands:
+        await hands.say("The first conversation")
+        await hands.see("Answer one.")
+        first = hands.app.session.id
+        await hands.say("/new ")
+        await hands.gone("Answer one.")
+        await hands.say("The second one")
+        await hands.see("Answer two.")
+        assert hands.app.session.id != first
+        await hands.pilot.press("ctrl+o")
+        await hands.see("Conversations")
+        await hands.type("first")
+        await hands.pilot.press("enter")
+        await hands.see("Answer one.")
+        assert hands.app.session.id == first
+
+
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[2J[bold red]not markup[/] [@click=app.exit]x[/] \u202eesrever \x9b31m\x00 <b>&lt;"
+)
+
+
+@requirement("tui:hostile", "cli:terminal-safe")
+async def test_hostile_words_and_results_are_inert_and_cost_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    laid_out = 0
+    real = laid_out_as_markdown
+
+    def counting(text: str, *, is_dark: bool = True) -> object:
+        nonlocal laid_out
+        laid_out += len(text)
+        return real(text, is_dark=is_dark)
+
+    monkeypatch.setattr(parts, "laid_out", counting)
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "huge.txt").write_text(HOSTILE + "x" * 10_000_000)
+    call = Call(name="bash", input={"command": f"cat huge.txt # {HOSTILE}"})
+    model = ScriptedModel(
+        [Reply(text=HOSTILE, calls=[call]), f"```\n{HOSTILE}\n```\n\n| {HOSTILE} |\n|---|\n| x |"]
+    )
+    async with screen(tmp_path, model, mode="bypass") as hands:
+        await hands.say("Look at [bold]this[/bold]")
+        await hands.see("tokens in")
+        await hands.pilot.press("ctrl+t")
+        await hands.pilot.pause()
+        controls = {char for char in hands.text if char != "\n" and not char.isprintable()}
+        assert controls == set()
+        await hands.pilot.press("pageup", "pageup", "pageup", "pageup")
+        everything = "".join(hands.text)
+        assert {char for char in everything if char != "\n" and not char.isprintable()} == set()
+        assert "[bold]this[/bold]" in everything
+    assert laid_out < 10_000
+
+
+@requirement("tui:linear")
+async def test_a_long_answer_costs_in_proportion_to_its_length() -> None:
+    """Every piece is painted, which is the worst case: what is laid out grows with the text, not with its square."""
+
+    def cost(length: int) -> int:
+        said = _CountedSaid(is_dark=lambda: True)
+        text = "".join(f"Paragraph {number} " + "says a few words. " * 12 + "\n\n" for number in range(500))[
+            :length
+        ]
+        for start in range(0, length, 7):
+            said.feed(text[start : start + 7])
+            said.paint()
+        said.finish(text)
+        return said.characters
+
+    short, long = cost(13_000), cost(26_000)
+    assert 13_000 < short < long < 2.1 * short
+
+
+class _CountedSaid(Said):
+    """Counts what is laid out instead of showing it."""
+
+    def __init__(self, *, is_dark: Callable[[], bool]) -> None:
+        super().__init__(is_dark=is_dark)
+        self.characters = 0
+        self._laid_width = 80
+
+    def _strips(self, text: str, width: int, *, is_first: bool) -> list[Strip]:
+        self.characters += len(text)
+        return [Strip.blank(width)]
+
+
+@requirement("tui:fallback")
+@pytest.mark.parametrize(
+    ("environ", "size", "is_terminal", "has_screen"),
+    [
+        ({"TERM": "xterm-256color"}, (80, 24), True, True),
+        ({"TERM": "xterm-256color", "NO_COLOR": "1"}, (60, 20), True, True),
+        ({"TERM": "dumb"}, (80, 24), True, False),
+        ({}, (80, 24), True, False),
+        ({"TERM": "xterm"}, (39, 24), True, False),
+        ({"TERM": "xterm"}, (80, 11), True, False),
+        ({"TERM": "xterm"}, (80, 24), False, False),
+        ({"TERM": "xterm", "SATCHEL_TERMINAL_SCREEN": "off"}, (80, 24), True, False),
+    ],
+)
+def test_the_screen_is_used_where_the_terminal_can_show_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: Mapping[str, str],
+    size: tuple[int, int],
+    is_terminal: bool,
+    has_screen: bool,
+) -> None:
+    settings = load({"HOME": str(tmp_path), **environ}, cwd=tmp_path, home=tmp_path / "home")
+    monkeypatch.setattr(chat_module, "is_terminal", lambda stream: is_terminal)
+    monkeypatch.setenv("COLUMNS", str(size[0]))
+    monkeypatch.setenv("LINES", str(size[1]))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert chat_module.has_screen(settings) is has_screen
