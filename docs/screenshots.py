@@ -122,7 +122,7 @@ MEMORIES: Final[Sequence[tuple[str, datetime]]] = tuple(
         ("Tove prefers short answers with the figures first.", (2025, 9, 2)),
         ("Ragnhild from the accountant’s office answers on Thursdays only.", (2026, 10, 22)),
         (
-            "Tove’s cargo bike is a Tern with a Bosch motor; its battery was replaced in April 2026.",
+            "The cargo bike in the yard is a Tern with a Bosch motor and a battery from spring.",
             (2026, 4, 27),
         ),
         ("Birthe’s seventieth birthday is on 5 December 2026, with dinner for fourteen.", (2026, 10, 3)),
@@ -306,6 +306,8 @@ async def _remember(satchel: Satchel, clock: ManualClock) -> str:
     clock.at = datetime(2026, 4, 1, 9, 12, tzinfo=NOW.tzinfo)
     await memory.edit(vegetarian, content="Tove is vegetarian: no meat, no fish.", why="no fish either")
     await memory.pin(next(id for words, id in ids.items() if "short answers" in words))
+    clock.at = NOW - timedelta(days=3)
+    await memory.note_use([vegetarian])
     for ago, words in EARLIER[::-1]:
         clock.at = NOW - ago
         session = await satchel.session()
