@@ -768,6 +768,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "http:openai:tools", "issue 12", "The client's own tools are called by the client, beside Satchel's."),
     built(12, "http:openai:parameters", "issue 12", "Parameters are honoured, or refused by name; unknown fields are ignored."),
     built(12, "http:openai:errors", "issue 12", "Errors have the form that official clients turn into their exceptions."),
+    built(12, "http:agui", "DESIGN 3.4", "POST /api/agui runs the agent with the events of AG-UI, in threads, with the front end's tools, questions and approvals."),
     built(12, "http:mcp", "DESIGN 3.4", "POST /mcp serves MCP over streamable HTTP."),
     built(12, "proxy:untouched", "issue 12", "The memory proxy passes every field, header and byte that it doesn't know, and whole requests and answers where memory has nothing to add."),
     built(12, "proxy:prefix", "issue 12", "Memory stands after the last cached block and is repeated byte for byte in later turns, also after a restart."),

@@ -58,6 +58,8 @@ def scripted(held: Held) -> ScriptedModel:
             return Reply(
                 text="One moment.", calls=[Call(name="get_weather", input={"city": "Bern"}, id="w1")]
             )
+        if "ask me" in newest:
+            return Reply(calls=[Call(name="ask_user", input={"question": "Which city?"}, id="a1")])
         if "fail" in newest:
             raise ModelRejected("The endpoint refused the request.")
         if "what was said" in newest:

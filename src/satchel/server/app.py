@@ -47,7 +47,7 @@ from satchel.server.problems import (
     retry_after,
 )
 from satchel.server.proxy.proxy import Proxy
-from satchel.server.routes import capabilities, chat, completions, memories, messages, program, sessions
+from satchel.server.routes import agui, capabilities, chat, completions, memories, messages, program, sessions
 from satchel.server.routes.documented import PROBLEMS
 from satchel.server.service import Service
 from satchel.server.streams import Stopping
@@ -162,7 +162,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     )
     api.state.service = service
     api.state.pages = PageState(access=access)
-    for module in (chat, sessions, memories, capabilities, program, messages, completions, *_PAGES):
+    for module in (chat, sessions, memories, capabilities, program, messages, completions, agui, *_PAGES):
         api.include_router(module.router)
     api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
     api.state.kept = Kept.of(satchel)

@@ -16,6 +16,8 @@ from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final, Literal
 
+from starlette.exceptions import HTTPException
+
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.events import Record
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
@@ -25,7 +27,7 @@ from satchel.server.turn_stream import Place, logged_turn
 from satchel.sessions import ClientPlace
 from satchel.tools import Tool, client_tool
 
-__all__ = ["Asked", "Begun", "Called", "ClientTool", "Said", "begin", "keep_answer"]
+__all__ = ["Asked", "Begun", "Called", "ClientTool", "Said", "begin", "keep_answer", "session_of_thread"]
 
 _REPEATED: Final = timedelta(hours=1)
 """The same request within this time asks for another answer to the same words; they are captured once."""
@@ -78,6 +80,7 @@ class Asked:
         ephemeral: Nothing is kept, not even the session.
         is_retry: The client sends the same request once more, because it got no answer.
         thread: The client's own name of the conversation; then no history is compared. "" if it has none.
+        interactive: The client answers questions; see `resume`.
     """
 
     namespace: str
@@ -88,6 +91,7 @@ class Asked:
     ephemeral: bool = False
     is_retry: bool = False
     thread: str = ""
+    interactive: bool = False
     sampling: Sampling | None = None
 
     @property
@@ -162,6 +166,7 @@ async def begin(service: Service, asked: Asked) -> Begun:
     begun = await _continued(service, asked, place, captures=not is_repeated) if place is not None else None
     if begun is None:
         async with service.sessions.used(
+            interactive=asked.interactive,
             model=asked.model,
             ephemeral=asked.ephemeral,
             tools=_tools(asked),
@@ -229,13 +234,14 @@ async def _continued(
     if sessions.terms_of(id) is None:
         opening = {"model": asked.model, "tools": _tools(asked), "system": _system(asked), "terms": terms}
     try:
-        async with sessions.used(id, **opening) as session:
-            open_calls = {call.id for call in session.conversation.calls_for_caller}
+        async with sessions.used(id, interactive=asked.interactive, **opening) as session:
+            if session.running is not None and asked.thread:
+                raise HTTPException(409, f"A run is going on in thread {asked.thread!r}. Wait until it ends.")
             if (
                 (session.turns != place.number and not asked.thread)
                 or session.running is not None
                 or session.is_interrupted
-                or not {result.tool_use_id for result in asked.results} <= open_calls
+                or (len(_open_results(session, asked)) < len(asked.results) and not asked.thread)
             ):
                 return None
             model = await service.satchel.model(asked.model)
@@ -248,11 +254,29 @@ async def _continued(
 
 
 async def _start(service: Service, session: Session, asked: Asked, *, captures: bool) -> RunningTurn:
-    running = await session.start(
-        asked.words, results=asked.results, captures=captures, sampling=asked.sampling
-    )
-    service.sessions.follow_turn(session, running, interactive=False)
+    results = _open_results(session, asked)
+    running = await session.start(asked.words, results=results, captures=captures, sampling=asked.sampling)
+    service.sessions.follow_turn(session, running, interactive=asked.interactive)
     return running
+
+
+def _open_results(session: Session, asked: Asked) -> list[ToolResultBlock]:
+    """The results of calls that wait for them; a front end also repeats those of Satchel's own calls."""
+    waiting = {call.id for call in session.conversation.calls_for_caller}
+    return [result for result in asked.results if result.tool_use_id in waiting]
+
+
+async def session_of_thread(service: Service, namespace: str, thread: str) -> str:
+    """The id of the session in which a thread goes on.
+
+    Raises:
+        NotFound: There is none.
+    """
+    key = _thread_key(namespace, thread)
+    place = (await _found(service, [key])).get(key)
+    if place is None:
+        raise NotFound(f"There is no thread {thread!r}.")
+    return place.session_id
 
 
 def _tools(asked: Asked) -> list[Tool]:
@@ -301,8 +325,12 @@ def _call(call: Called) -> ToolUseBlock:
 def _continued_key(asked: Asked) -> str:
     """The key of the place where the last answer ended; "" at the beginning of a conversation."""
     if asked.thread:
-        return _digest(["thread", asked.namespace, asked.thread])
+        return _thread_key(asked.namespace, asked.thread)
     return _key(asked, asked.history, "history") if asked.history else ""
+
+
+def _thread_key(namespace: str, thread: str) -> str:
+    return _digest(["thread", namespace, thread])
 
 
 def _key(asked: Asked, said: Sequence[Said], what: str) -> str:

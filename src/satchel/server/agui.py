@@ -1,0 +1,410 @@
+"""AG-UI: what a front end sends to run an agent, and a turn as the events of that protocol (version 1.0)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from satchel.errors import SatchelError, UsageError
+from satchel.events import (
+    Action,
+    AskUser,
+    Assistant,
+    Consent,
+    MemorySurfaced,
+    Notice,
+    Observation,
+    QuestionAsked,
+    Record,
+    TextDelta,
+    TurnEnd,
+    TurnStart,
+)
+from satchel.events import (
+    Final as FinalEvent,
+)
+from satchel.messages import ToolUseBlock, Usage, text_of
+from satchel.server.answer_reader import memories_to_json
+from satchel.server.client_turns import Asked, Called, ClientTool, Said
+from satchel.server.problems import problem_of
+from satchel.server.streams import DataEvent
+
+__all__ = ["NAMESPACE", "ResumeEntry", "RunInput", "asked_of", "consent_in", "run_events", "text_in"]
+
+NAMESPACE: Final = "agui"
+_VERSION: Final = "1.0"
+_MOST_MESSAGES: Final = 10_000
+
+Question: TypeAlias = QuestionAsked | AskUser
+
+
+class _FromFrontEnd(BaseModel):
+    """The protocol keeps unknown fields, so that newer front ends are understood."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+
+class FrontEndTool(_FromFrontEnd):
+    """A tool that the front end runs."""
+
+    name: Annotated[str, Field(min_length=1, max_length=64)]
+    description: str = ""
+    parameters: dict[str, Any] | None = None
+
+
+class ContextEntry(_FromFrontEnd):
+    """What the front end knows."""
+
+    description: str = ""
+    value: str = ""
+
+
+class ResumeEntry(_FromFrontEnd):
+    """The answer to an interrupt."""
+
+    interruptId: Annotated[str, Field(max_length=200)]  # noqa: N815 - the protocol's name
+    status: Literal["resolved", "cancelled"]
+    payload: Any = None
+
+
+class RunInput(_FromFrontEnd):
+    """A request to run the agent (RunAgentInput)."""
+
+    threadId: Annotated[str, Field(min_length=1, max_length=500)] = Field(  # noqa: N815
+        description="The conversation. The first run of a thread begins a session."
+    )
+    runId: Annotated[str, Field(max_length=500)]  # noqa: N815
+    messages: Annotated[list[dict[str, Any]], Field(max_length=_MOST_MESSAGES)]
+    tools: Annotated[list[FrontEndTool], Field(max_length=512)] | None = None
+    context: Annotated[list[ContextEntry], Field(max_length=1000)] | None = None
+    resume: Annotated[list[ResumeEntry], Field(max_length=100)] | None = Field(
+        None, description="Answers to the interrupts that the last run of this thread ended with."
+    )
+
+
+def asked_of(request: RunInput) -> Asked:
+    """What a run asks for.
+
+    Raises:
+        UsageError: A message is of no known form.
+    """
+    instructions: list[str] = []
+    said: list[Said] = []
+    for number, message in enumerate(request.messages):
+        where = f"messages[{number}]"
+        match message.get("role"):
+            case "system" | "developer":
+                instructions.append(_text(message.get("content"), where))
+            case "user":
+                said.append(Said(role="user", text=_text(message.get("content"), where)))
+            case "assistant":
+                content = message.get("content")
+                text = _text(content, where) if content is not None else ""
+                said.append(Said(role="assistant", text=text, calls=_calls(message.get("toolCalls"), where)))
+            case "tool":
+                said.append(
+                    Said(
+                        role="tool",
+                        text=_text(message.get("content"), where),
+                        call_id=str(message.get("toolCallId", "")),
+                        is_error=bool(message.get("error")),
+                    )
+                )
+            case "activity" | "reasoning":
+                pass  # For the screen only.
+            case _:
+                raise UsageError(f"{where}.role has to be one of AG-UI's roles.")
+    instructions += [f"{entry.description}: {entry.value}".strip(": ") for entry in request.context or ()]
+    return Asked(
+        namespace=NAMESPACE,
+        said=_whole(said),
+        instructions="\n\n".join(text for text in instructions if text),
+        tools=tuple(
+            ClientTool(
+                name=tool.name,
+                description=tool.description,
+                schema={"properties": {}, **(tool.parameters or {}), "type": "object"},
+            )
+            for tool in request.tools or ()
+        ),
+        thread=request.threadId,
+        interactive=True,
+    )
+
+
+def _whole(said: Sequence[Said]) -> tuple[Said, ...]:
+    """Without results of calls that are not there."""
+    known = {call.id for one in said for call in one.calls}
+    return tuple(one for one in said if one.role != "tool" or one.call_id in known)
+
+
+def _text(content: Any, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [None]
+    texts = []
+    for part in parts:
+        match part:
+            case {"type": "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": str(kind)}:
+                raise UsageError(f"{where} has a part of type {kind[:50]!r}. Satchel reads text.")
+            case _:
+                raise UsageError(f"{where}.content has to be a text or a list of parts.")
+    return "\n".join(texts)
+
+
+def _calls(calls: Any, where: str) -> tuple[Called, ...]:
+    found = []
+    for call in calls if isinstance(calls, list) else []:
+        match call:
+            case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
+                found.append(Called(id=id, name=name, arguments=arguments))
+            case _:
+                raise UsageError(f"{where}.toolCalls has to have calls with id, name and arguments.")
+    return tuple(found)
+
+
+def consent_in(entry: ResumeEntry) -> Consent:
+    """The consent that an answer gives: {"consent": "once"}, {"approved": true}, or just that value.
+
+    Raises:
+        UsageError: It says neither.
+    """
+    if entry.status == "cancelled":
+        return "no"
+    value = entry.payload
+    if isinstance(value, Mapping):
+        value = value.get("consent", value.get("approved"))
+    if isinstance(value, bool):
+        return "once" if value else "no"
+    for consent in get_args(Consent):
+        if value == consent:
+            return consent  # type: ignore[no-any-return]
+    raise UsageError(
+        f"The answer to interrupt {entry.interruptId!r} has to be an object with consent: no, once, session or always."
+    )
+
+
+def text_in(entry: ResumeEntry) -> str | None:
+    """The text that an answer gives; None declines."""
+    value = entry.payload
+    if isinstance(value, Mapping):
+        value = value.get("text")
+    return str(value) if entry.status == "resolved" and value is not None else None
+
+
+# Events
+
+
+async def run_events(
+    records: AsyncGenerator[Record, None],
+    *,
+    request: RunInput,
+    session_id: str,
+    waiting: Sequence[Question] = (),
+) -> AsyncGenerator[DataEvent, None]:
+    """A turn, or the rest of one, as a run. It ends where the turn waits for an answer, and the turn goes on waiting.
+
+    Args:
+        records: Of the turn.
+        request: Names the thread and the run.
+        session_id: The session.
+        waiting: Questions that are open already: the run ends with them at once.
+    """
+    head = {"threadId": request.threadId, "runId": request.runId}
+    run = _Run(head, session_id)
+    yield run.event("RUN_STARTED", **head, protocolVersion=_VERSION)
+    if waiting:
+        yield run.finished(interrupts=waiting)
+        await records.aclose()
+        return
+    async with aclosing(records):
+        try:
+            async for record in records:
+                for event in run.feed(record):
+                    yield event
+                if run.has_ended:
+                    return
+        except SatchelError as error:
+            problem = problem_of(error)
+            yield run.event("RUN_ERROR", message=problem["detail"], code=problem["code"])
+            return
+    yield run.event("RUN_ERROR", message="The server ended in the middle of this run.", code="interrupted")
+
+
+@dataclass(slots=True)
+class _Run:
+    """Reads the records of a turn and says what a front end is told."""
+
+    head: Mapping[str, str]
+    session_id: str
+    turn: int = 0
+    number: int = 0
+    message: str = ""
+    said: str = ""
+    has_ended: bool = False
+    question: AskUser | None = None
+    text: str = ""
+    shown: set[str] = field(default_factory=set)
+    calls: dict[str, ToolUseBlock] = field(default_factory=dict)
+    models: dict[tuple[str, str], Usage] = field(default_factory=dict)
+
+    def event(self, type: str, **fields: Any) -> DataEvent:
+        """One event."""
+        return DataEvent({"type": type, **fields})
+
+    def feed(self, record: Record) -> Iterator[DataEvent]:
+        event = record.event
+        match event:
+            case TurnStart():
+                self.turn = event.turn
+            case TextDelta():
+                yield from self._say(event.text)
+            case Assistant():
+                yield from self._say(text_of(event.blocks)[len(self.said) :])
+                yield from self._end_message()
+                model = (event.provider, event.model)
+                self.models[model] = self.models.get(model, Usage()) + event.usage
+                self.calls = {block.id: block for block in event.blocks if isinstance(block, ToolUseBlock)}
+            case Action():
+                yield from self._call(event.call_id, event.tool, json.dumps(dict(event.input)))
+            case Observation():
+                call = self.calls.pop(event.call_id, None)
+                if call is not None:
+                    # One that never ran, such as a refused one, has no `Action`.
+                    yield from self._call(call.id, call.name, json.dumps(call.input))
+                yield self.event(
+                    "TOOL_CALL_RESULT",
+                    messageId=f"result-{event.call_id}",
+                    toolCallId=event.call_id,
+                    content=event.text,
+                    role="tool",
+                )
+            case MemorySurfaced():
+                memories = memories_to_json(list(event.memories))
+                yield self._custom("satchel.memory", {"memories": memories, "standing": event.standing})
+            case Notice():
+                yield self._custom("satchel.notice", {"part": event.part, "text": event.text})
+            case QuestionAsked():
+                yield from self._end_message()
+                yield self.finished(interrupts=[event])
+            case AskUser():
+                self.question = event
+            case FinalEvent():
+                self.text = event.text
+            case TurnEnd():
+                yield from self._end(event)
+            case _:
+                pass
+
+    def _say(self, text: str) -> Iterator[DataEvent]:
+        if not text:
+            return
+        if not self.message:
+            self.number += 1
+            self.message = f"{self.session_id}-{self.turn}-{self.head['runId']}-{self.number}"
+            yield self.event("TEXT_MESSAGE_START", messageId=self.message, role="assistant")
+        self.said += text
+        yield self.event("TEXT_MESSAGE_CONTENT", messageId=self.message, delta=text)
+
+    def _end_message(self) -> Iterator[DataEvent]:
+        if self.message:
+            yield self.event("TEXT_MESSAGE_END", messageId=self.message)
+        self.shown.add(self.said.strip())
+        self.message = self.said = ""
+
+    def _call(self, id: str, name: str, arguments: str) -> Iterator[DataEvent]:
+        if id not in self.shown:
+            self.shown.add(id)
+            yield self.event("TOOL_CALL_START", toolCallId=id, toolCallName=name)
+            yield self.event("TOOL_CALL_ARGS", toolCallId=id, delta=arguments)
+            yield self.event("TOOL_CALL_END", toolCallId=id)
+
+    def _end(self, end: TurnEnd) -> Iterator[DataEvent]:
+        if self.question is not None and end.status == "asking":
+            yield from self._end_message()
+            yield self.finished(interrupts=[self.question], status=end.status)
+            return
+        if end.status == "failed":
+            yield from self._end_message()
+            self.has_ended = True
+            yield self.event("RUN_ERROR", message=self.text or "The turn failed.", code="failed")
+            return
+        if self.text.strip() not in self.shown:
+            yield from self._say(self.text)
+        yield from self._end_message()
+        pending = list(self.calls.values()) if end.status == "calling" else []
+        for call in pending:
+            yield from self._call(call.id, call.name, json.dumps(call.input))
+        yield self.finished(pending=[call.id for call in pending], status=end.status)
+
+    def finished(
+        self, *, interrupts: Iterable[Question] = (), pending: Sequence[str] = (), status: str = "waiting"
+    ) -> DataEvent:
+        """The end of the run."""
+        self.has_ended = True
+        asked = [_interrupt(question) for question in interrupts]
+        outcome: dict[str, Any] = {"type": "success"}
+        if asked:
+            outcome = {"type": "interrupt", "interrupts": asked}
+        elif status == "cancelled":
+            outcome = {"type": "cancelled"}
+        elif pending:
+            outcome["pendingToolCallIds"] = list(pending)
+        return self.event(
+            "RUN_FINISHED",
+            **self.head,
+            result={"sessionId": self.session_id, "turn": self.turn, "status": status},
+            outcome=outcome,
+            usage=[_usage(*model, usage) for model, usage in self.models.items()],
+        )
+
+    def _custom(self, name: str, value: Mapping[str, Any]) -> DataEvent:
+        return self.event("CUSTOM", name=name, value=value)
+
+
+def _interrupt(question: Question) -> dict[str, Any]:
+    """What the run waits for, with a schema of the answer."""
+    answer: dict[str, Any]
+    if isinstance(question, QuestionAsked) and question.kind == "permission":
+        answer = {
+            "type": "object",
+            "properties": {"consent": {"enum": list(get_args(Consent))}},
+            "required": ["consent"],
+        }
+        message = "\n".join(
+            f"{call.tool} {json.dumps(dict(call.input), ensure_ascii=False)}"
+            + (f": {call.reason}" if call.reason else "")
+            for call in question.calls
+        )
+        first = question.calls[0].call_id if len(question.calls) == 1 else None
+        told = {"id": question.id, "reason": "permission", "message": message, "responseSchema": answer}
+        return {**told, "toolCallId": first} if first else told
+    is_call = isinstance(question, AskUser)
+    options = list(question.options)
+    text: dict[str, Any] = {"type": "string", **({"examples": options} if options else {})}
+    answer = {"type": "object", "properties": {"text": text}, "required": ["text"]}
+    return {
+        "id": question.call_id if isinstance(question, AskUser) else question.id,
+        "reason": "question" if is_call else "input",
+        "message": question.question if isinstance(question, AskUser) else question.text,
+        "responseSchema": answer,
+    }
+
+
+def _usage(provider: str, model: str, usage: Usage) -> dict[str, Any]:
+    return {
+        "provider": provider,
+        "model": model,
+        "inputTokens": usage.input_tokens,
+        "outputTokens": usage.output_tokens,
+        "totalTokens": usage.total_tokens,
+        "cachedInputTokens": usage.cache_read_tokens,
+        "cacheWriteInputTokens": usage.cache_write_tokens,
+    }

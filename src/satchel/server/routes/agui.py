@@ -1,0 +1,75 @@
+"""`POST /api/agui`: the agent for front ends that speak AG-UI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from fastapi import APIRouter, HTTPException
+from starlette.responses import Response
+
+from satchel.errors import NotFound
+from satchel.events import AskUser, QuestionAsked
+from satchel.runtime import RunningTurn, Session
+from satchel.server.agui import NAMESPACE, ResumeEntry, RunInput, asked_of, consent_in, run_events, text_in
+from satchel.server.client_turns import begin, session_of_thread
+from satchel.server.service import Serves, Service
+from satchel.server.streams import EVENT_STREAM, EventStream
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["conversations"])
+
+_STREAM: Final[dict[int | str, Any]] = {
+    200: {"description": "The events of the run.", "content": {EVENT_STREAM: {}}}
+}
+
+
+@router.post("/api/agui", response_class=EventStream, responses=_STREAM, summary="Run the agent (AG-UI)")
+async def run(service: Serves, request: RunInput) -> Response:
+    """Run the agent in a thread and stream the events of AG-UI 1.0.
+
+    A run that ends with the outcome `interrupt` waits for a permission or an answer: the next run of the thread brings
+    it in `resume`. Calls of the front end's tools have no result in the stream; the next run's messages bring them.
+    """
+    if service.stopping.has_begun:
+        raise HTTPException(503, "The server is stopping.")
+    if request.resume:
+        return await _resumed(service, request, request.resume)
+    begun = await begin(service, asked_of(request))
+    events = run_events(begun.records, request=request, session_id=begun.session_id)
+    return EventStream(events, stopping=service.stopping, metrics=service.metrics, resumes=False)
+
+
+async def _resumed(service: Service, request: RunInput, entries: Sequence[ResumeEntry]) -> Response:
+    session_id = await session_of_thread(service, NAMESPACE, request.threadId)
+    async with service.sessions.used(session_id, interactive=True) as session:
+        running = None
+        after: int | None = session.last_seq
+        for entry in entries:
+            begun = await _answer(session, entry)
+            if begun is not None:
+                running, after = begun, None
+                service.sessions.follow_turn(session, begun, interactive=True)
+        running = running or session.running
+        if running is None:
+            raise NotFound(f"No run of thread {request.threadId!r} waits for an answer.")
+        waiting = session.open_questions
+    events = run_events(running.records(after), request=request, session_id=session_id, waiting=waiting)
+    return EventStream(events, stopping=service.stopping, metrics=service.metrics, resumes=False)
+
+
+async def _answer(session: Session, entry: ResumeEntry) -> RunningTurn | None:
+    """Answer one question. Returns the turn that this begins, if it begins one."""
+    id = entry.interruptId
+    for question in session.open_questions:
+        match question:
+            case QuestionAsked(id=known, kind="permission") if known == id:
+                return await session.answer(id, consent=consent_in(entry), by="ag-ui")
+            case QuestionAsked(id=known) if known == id:
+                return await session.answer(id, text_in(entry), by="ag-ui")
+            case AskUser(call_id=known) if known == id:
+                return await session.answer(id, text_in(entry) or "I'd rather not say.", by="ag-ui")
+            case _:
+                pass
+    raise NotFound(f"No interrupt {id!r} is open.")
