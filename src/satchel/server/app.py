@@ -91,7 +91,7 @@ class _Api(FastAPI):
                     if path in ("/healthz", "/readyz"):
                         operation["security"] = []
                     for status, answer in operation["responses"].items():
-                        if int(status) >= 400 and "content" in answer and not has_v1_form(path):
+                        if status >= "400" and "content" in answer and not has_v1_form(path):
                             answer["content"] = {PROBLEM_TYPE: answer["content"].get("application/json", {})}
             self.openapi_schema = described
         return self.openapi_schema

@@ -25,7 +25,13 @@ _STREAM: Final[dict[int | str, Any]] = {
 }
 
 
-@router.post("/api/agui", response_class=EventStream, responses=_STREAM, summary="Run the agent (AG-UI)")
+@router.post(
+    "/api/agui",
+    response_class=EventStream,
+    status_code=200,
+    responses=_STREAM,
+    summary="Run the agent (AG-UI)",
+)
 async def run(service: Serves, request: RunInput) -> Response:
     """Run the agent in a thread and stream the events of AG-UI 1.0.
 
