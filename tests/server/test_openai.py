@@ -29,7 +29,7 @@ WEATHER: Any = {
 
 @pytest.fixture
 def agent(world: World) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{world.url}/v1", api_key=world.token, max_retries=0, timeout=30) as agent:
+    with openai.OpenAI(base_url=f"{world.url}/v1", api_key=world.token, max_retries=0, timeout=300) as agent:
         yield agent
 
 
@@ -313,7 +313,7 @@ def test_errors_are_the_exceptions_of_the_official_client(agent: Any, world: Wor
         client.chat.completions.create(**{"model": "satchel", "messages": [user(text)], **more})
 
     with (
-        openai.OpenAI(base_url=f"{world.url}/v1", api_key="sk-wrong", max_retries=0) as stranger,
+        openai.OpenAI(base_url=f"{world.url}/v1", api_key="sk-wrong", max_retries=0, timeout=300) as stranger,
         pytest.raises(openai.AuthenticationError) as unknown,
     ):
         asking(stranger)

@@ -8,7 +8,7 @@ from satchel.server.problems import Problem
 from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Error
 
-__all__ = ["PROBLEMS", "STREAMS", "V1_ERRORS"]
+__all__ = ["PROBLEMS", "STREAMS", "UPSTREAM_ERRORS", "V1_ERRORS"]
 
 _ABOUT: Final = {
     400: "The request doesn't fit what it is about.",
@@ -36,6 +36,10 @@ V1_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"description": about, "model": V1Error} for status, about in _ABOUT.items()
 }
 """The same below /v1."""
+UPSTREAM_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"description": about, "content": {"application/json": {}}} for status, about in _ABOUT.items()
+}
+"""The same where another server's errors are passed on, in whatever form."""
 STREAMS: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Events, each with an id from which a client resumes with Last-Event-ID.",

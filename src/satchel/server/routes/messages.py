@@ -7,14 +7,14 @@ from typing import Any, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from satchel.server.routes.documented import V1_ERRORS
+from satchel.server.routes.documented import UPSTREAM_ERRORS
 from satchel.server.service import Serves
 from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Failure
 
 __all__ = ["passes_on", "router"]
 
-router = APIRouter(tags=["anthropic"], responses=V1_ERRORS)
+router = APIRouter(tags=["anthropic"], responses=UPSTREAM_ERRORS)
 
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
