@@ -287,16 +287,15 @@ def test_every_page_fits_a_phone_and_passes_axe_light_and_dark(chromium: Browser
         expect(page.locator(".ask")).to_be_visible()
         talk = urlsplit(page.url).path
     for size, scheme, paths in (
-        ((390, 844), "light", (talk, "/sessions", "/login?next=/")),
-        ((1280, 900), "dark", (talk, "/", "/nothing")),
+        ((390, 844), "light", (talk, "/sessions")),
+        ((1280, 900), "dark", (talk, "/")),
     ):
         how = {
             "viewport": {"width": size[0], "height": size[1]},
             "color_scheme": scheme,
             "reduced_motion": "reduce",
         }
-        with window(chromium, world.url, link_of(world), **how) as (context, watched):
-            watched.allowed = "404"  # of a page that is not there
+        with window(chromium, world.url, link_of(world), **how) as (context, _):
             page = context.new_page()
             for path in paths:
                 page.goto(world.url + path)
@@ -304,6 +303,67 @@ def test_every_page_fits_a_phone_and_passes_axe_light_and_dark(chromium: Browser
                 assert page.evaluate("document.documentElement.scrollWidth") <= size[0], path
                 found = Axe().run(page)
                 assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+
+
+SPEECH = """
+window.SpeechRecognition = class {
+  constructor() { window.heard = this; }
+  start() { setTimeout(() => this.onstart()); }
+  stop() { setTimeout(() => this.onend()); }
+  abort() {}
+  say(words, isFinal) {
+    this.onresult({ resultIndex: 0, results: [Object.assign([{ transcript: words }], { isFinal })] });
+  }
+};
+const spoken = [];
+Object.defineProperty(window, "speechSynthesis", { value: {
+  spoken, speak: (words) => spoken.push(words), cancel: () => spoken.at(-1)?.onend(),
+} });
+"""
+
+
+@requirement("web-pages:voice")
+def test_what_is_dictated_comes_into_the_field_and_answers_are_read_aloud(
+    chromium: Browser, world: World
+) -> None:
+    with window(chromium, world.url, link_of(world)) as (context, _):
+        page = context.new_page()
+        page.add_init_script(SPEECH)
+        page.goto(world.url)
+        message, dictate, heard = (
+            page.get_by_label("Message", exact=True),
+            page.locator("#dictate"),
+            page.locator("#heard"),
+        )
+        message.fill("Typed first,")
+        dictate.click()
+        expect(dictate).to_have_attribute("aria-pressed", "true")
+        expect(heard).to_have_text("Listening …")
+        page.evaluate("heard.say('then sp', false)")
+        expect(heard).to_have_text("Listening: then sp")
+        page.evaluate("heard.say('then spoken', true)")
+        expect(message).to_have_value("Typed first, then spoken")
+        page.evaluate("heard.onerror({ error: 'not-allowed' })")
+        dictate.click()
+        expect(dictate).to_have_text("Dictate")
+        expect(heard).to_contain_text("may not use the microphone")
+        message.press("Enter")
+        aloud = page.get_by_role("button", name="Read aloud")
+        aloud.click()
+        assert page.evaluate("speechSynthesis.spoken.map((each) => each.text)") == ["I see."]
+        page.get_by_role("button", name="Stop reading").click()
+        expect(aloud).to_be_visible()
+        # Without the two interfaces, nothing promises them.
+        page = context.new_page()
+        page.add_init_script(
+            "delete window.SpeechRecognition; delete window.webkitSpeechRecognition; delete window.speechSynthesis;"
+            "delete window.SpeechSynthesisUtterance"
+        )
+        page.goto(world.url)
+        write(page, "Hello")
+        expect(page.get_by_role("button", name="Change and ask again")).to_be_visible()
+        expect(page.locator("#dictate")).to_be_hidden()
+        expect(page.get_by_role("button", name="Read aloud")).to_have_count(0)
 
 
 class Wire:

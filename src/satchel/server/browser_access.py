@@ -58,7 +58,7 @@ class BrowserAccess:
         # Cookies are the same for all ports of a host, and for SameSite every port of this machine is one site. So a
         # request that another page caused doesn't count, unless the user followed a link.
         site = connection.headers.get("sec-fetch-site", "none")
-        is_visit = scope["method"] == "GET" and connection.headers.get("sec-fetch-mode") == "navigate"
+        is_visit = scope.get("method") == "GET" and connection.headers.get("sec-fetch-mode") == "navigate"
         if site not in _OURS and not is_visit:
             return False
         value = connection.cookies.get(cookie_name(scope), "")

@@ -169,7 +169,7 @@ class Gate:
             return None
         if scope["path"] in _OPEN_PATHS or scope["path"].startswith(_STATIC):
             return None
-        if scope["method"] == "GET" and wants_page(scope):
+        if scope.get("method") == "GET" and wants_page(scope):
             return _Refusal(303, "Log in first.", ((b"location", _login_with(scope)),))
         wait_s = self._wrong_tokens.take(client, now_s)
         if wait_s:

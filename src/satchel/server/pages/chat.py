@@ -21,6 +21,7 @@ from satchel.server.json_answers import JsonAnswer
 from satchel.server.pages.following import Followed, follow, read_transcript, who_runs
 from satchel.server.pages.rendering import Form, Saying, form_of, text_of_template
 from satchel.server.pages.site import page, see_other
+from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EventStream
 
@@ -30,6 +31,8 @@ router = APIRouter(include_in_schema=False)
 
 _AGENDA_TOKENS: Final = 300
 """About ten lines."""
+_MOST_LOOKED_UP: Final = 200
+"""Each is read by itself, and a page waits for all of them."""
 _TURNS_ON_PAGE: Final = 40
 _MOST_SEQ: Final = 10**15
 _BY: Final = "browser"
@@ -102,6 +105,7 @@ async def show(
         where=where,
         transcript=transcript,
         turns=turns,
+        ended=await _ended(service, turns),
         earlier=max(1, shown[0] - _TURNS_ON_PAGE) if shown and shown[0] > numbers[0] else None,
         # Whoever follows draws the same turns, and those after them.
         first_seq=turns[0].after_seq if turns and shown[0] > numbers[0] else 0,
@@ -110,6 +114,23 @@ async def show(
         is_private=info.private,
         **await _composer(service, info.id),
     )
+
+
+async def _ended(service: Service, turns: Sequence[Turn]) -> frozenset[str]:
+    """Which of the memories that were shown no longer hold, or are forgotten."""
+    ids = {memory.id for turn in turns for memory in turn.recalled}
+    if service.satchel.memory is None or not ids:
+        return frozenset()
+    now, ended = service.satchel.clock.now(), set[str]()
+    for id in sorted(ids)[:_MOST_LOOKED_UP]:
+        try:
+            until = (await service.memory.get(id)).valid_to
+        except NotFound:
+            ended.add(id)
+            continue
+        if until is not None and until <= now:
+            ended.add(id)
+    return frozenset(ended)
 
 
 async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:

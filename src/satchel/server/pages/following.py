@@ -165,7 +165,12 @@ class _Drawing:
 
     def _put(self, change: Change, where: str) -> tuple[str, dict[str, Any]]:
         turn = self._transcript.turns[change.turn] if change.turn is not None else None
-        known = {"session_id": self._followed.session_id, "where": where, "turn": turn}
+        known: dict[str, Any] = {
+            "session_id": self._followed.session_id,
+            "where": where,
+            "turn": turn,
+            "ended": frozenset(),
+        }
         if turn is not None and change.item is None:
             html = self._draw("chat_turn.html", **known)
             return "put", {"id": f"turn-{turn.number}", "html": html, "into": "turns"}

@@ -1,7 +1,7 @@
 // The chat page: follows the session, sends messages, keeps drafts, and adds what only a script can.
 // Without it the page works by its forms.
 
-import { formToken, notice, swap } from "./page.js";
+import { formToken, notice } from "./page.js";
 import { dictate, speak } from "./voice.js";
 
 const turns = document.getElementById("turns");
@@ -145,12 +145,24 @@ function settle(state) {
   if (asks > was.asks) status.textContent = asks === 1 ? "A question waits for you." : `${asks} questions wait for you.`;
   else if (running && !was.running) status.textContent = "Satchel is answering.";
   else if (!running && was.running) status.textContent = "Satchel has answered.";
-  if (!running && was.running) refreshList();
+  if (!running && was.running) refreshAround();
   if (!running) sendWaiting();
 }
 
-// The list of sessions at the side, and the title.
-function refreshList() { swap(`/chat/${session}`, "#rail-list"); }
+// What stands around the conversation changes with it: the heading, the list of sessions, the counts.
+async function refreshAround() {
+  try {
+    const answer = await fetch(`/chat/${session}`, { credentials: "same-origin", headers: { accept: "text/html" } });
+    if (!answer.ok || answer.redirected) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const id of ["rail-pages", "rail-list", "chat-head"]) {
+      const fresh = page.getElementById(id);
+      const old = document.getElementById(id);
+      if (fresh && old && !old.contains(document.activeElement)) old.replaceWith(document.adoptNode(fresh));
+    }
+    document.title = page.title;
+  } catch { /* the server is down, and that is said elsewhere */ }
+}
 
 function showRunning(where = "here") {
   stopButton.hidden = !running || where === "elsewhere";
@@ -250,7 +262,7 @@ function begun(said) {
   stopButton.setAttribute("formaction", `/chat/${session}/stop`);
   document.getElementById("first-run")?.remove();
   history.replaceState(null, "", `/chat/${session}`);
-  refreshList();
+  refreshAround();
   const box = composer.querySelector("[name=private]");
   if (box?.checked) box.disabled = true;
   if (!document.getElementById("elsewhere")) {
