@@ -326,6 +326,22 @@ async def test_conversations_are_resources_and_private_ones_are_not(world: World
             await client.list_resources(cursor="-1")
 
 
+@requirement("mcp-server:resources")
+async def test_a_subscriber_hears_that_a_conversation_went_on(world: World) -> None:
+    with world.client() as http:
+        id = chat(http, "The first of two")[0].data["sessionId"]
+    uri = f"satchel://sessions/{id}"
+    async with (
+        connected(world, "2026-07-28") as client,
+        client.listen(resource_subscriptions=[uri], resources_list_changed=False) as events,
+    ):
+        with world.client() as http:
+            await anyio.to_thread.run_sync(partial(chat, http, "The second", session_id=id))
+        async for event in events:
+            assert getattr(event, "uri", "") == uri
+            break
+
+
 @requirement("mcp-server:prompts")
 @BOTH
 async def test_prompts_bring_memory_and_skills(world: World, mode: str) -> None:

@@ -6,6 +6,8 @@ import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, Final
 
 import anyio
@@ -20,6 +22,7 @@ from mcp.server.subscriptions import (
     ListenHandler,
     PromptsListChanged,
     ResourcesListChanged,
+    ResourceUpdated,
     ServerEvent,
     ToolsListChanged,
 )
@@ -137,6 +140,8 @@ class McpFace:
         self._bus = InMemorySubscriptionBus()
         self._listening = ListenHandler(self._bus)
         self._followers = 0
+        # The lists as those who follow them know them.
+        self._before: tuple[dict[type[Any], object], Mapping[str, datetime]] = ({}, {})
         self._connections: set[Connection] = set()
         hint = CacheHint(ttl_ms=_TTL_MS, scope="private")
         self.server: Server[Any] = _Server(
@@ -173,40 +178,52 @@ class McpFace:
 
     async def watch(self) -> None:
         """Tell clients when a list changes; runs until it is cancelled."""
-        before = await self._states()
         while True:
             await anyio.sleep(_LOOK_S)
             if not self._is_followed:
                 continue
+            before, said = self._before
             try:
-                now = await self._states()
+                now, saying = await self._states()
             except StorageError:
                 continue
             for event, state in now.items():
                 if before.get(event) != state:
                     await self._tell(event)
-            before = now
+            for uri, at in saying.items():
+                if said.get(uri) != at:
+                    await self._bus.publish(ResourceUpdated(uri=uri))
+            self._before = now, saying
 
     @property
     def _is_followed(self) -> bool:
         return bool(self._connections or self._followers)
 
-    async def _states(self) -> dict[type[Any], object]:
+    async def _states(self) -> tuple[dict[type[Any], object], Mapping[str, datetime]]:
         capabilities = self._satchel.capabilities
-        return {
+        said = await self._resources.moments()
+        states: dict[type[Any], object] = {
             ToolsListChanged: await capabilities.catalogue.version() if capabilities is not None else None,
-            ResourcesListChanged: await self._resources.state(),
+            ResourcesListChanged: frozenset(said),
             PromptsListChanged: tuple(await self._calls.skills()),
         }
+        return states, said
 
     async def _tell(self, event: type[Any]) -> None:
         await self._bus.publish(event())
         for connection in tuple(self._connections):
             await connection.notify(_NOTIFICATIONS[event]().method, None)
 
+    async def _begin_following(self) -> None:
+        """Compare with the lists of now, if nobody has followed them so far."""
+        if not self._is_followed:
+            with suppress(StorageError):
+                self._before = await self._states()
+
     async def _listen(
         self, context: _Context, params: SubscriptionsListenRequestParams
     ) -> SubscriptionsListenResult:
+        await self._begin_following()
         self._followers += 1
         try:
             return await self._listening(context, params)
@@ -216,6 +233,7 @@ class McpFace:
     async def _initialized(self, context: _Context, _: NotificationParams) -> None:
         # The SDK gives handlers no other way to what outlives their request.
         connection: Connection = context.session._connection
+        await self._begin_following()
         self._connections.add(connection)
         connection.exit_stack.callback(self._connections.discard, connection)
 

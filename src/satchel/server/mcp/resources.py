@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 
@@ -110,9 +111,9 @@ class Resources:
         ids = [info.id for info in await self._open_sessions() if info.id.startswith(beginning)]
         return ids[:_MOST_COMPLETIONS], len(ids)
 
-    async def state(self) -> object:
-        """Changes when the list does."""
-        return tuple(info.id for info in await self._open_sessions())
+    async def moments(self) -> Mapping[str, datetime]:
+        """When something was last said in each conversation, by its address, in the order of the list."""
+        return {session_uri(info): info.last_at for info in await self._open_sessions()}
 
     async def _open_sessions(self) -> list[SessionInfo]:
         return [info for info in await self._satchel.sessions.list() if not info.private]
