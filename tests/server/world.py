@@ -197,7 +197,7 @@ async def main() -> None:
     if sys.argv[2] == "free":
         held.go_on.set()
     settings = settings_in(Path(sys.argv[1]), **{"server__port": 0, "agent__mode": "bypass"})
-    async with Satchel.open(settings, model=model, embedder=HashingEmbedder()) as satchel:
+    async with Satchel.open(settings, model=scripted(held), embedder=HashingEmbedder()) as satchel:
         await serve(satchel, tell=lambda line: print(line, flush=True))
 
 anyio.run(main)

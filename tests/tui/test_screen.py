@@ -81,10 +81,11 @@ async def test_a_key_answers_a_permission_question(
         await hands.see("Satchel wants to run this call:")
         assert "bash  echo hi" in hands.text
         assert "Waits for you" in hands.text
+        await hands.until(lambda: isinstance(hands.app.focused, parts.Ask))
         await hands.pilot.press(keys)  # typed before anybody can have seen the question
         await hands.pilot.pause()
         assert hands.app.session.open_questions
-        await hands.look_for_a_while()
+        await hands.asked()
         await hands.pilot.press(keys)
         await hands.see("Finished.")
         assert f"? {said}" in hands.text
@@ -98,13 +99,14 @@ async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model
     async with screen(tmp_path, model, size=(80, 50)) as hands:
         await hands.say("Run both")
         await hands.see("these 2 calls")
-        await hands.look_for_a_while()
+        await hands.asked()
         await hands.pilot.press("2")
         await hands.see("○ 2. bash")
         await hands.pilot.press("y")
         await hands.see("? allowed once, refused")
         await hands.see("● 2. bash")
-        hands.app._composer.focus()
+        await hands.asked()
+        await hands.to_field()
         await hands.say("use cat instead")
         await hands.see("Finished.")
     refused = _results(model.requests[-1])
@@ -160,7 +162,7 @@ async def test_a_key_interrupts_the_answer_and_ctrl_c_twice_leaves(tmp_path: Pat
         assert "Esc interrupts" in hands.text
         await hands.pilot.press(key)
         await hands.see("(interrupted)")
-        await hands.look_for_a_while()
+        hands.look_for_a_while()
         await hands.pilot.press("ctrl+c")
         await hands.see("Press Ctrl-C again to leave.")
         assert hands.app.return_value is None

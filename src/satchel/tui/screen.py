@@ -273,9 +273,10 @@ class ConversationScreen(App[int]):
             self._status.update(grid)
 
     def on_resize(self) -> None:
-        """The head and the status fit the width."""
-        self._draw_head()
-        self._draw_status()
+        """The head and the status fit the width, once it is known."""
+        self._shown_status = "", ""
+        self.call_after_refresh(self._draw_head)
+        self.call_after_refresh(self._draw_status)
 
     def _tell(self, text: str, kind: str = "") -> None:
         """Show a line of the program's own at the end."""
