@@ -874,6 +874,9 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "agents:connect:others", "issue 12", "connect sets up Codex, goose and any list of MCP servers."),
     built(12, "agents:connect:untouched", "issue 12", "connect leaves what is others' as it is, comments included, backs files up, and removes exactly its own entries."),
     built(12, "agents:connect:refuses", "issue 12", "A file that can't be read or changed safely is refused with the reason, and nothing is written; links and modes are kept."),
+    built(12, "service:unit", "seed-2 phase 5", "service install writes a systemd user unit for serve, without keys, and starts it; status and remove know it."),
+    built(12, "service:refuses", "issue 12", "Where there is no systemd, or the unit is somebody else's, nothing is written and the reason is said."),
+    built(12, "cli:completion", "issue 12", "bash, zsh and fish complete commands, options, settings and conversations."),
     measured(12, "agents:hook:time", "issue 12", "A hook's process takes at most 150 ms of CPU at the 95th percentile, with a server and without.", benchmark="hook"),
 
     # ---- Capabilities and the Builder (seed-0 part 2, DESIGN 7)

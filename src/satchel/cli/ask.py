@@ -11,7 +11,7 @@ import anyio
 import click
 
 from satchel.cli.approvals import TerminalAnswers, follow
-from satchel.cli.commands import Text
+from satchel.cli.commands import SessionId, Text
 from satchel.cli.editor import Editor
 from satchel.cli.home import tell_notices
 from satchel.cli.opening import exit_code_of, opened, settled, tell_choice
@@ -37,7 +37,7 @@ machine."""
 
 @click.command()
 @click.argument("text", nargs=-1, type=Text)
-@click.option("--session", "session_id", type=Text, metavar="ID", help="Continue this session.")
+@click.option("--session", "session_id", type=SessionId, metavar="ID", help="Continue this session.")
 @click.option("--last", is_flag=True, help="Continue this folder's last session.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Ask this model.")
 @click.option("--json", "as_json", is_flag=True, help="Print the turn as JSON.")

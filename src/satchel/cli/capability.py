@@ -25,7 +25,7 @@ from satchel.capabilities import (
 )
 from satchel.capabilities.cases import CaseResult, result_to_json
 from satchel.capabilities.moving import Review
-from satchel.cli.commands import Text, json_option
+from satchel.cli.commands import CapabilityName, Text, json_option
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
@@ -102,7 +102,7 @@ def _record(each: Capability) -> str:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.option("--version", "number", type=int, default=0, help="Another version than the active one.")
 @click.option("--source", is_flag=True, help="Print main.py.")
 @click.option(
@@ -159,7 +159,7 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.option("--diff", type=(int, int), metavar="OLD NEW", help="Print the difference between two versions.")
 @json_option
 def versions(name: str, diff: tuple[int, int] | None, as_json: bool) -> None:
@@ -194,7 +194,7 @@ def versions(name: str, diff: tuple[int, int] | None, as_json: bool) -> None:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.argument("input", type=Text, default="{}")
 @click.option("--out", type=click.Path(path_type=Path), help="A folder for the files that it makes.")
 @json_option
@@ -244,7 +244,7 @@ def _below(folder: Path, path: str) -> Path:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.option("--version", "number", type=int, default=0, help="Another version than the active one.")
 @json_option
 def test(name: str, number: int, as_json: bool) -> int:
@@ -282,7 +282,7 @@ def _say_checks(checks: Sequence[CaseResult]) -> None:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.argument("description", type=Text)
 @click.option(
     "--schema", type=Text, default="{}", help="JSON Schema of its input; the Builder decides without it."
@@ -309,7 +309,7 @@ def build(name: str, description: str, schema: str, no_wait: bool, as_json: bool
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.option("--wish", type=Text, default="", help="What shall be different.")
 @click.option(
     "--input", "given", type=Text, help="An input with which it fails; default: that of the last failed run."
@@ -379,7 +379,7 @@ async def _follow(parts: CapabilityParts, build_id: str) -> None:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def approve(name: str, yes: bool, as_json: bool) -> int:
@@ -441,7 +441,7 @@ def _say_registered(registration: Registration, *, as_json: bool) -> int:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.argument("number", type=int)
 @json_option
 def activate(name: str, number: int, as_json: bool) -> None:
@@ -450,7 +450,7 @@ def activate(name: str, number: int, as_json: bool) -> None:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @json_option
 def rollback(name: str, as_json: bool) -> None:
     """Go back to the version before the active one."""
@@ -458,7 +458,7 @@ def rollback(name: str, as_json: bool) -> None:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @json_option
 def disable(name: str, as_json: bool) -> None:
     """Keep a capability, and don't use it."""
@@ -466,7 +466,7 @@ def disable(name: str, as_json: bool) -> None:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @json_option
 def enable(name: str, as_json: bool) -> None:
     """Use a disabled capability again."""
@@ -474,7 +474,7 @@ def enable(name: str, as_json: bool) -> None:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def remove(name: str, yes: bool, as_json: bool) -> None:
@@ -504,7 +504,7 @@ def _say_entry(entry: Capability, *, as_json: bool) -> None:
 
 
 @capability.command()
-@click.argument("name", type=Text)
+@click.argument("name", type=CapabilityName)
 @click.argument("target", type=click.Path(path_type=Path), default=Path())
 @click.option("--version", "number", type=int, default=0, help="Another version than the active one.")
 @json_option

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import anyio
 import click
 
-from satchel.cli.commands import Text
+from satchel.cli.commands import SessionId, Text
 from satchel.cli.editor import Editor, LineReader, PlainLines
 from satchel.cli.home import tell_notices
 from satchel.cli.opening import opened, tell_choice
@@ -36,7 +36,7 @@ _LEAST_COLUMNS, _LEAST_LINES = 40, 12
 
 
 @click.command()
-@click.option("--session", "session_id", type=Text, metavar="ID", help="Continue this session.")
+@click.option("--session", "session_id", type=SessionId, metavar="ID", help="Continue this session.")
 @click.option("--last", is_flag=True, help="Continue this folder's last session.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Use this model.")
 @click.option(

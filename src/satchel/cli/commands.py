@@ -7,8 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-__all__ = ["JSON", "Group", "LazyGroup", "Text", "json_option"]
+__all__ = [
+    "JSON",
+    "CapabilityName",
+    "Group",
+    "LazyGroup",
+    "Named",
+    "SessionId",
+    "SettingKey",
+    "Text",
+    "json_option",
+]
 
 _SUMMARY_CHARS = 200
 """Of the first sentence of a command's help: longer lines are wrapped, not cut."""
@@ -58,6 +69,13 @@ class LazyGroup(Group):
         command: click.Command = getattr(importlib.import_module(module), name)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands and options that begin like this, without importing the commands."""
+        found = [
+            CompletionItem(name, help=line) for name, line in self._summaries() if name.startswith(incomplete)
+        ]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def _summaries(self) -> list[tuple[str, str]]:
         # Without importing the commands.
         here = [(name, each.get_short_help_str(_SUMMARY_CHARS)) for name, each in self.commands.items()]
@@ -71,6 +89,22 @@ class _Text(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return str(value).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+class Named(_Text):
+    """Text that Tab completes."""
+
+    def __init__(self, place: str) -> None:
+        """`place` is a function without arguments that lists what there is, as "package.module:function"."""
+        self._place = place
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """What begins like this."""
+        module, _, name = self._place.partition(":")
+        names: list[str] = getattr(importlib.import_module(module), name)()
+        return [CompletionItem(each) for each in names if each.startswith(incomplete)]
 
 
 class _Json(click.ParamType[dict[str, Any]]):
@@ -93,6 +127,9 @@ class _Json(click.ParamType[dict[str, Any]]):
 
 
 Text = _Text()
+SettingKey = Named("satchel.runtime.names:setting_keys")
+SessionId = Named("satchel.runtime.names:session_ids")
+CapabilityName = Named("satchel.runtime.names:capability_names")
 JSON = _Json()
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from satchel.cli.commands import Group, Text, json_option
+from satchel.cli.commands import Group, SettingKey, Text, json_option
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.wizard import ask_settings
@@ -41,7 +41,7 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("key", required=False, type=Text)
+@click.argument("key", required=False, type=SettingKey)
 @json_option
 def show(key: str | None, as_json: bool) -> None:
     """Show all settings, or those whose key begins with KEY, and where each was set. Secrets are never shown."""
@@ -78,7 +78,7 @@ def path(as_json: bool) -> None:
 
 
 @config.command("set")
-@click.argument("key", type=Text)
+@click.argument("key", type=SettingKey)
 @click.argument("value", type=Text)
 @json_option
 def set_(key: str, value: str, as_json: bool) -> None:

@@ -37,6 +37,11 @@ _COMMANDS = {
     ),
     "hook": ("satchel.cli.hook_help:hook", "Answer a hook of another agent; `connect` sets it up."),
     "worker": ("satchel.cli.worker:worker", "Build what was asked for; Satchel starts this by itself."),
+    "service": ("satchel.cli.service:service", "Keep the server running in the background, with systemd."),
+    "completion": (
+        "satchel.cli.completion:completion",
+        "Print what lets a shell complete commands with Tab.",
+    ),
     "usage": ("satchel.cli.usage:usage", "Show tokens and cost by day and model."),
     "doctor": ("satchel.cli.doctor:doctor", "Check that everything works."),
     "backup": ("satchel.cli.backup:backup", "Back up everything to one file."),

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import anyio
 import click
 
-from satchel.cli.commands import Group, Text, json_option
+from satchel.cli.commands import Group, SessionId, Text, json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
@@ -57,7 +57,7 @@ def list_sessions(limit: int, here: bool, as_json: bool) -> None:
 
 
 @session.command()
-@click.argument("id", type=Text)
+@click.argument("id", type=SessionId)
 @json_option
 def show(id: str, as_json: bool) -> None:
     """Show a conversation; ID may be the beginning of an id."""
@@ -107,7 +107,7 @@ def _hit_to_json(hit: SearchHit) -> dict[str, Any]:
 
 
 @session.command()
-@click.argument("id", type=Text)
+@click.argument("id", type=SessionId)
 @click.option(
     "--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True
 )
@@ -136,7 +136,7 @@ def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
 
 
 @session.command()
-@click.argument("ids", nargs=-1, required=True, type=Text)
+@click.argument("ids", nargs=-1, required=True, type=SessionId)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
 def delete(ids: tuple[str, ...], yes: bool, as_json: bool) -> None:

@@ -1,0 +1,42 @@
+"""Names that Tab completes on a command line, read without opening a home: conversations and capabilities."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from satchel.config import SETTINGS
+from satchel.config.brief import environment, read_brief
+from satchel.errors import SatchelError
+from satchel.storage.reading import reading
+
+__all__ = ["capability_names", "session_ids", "setting_keys"]
+
+_MOST = 50
+_BUSY_MS = 100
+
+
+def setting_keys() -> list[str]:
+    """The keys of settings that exist once."""
+    return [each.key for each in SETTINGS if ".NAME." not in each.key and ".N." not in each.key]
+
+
+def session_ids() -> list[str]:
+    """The ids of the newest conversations, the newest first."""
+    try:
+        logs = (read_brief(environment(), cwd=Path.cwd()).home / "sessions").glob("*/*.jsonl")
+        newest = sorted(logs, key=lambda path: path.name, reverse=True)[:_MOST]
+    except (SatchelError, OSError):
+        return []
+    return [path.stem.rpartition("_")[2] for path in newest]
+
+
+def capability_names() -> list[str]:
+    """The names of capabilities, in alphabetical order."""
+    try:
+        database = read_brief(environment(), cwd=Path.cwd()).database
+        if database is None or not database.exists():
+            return []
+        with reading(database, busy_timeout_ms=_BUSY_MS, is_late=lambda: False) as rows:
+            return [str(name) for (name,) in rows("SELECT DISTINCT name FROM capabilities ORDER BY name", ())]
+    except (SatchelError, OSError):
+        return []
