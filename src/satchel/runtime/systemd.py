@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from satchel.config.home import replace_file
+from satchel.config.home import ensure_home, replace_file
 from satchel.errors import ConfigError, NotFound, SandboxError, StorageUnwritable, UsageError
 from satchel.sandbox.process import run_process
 
@@ -101,7 +101,7 @@ async def install(
     known = _read(path)
     if known is not None and not known.startswith(_MARK):
         raise ConfigError(f"{path} was not made by Satchel. Move it away, and try again.")
-    environment_file = home / "service.env"
+    environment_file = ensure_home(home) / "service.env"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
