@@ -127,6 +127,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "docs:events", "style 4", "A generated page documents every event and is up to date."),
     built(2, "docs:cli", "style 4", "A generated page documents every command and is up to date."),
     built(2, "docs:readme-runs", "style 4", "The Python programs in the README run."),
+    built(12, "docs:demo-picture", "issue 12", "The picture of the demo in the README shows the steps that the demo has."),
     built(2, "docs:links", "style 4", "Every link in the documents has a target that exists."),
 
     # ---- Places and configuration (DESIGN 3.1, 3.2; seed-3)

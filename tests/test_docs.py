@@ -164,3 +164,16 @@ def test_every_place_that_the_architecture_page_names_exists() -> None:
     assert len(places) > 20
     roots = (ROOT / "src" / "satchel", ROOT)
     assert [place for place in places if not any((root / place).exists() for root in roots)] == []
+
+
+@requirement("docs:demo-picture")
+def test_the_picture_of_the_demo_shows_the_steps_that_it_has() -> None:
+    from satchel.cli import demo  # noqa: PLC0415
+
+    steps = set(
+        re.findall(r'"(?:\\n)?(\d\. [A-Z][a-z ]+)\.', Path(demo.__file__).read_text(encoding="utf-8"))
+    )
+    picture = (ROOT / "docs" / "images" / "demo.svg").read_text(encoding="utf-8").replace("&#160;", " ")
+    assert len(steps) == 6
+    assert [step for step in sorted(steps) if step not in picture] == []
+    assert re.findall(r'(?:src|href|url\()="?(?!#)[^"\s]*//', picture) == []
