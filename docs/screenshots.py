@@ -114,15 +114,18 @@ MEMORIES: Final[Sequence[tuple[str, datetime]]] = tuple(
     (words, datetime(year, month, day, 12, tzinfo=NOW.tzinfo))
     for words, (year, month, day) in (
         ("Tove runs a bicycle workshop, Hjulverket, in Majorna in Gothenburg.", (2025, 2, 3)),
-        ("Invoices of the workshop are in Swedish kronor and include 25 % VAT.", (2025, 6, 11)),
-        ("The workshop reports VAT every quarter, by the 12th of the second month after it.", (2026, 1, 19)),
+        ("My invoices are in Swedish kronor and include 25 % VAT.", (2025, 6, 11)),
+        (
+            "I report the VAT of the workshop every quarter, by the 12th of the second month after it.",
+            (2026, 1, 19),
+        ),
         ("Emil, Tove’s son, can’t eat gluten. He has coeliac disease.", (2025, 5, 12)),
         ("Tove is vegetarian since March 2026.", (2026, 3, 8)),
         ("Letters to customers are signed Tove Almqvist, Hjulverket.", (2026, 1, 19)),
         ("Tove prefers short answers with the figures first.", (2025, 9, 2)),
         ("Ragnhild from the accountant’s office answers on Thursdays only.", (2026, 10, 22)),
         (
-            "The cargo bike in the yard is a Tern with a Bosch motor and a battery from spring.",
+            "Tove’s cargo bike is a Tern with a Bosch motor; its battery was replaced in April 2026.",
             (2026, 4, 27),
         ),
         ("Birthe’s seventieth birthday is on 5 December 2026, with dinner for fourteen.", (2026, 10, 3)),
@@ -288,8 +291,11 @@ async def _remember(satchel: Satchel, clock: ManualClock) -> str:
     for words, at in MEMORIES:
         clock.at = at
         tags = [tag for tag, sign in _TAGS.items() if sign in words]
-        importance = 2 if "VAT" in words or "invoice" in words else 4
-        ids[words] = await memory.add(words, said_at=at, importance=importance, tags=tags)
+        if "VAT" in words:  # said in a conversation; no fact, which would stand in the profile
+            spoken = Episode(session="accounts", turn=len(ids), speaker="user", text=words, said_at=at)
+            [ids[words]] = await memory.add_episodes([spoken])
+        else:
+            ids[words] = await memory.add(words, said_at=at, importance=4, tags=tags)
     [vegetarian] = [id for words, id in ids.items() if "vegetarian" in words]
     clock.at = datetime(2025, 2, 3, 19, 4, tzinfo=NOW.tzinfo)
     fish = await memory.add("Tove eats fish but no meat.", said_at=clock.at, tags=["food"])
@@ -306,8 +312,6 @@ async def _remember(satchel: Satchel, clock: ManualClock) -> str:
     clock.at = datetime(2026, 4, 1, 9, 12, tzinfo=NOW.tzinfo)
     await memory.edit(vegetarian, content="Tove is vegetarian: no meat, no fish.", why="no fish either")
     await memory.pin(next(id for words, id in ids.items() if "short answers" in words))
-    clock.at = NOW - timedelta(days=3)
-    await memory.note_use([vegetarian])
     for ago, words in EARLIER[::-1]:
         clock.at = NOW - ago
         session = await satchel.session()
