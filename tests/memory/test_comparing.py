@@ -122,10 +122,17 @@ def test_what_is_said_of_another_person_time_or_matter_or_in_another_language_en
         ("Fact 1: the sky is blue", "Fact 2: the sky is blue"),
         ("This is test memory 1", "This is test memory 2"),
         ("cuisine note 3", "cuisine note 4"),
+        (
+            "Tove is vegetarian: no meat, no fish.",
+            "Tove's cargo bike is a Tern; its battery was replaced in April.",
+        ),
+        ("The landlord's roof was replaced last week.", "The landlord is no longer in town."),
     ],
 )
 def test_what_is_said_of_two_subjects_is_no_correction(older: str, newer: str) -> None:
-    assert compare(older, newer, embedder="none").relation != "corrects"
+    for similarity in (None, 0.3, 0.5):
+        found = judge_pair(older, newer, similarity)
+        assert (found.relation != "corrects", found.correction) == (True, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
             for call in empty.values():
                 assert "Secret" not in str(await call())
             assert await memory.count() == 1
+            assert (await memory.tags(), len(await memory.by_day())) == ((), 1)
             with pytest.raises(UsageError, match="scope"):
                 await memory.forget(scope="project:x")
             # A method that is new is to be thought of here.
@@ -249,6 +250,8 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "words",
                 "as",
                 "embed",
+                "by",
+                "tags",
             }
             known |= {"distill", "reindex", "checkup", "check", "repair", "export", "calibrate", "import"}
             public = [name for name, _ in inspect.getmembers(Memory) if not name.startswith("_")]

@@ -142,6 +142,7 @@ _SUBJECT_LABEL = re.compile(
     r"|dec)[a-z]*\s)[a-z]+\s+#?(?P<number>\d+)\b(?![:.,]\d)",
     re.IGNORECASE,
 )
+_POSSESSIVE = re.compile(r"['\u2019]s?\s+\w")
 _ALSO = re.compile(
     r"\b(?:also|too|as well|besides|another|in addition|additionally|likewise)\b", re.IGNORECASE
 )
@@ -210,7 +211,12 @@ def judge_pair(older: str, newer: str, similarity: float | None) -> Comparison:
     top = max(strengths.values())
     shares = {relation: math.exp(strength - top) for relation, strength in strengths.items()}
     says_change = new.begins > old.begins or new.ends > old.ends
-    if _have_different_labels(old.text, new.text) or (not says_change and found["two_subjects"]):
+    if (
+        _have_different_labels(old.text, new.text)
+        or (not says_change and found["two_subjects"])
+        or _is_of_possession(old, new)
+        or _is_of_possession(new, old)
+    ):
         del shares["corrects"]
     if "corrects" in shares and _are_opposed(old, new):
         shares["corrects"] = _OPPOSED * sum(shares.values()) / (1 - _OPPOSED)
@@ -393,6 +399,23 @@ def _have_different_subjects(old: Statement, new: Statement) -> bool:
     said = [_content_words(old.text[first.end() :]), _content_words(new.text[second.end() :])]
     return bool(subjects[0] - subjects[1] and subjects[1] - subjects[0]) and (
         bool(said[0] - said[1] and said[1] - said[0]) or bool(old.negations) != bool(new.negations)
+    )
+
+
+def _is_of_possession(one: Statement, other: Statement) -> bool:
+    """Whether the second text is about something that belongs to the subject of the first, and says nothing that the
+    first does: "Tove is vegetarian", "Tove's bike was replaced". Of 1,319 labelled pairs, 13 are like that, and none is
+    a correction.
+    """
+    first, second = _VERB.search(one.text), _VERB.search(other.text)
+    if first is None or second is None:
+        return False
+    owner, subject = one.text[: first.start()].strip(), other.text[: second.start()]
+    if not owner or not _POSSESSIVE.match(subject.lower().removeprefix(owner.lower())):
+        return False
+    said = _content_words(one.text)
+    return not said & (
+        (_content_words(subject) - _content_words(owner)) | _content_words(other.text[second.end() :])
     )
 
 
