@@ -1,8 +1,8 @@
 """The HTTP server under load, beside a bare FastAPI application of the same run.
 
-    python benchmarks/server.py [--chats 200] [--subscribers 1000] [--requests 2000]
+    python benchmarks/server.py [--chats 200] [--subscribers 1000] [--requests 2000] [--memories 2000]
 
-Three things are measured, each server in a process of its own, with a scripted model and a hashing embedder:
+Four things are measured, each server in a process of its own, with a scripted model and a hashing embedder:
 
 - chats: so many new conversations at once, each with an answer of fifty words in as many pieces, over `POST /api/chat`.
   Each stream is checked: fifty words in order, then the end with the whole answer. The baseline streams the same words
@@ -11,6 +11,7 @@ Three things are measured, each server in a process of its own, with a scripted 
   growth of the resident set) and the CPU that the server takes for all of them in ten seconds.
 - requests: CPU of a request that does nothing, one after the other on one connection: `GET /healthz` through the gate,
   and the same in the bare application.
+- memory: a search and a request for context among so many memories, CPU and wall time beside those of `GET /healthz`.
 """
 
 from __future__ import annotations
@@ -239,6 +240,36 @@ async def requests(server: Server, count: int) -> float:
         return statistics.median(found)
 
 
+async def memory(server: Server, count: int, empty_ms: float) -> dict[str, Any]:
+    """A search and a request for context, one after the other: each of a hundred with other words."""
+    async with server.client() as client:
+        for number in range(count):
+            said = {"content": f"On day {number} the {WORDS[number % 50]} was moved to shelf {number % 97}."}
+            assert (await client.post("/api/memories", json=said)).status_code == 201
+        found: dict[str, Any] = {"count": count}
+        for name in ("search", "context"):
+            walls, cpu_s = [], server.cpu_s
+            for number in range(100):
+                question = f"Where is the {WORDS[number % 50]} of day {number * 7}?"
+                began = time.perf_counter()
+                if name == "search":
+                    answer = await client.get("/api/memories/search", params={"q": question})
+                else:
+                    message = {"role": "user", "content": question}
+                    answer = await client.post("/api/context", json={"messages": [message]})
+                walls.append(1000 * (time.perf_counter() - began))
+                assert answer.status_code == 200, answer.text
+            cpu_ms = (server.cpu_s - cpu_s) * 10
+            found[name] = {
+                "cpu_ms": round(cpu_ms, 2),
+                "cpu_of_empty": round(cpu_ms / empty_ms, 1),
+                "wall_ms_p50": round(statistics.median(walls), 1),
+                "wall_ms_p95": round(sorted(walls)[94], 1),
+                "wall_ms_most": round(max(walls), 1),
+            }
+        return found
+
+
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measure both servers."""
     with started("bare") as bare:
@@ -248,6 +279,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
         own_chats = await chats(satchel, options.chats)
         own_ms = await requests(satchel, options.requests)
         idle = await subscribers(satchel, options.subscribers)
+        searched = await memory(satchel, options.memories, own_ms)
     return {
         "load_1min": round(os.getloadavg()[0], 2),
         "chats": {
@@ -263,6 +295,7 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
             "bare_cpu_ms": round(bare_ms, 3),
             "ratio": round(own_ms / bare_ms, 2),
         },
+        "memory": searched,
     }
 
 
@@ -272,6 +305,7 @@ def main() -> None:
     parser.add_argument("--chats", type=int, default=200)
     parser.add_argument("--subscribers", type=int, default=1000)
     parser.add_argument("--requests", type=int, default=2000)
+    parser.add_argument("--memories", type=int, default=2000)
     parser.add_argument("--serve", choices=("satchel", "bare"), help=argparse.SUPPRESS)
     parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()

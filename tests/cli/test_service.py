@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -109,3 +111,17 @@ def test_tab_completes_commands_settings_and_conversations(run: Run, tmp_path: P
     assert "--model" in tab("ask", "--mo")
     for shell, word in (("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete ")):
         assert word in run("completion", shell).out
+
+
+@requirement("cli:install")
+def test_the_wheel_has_every_file_of_the_package_and_the_program(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)]
+    subprocess.run(build, cwd=root, check=True, capture_output=True, timeout=200)
+    with ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        has = set(wheel.namelist())
+        entry = next(name for name in has if name.endswith("entry_points.txt"))
+        assert "satchel = satchel." in wheel.read(entry).decode()
+    files = {path for path in (root / "src" / "satchel").rglob("*") if path.is_file()}
+    wanted = {str(path.relative_to(root / "src")) for path in files if "__pycache__" not in path.parts}
+    assert wanted - has == set()

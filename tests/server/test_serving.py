@@ -156,7 +156,7 @@ def test_after_a_kill_in_the_middle_of_a_stream_the_rest_comes_from_the_next_ser
         assert client.post(f"/api/sessions/{session}/resume").status_code == 400
 
 
-@requirement("http:stop")
+@requirement("http:stop", "cli:serve")
 def test_a_signal_ends_the_server_with_its_turns_written_and_its_streams_ended(tmp_path: Path) -> None:
     with process(tmp_path, "held") as (running, client):
         with client.stream("POST", "/api/chat", json={"message": "hold it"}) as answer:
@@ -171,6 +171,19 @@ def test_a_signal_ends_the_server_with_its_turns_written_and_its_streams_ended(t
     with process(tmp_path, "free") as (_, client):
         done = chat(client, "Hello", session_id=last.data["sessionId"])[-1].data
         assert (done["turn"], done["status"]) == (2, "done")
+        # The same address has the web pages and MCP.
+        assert "<h1>Log in</h1>" in client.get("/login", headers={"accept": "text/html"}).text
+        begin = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        answer = client.post(
+            "/mcp",
+            json={"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": begin},
+            headers={"accept": "application/json, text/event-stream"},
+        )
+        assert '"serverInfo"' in answer.text
 
 
 @requirement("http:light")
