@@ -135,6 +135,15 @@ def test_what_is_said_of_two_subjects_is_no_correction(older: str, newer: str) -
         assert (found.relation != "corrects", found.correction) == (True, 0.0)
 
 
+@pytest.mark.parametrize("similarity", [None, 0.2, 0.4])
+def test_what_denies_something_else_says_nothing_again(similarity: float | None) -> None:
+    for older, newer in (
+        ("Mara has a dog, no cats, no birds.", "Ben can't swim. He is afraid of water."),
+        ("Tove is vegetarian: no meat, no fish.", "Emil can't eat gluten."),
+    ):
+        assert judge_pair(older, newer, similarity).relation != "restates"
+
+
 @pytest.mark.parametrize(
     ("older", "newer"),
     [
