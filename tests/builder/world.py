@@ -277,7 +277,9 @@ class World:
 
     def files(self, build: Build) -> dict[str, str]:
         folder = self.home / "builds" / build.id
-        return {str(f.relative_to(folder)): f.read_text() for f in sorted(folder.rglob("*")) if f.is_file()}
+        # The double of the sandbox runs what is built in this process's Python, which may keep its bytecode.
+        found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        return {str(path.relative_to(folder)): path.read_text() for path in sorted(found)}
 
 
 def _gives(rules: Sequence[Rule]) -> Rules:

@@ -257,8 +257,8 @@ def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path
             'model = "none"\n[agnet]\nmode = "ask"\n',
             'HOME/config.toml, line 2: there is no section "agnet". Did you mean "agent"? There are the '
             "settings "
-            "model, small_model, database and the sections agent, budget, builder, memory, tools, sandbox, web, server, "
-            "providers, mcp_servers, permissions.",
+            "model, small_model, database and the sections agent, budget, builder, memory, tools, sandbox, web, terminal, "
+            "server, providers, mcp_servers, permissions.",
         ),
         (
             '[[permissions]]\naction = "allow"\ntool = "bash"\n\n[[permissions]]\naction = "deny"\nname = '
