@@ -109,6 +109,10 @@ class Service(process_connect.Process):
         if (process := self.processes.pop(id, None)) is not None:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
+            # Until Python 3.12, `wait` waits for pipes that nobody reads, too.
+            transport: Any = process._transport  # type: ignore[attr-defined]
+            for fd in (1, 2):
+                transport.get_pipe_transport(fd).close()
             await process.wait()
 
     def root(self, headers: Any) -> Path:
