@@ -232,7 +232,7 @@ EARLIER: Final = (
 _BUILD: Final = (
     (0, "Wrote main.py and five cases"),
     (46, "Four of five cases pass"),
-    (21, "Mending the case for an invoice without a date"),
+    (21, "Fixing the case for an invoice without a date"),
     (8, "Which folder holds the invoices that are paid?"),
 )
 
