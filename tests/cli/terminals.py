@@ -10,7 +10,7 @@ import select
 import struct
 import subprocess
 import termios
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.cli.programs import PROGRAM, environ_for
@@ -76,15 +76,16 @@ def terminal(
     server: Loopback | None = None,
     lines: int = 40,
     columns: int = 120,
+    program: Sequence[str] = PROGRAM,
     **environ: str,
 ) -> Iterator[Terminal]:
-    """Run `satchel` on a terminal; what still runs at the end is ended."""
+    """Run `satchel`, or another program, on a terminal; what still runs at the end is ended."""
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     work = folder / "work"
     work.mkdir(exist_ok=True)
     process = subprocess.Popen(
-        [*PROGRAM, *arguments],
+        [*program, *arguments],
         stdin=slave,
         stdout=slave,
         stderr=slave,

@@ -155,15 +155,16 @@ class Editor:
         from prompt_toolkit import PromptSession  # noqa: PLC0415
         from prompt_toolkit.history import InMemoryHistory  # noqa: PLC0415
 
+        terminal = _terminal()
         return PromptSession(
             history=InMemoryHistory(said[::-1]),
             completer=_completer(self._complete),
             complete_while_typing=True,
-            key_bindings=_keys(),
+            key_bindings=_keys(terminal),
             multiline=True,
             prompt_continuation="  ",
-            enable_open_in_editor=True,
             reserve_space_for_menu=4,
+            input=terminal,
         )
 
 
@@ -191,6 +192,25 @@ def keep_typed_ahead() -> None:
     store_typeahead(create_input(), presses)
 
 
+def _terminal() -> Any:
+    from prompt_toolkit.input.vt100 import Vt100Input  # noqa: PLC0415 - see `Editor.ask`
+
+    class Terminal(Vt100Input):
+        """Stays as it is while something is printed above the prompt.
+
+        For that moment, prompt_toolkit would let the terminal change keys again, as other programs expect. An Enter
+        that is pressed just then would become a line feed, which begins a new line instead of sending the message.
+        """
+
+        is_lent = False
+        """Whether another program uses it."""
+
+        def cooked_mode(self) -> contextlib.AbstractContextManager[None]:
+            return super().cooked_mode() if self.is_lent else contextlib.nullcontext()
+
+    return Terminal(sys.stdin)
+
+
 def _completer(complete: Complete) -> Any:
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion  # noqa: PLC0415 - see `Editor.ask`
     from prompt_toolkit.document import Document  # noqa: PLC0415 - see `Editor.ask`
@@ -210,7 +230,7 @@ def _completer(complete: Complete) -> Any:
     return Words()
 
 
-def _keys() -> Any:
+def _keys(terminal: Any) -> Any:
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent  # noqa: PLC0415 - see `Editor.ask`
 
     keys = KeyBindings()
@@ -230,5 +250,13 @@ def _keys() -> Any:
     @keys.add("c-j")
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.insert_text("\n")
+
+    @keys.add("c-x", "c-e")
+    async def _(event: KeyPressEvent) -> None:
+        terminal.is_lent = True
+        try:
+            await event.current_buffer.open_in_editor(validate_and_handle=True)
+        finally:
+            terminal.is_lent = False
 
     return keys
