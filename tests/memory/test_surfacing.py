@@ -358,3 +358,24 @@ async def test_an_answer_surfaces_however_often_its_question_was_asked() -> None
             assert [hit.memory.content for hit in recall.context.memories] == ["My cat is called Momo."]
             assert {why for _, why in recall.left_out} <= {"repeats what was just said"}
             await memory.add_episodes([said(1, "What is my cat called?", session=f"s{day}")])
+
+
+@pytest.mark.parametrize(
+    ("message", "is_shown"),
+    [
+        ("What did I say about Mara?", True),
+        ("what do you remember about mara", True),
+        ("Tell me about Mara.", True),
+        ("Who is Mara?", True),
+        ("Who is Einstein?", False),
+        ("Tell me about whales.", False),
+        ("What did I say about the weather?", False),
+    ],
+)
+async def test_a_question_for_what_is_known_of_something_goes_by_the_thing_alone(
+    message: str, is_shown: bool
+) -> None:
+    async with Memory.open(":memory:", embedder="none") as memory:
+        said = Episode(session="s1", turn=1, speaker="user", text="My sister Mara is allergic to shellfish.")
+        await memory.add_episodes([said])
+        assert bool((await memory.surface(message)).memories) is is_shown

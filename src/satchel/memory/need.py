@@ -9,13 +9,14 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-from satchel.memory.data_files import read_text_file
+from satchel.memory.data_files import read_lines, read_text_file
 from satchel.memory.stems import words_of
 
 __all__ = [
     "READ_CHARS",
     "Logistic",
     "Weights",
+    "asked_about",
     "need_of",
     "need_words",
     "read_weights",
@@ -24,6 +25,11 @@ __all__ = [
 
 _MOST_NEED_WORDS = 60
 READ_CHARS = 2_000
+_MOST_ASKED_CHARS = 160
+_ASKS = re.compile(
+    rf"\s*(?:{'|'.join(f'(?:{line})' for line in read_lines('asks_what_is_known.txt'))})\s+(?P<what>\S.*)",
+    re.IGNORECASE | re.DOTALL,
+)
 
 
 class Logistic(NamedTuple):
@@ -96,6 +102,14 @@ def need_words(text: str) -> frozenset[str]:
     if re.search(r"[\"“„«「]", text):
         found.add("quotes")
     return frozenset(found)
+
+
+def asked_about(text: str) -> str:
+    """A short question for what is known of something, as "What about …": how it asks has words that no answer has, and
+    that speak for no need. Other texts come back as they are.
+    """
+    match = _ASKS.match(text) if len(text) <= _MOST_ASKED_CHARS else None
+    return text if match is None else f"What about {match['what']}"
 
 
 def need_of(text: str, weights: Mapping[str, float]) -> float:

@@ -24,6 +24,7 @@ from satchel.memory.choosing import (
 from satchel.memory.filters import Filter
 from satchel.memory.framing import is_mere_question, restates
 from satchel.memory.graph import Successor
+from satchel.memory.need import asked_about
 from satchel.memory.passages import passages
 from satchel.memory.past import asks_about_past, is_past_appointment
 from satchel.memory.question import read_question
@@ -258,7 +259,7 @@ class Surface:
         await space.refresh()
         if not space.candidates.count:
             return None
-        text = _ends_of(texts[-1])
+        text = asked_about(_ends_of(texts[-1]))
         speakers = space.candidates.speakers.items()
         question = read_question(text, speakers)
         vectors = gate = None
