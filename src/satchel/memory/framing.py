@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from satchel.memory import stems as word_stems
 from satchel.memory.data_files import read_lines
@@ -20,8 +20,6 @@ from satchel.memory.passages import passages
 
 if TYPE_CHECKING:
     from datetime import date, datetime
-
-    from satchel.memory.records import MemoryRecord
 
 __all__ = [
     "ABOUT_USER",
@@ -38,6 +36,7 @@ __all__ = [
     "CLOSE",
     "LOWER_HOLDS",
     "OPEN",
+    "Shown",
     "PREAMBLE",
     "PROFILE_HEAD",
     "PROFILE_TAIL",
@@ -101,7 +100,60 @@ _LONGEST_WORD_CHARS = (
 _MOST_CHARS_A_TOKEN = 8
 
 
-def is_mere_question(memory: MemoryRecord) -> bool:
+class ShownSource(Protocol):
+    """Where a memory comes from, as a line names it."""
+
+    @property
+    def session(self) -> str | None:
+        """The session, None if it was noted by hand."""
+        ...
+
+    @property
+    def turn(self) -> int | None:
+        """The turn of the session."""
+        ...
+
+
+class Shown(Protocol):
+    """What a line shows of a memory: a `MemoryRecord` has it, and so has a row that was read without one."""
+
+    @property
+    def id(self) -> str:
+        """The memory's id."""
+        ...
+
+    @property
+    def content(self) -> str:
+        """Its words."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """Whether it is an episode."""
+        ...
+
+    @property
+    def speaker(self) -> str | None:
+        """Who said it."""
+        ...
+
+    @property
+    def trust(self) -> str:
+        """Whose words they are."""
+        ...
+
+    @property
+    def said_at(self) -> datetime:
+        """When it was said."""
+        ...
+
+    @property
+    def source(self) -> ShownSource:
+        """Where it comes from."""
+        ...
+
+
+def is_mere_question(memory: Shown) -> bool:
     """Whether an episode only asks: it resembles the next question more than any answer does, and tells
     nothing.
 
@@ -171,7 +223,7 @@ def _label(text: str) -> str:
     return plain[:60].strip() or "?"
 
 
-def origin_of(memory: MemoryRecord) -> str:
+def origin_of(memory: Shown) -> str:
     """When, who and where from, in a few words that come from nowhere else than the store's own columns."""
     who = _label(memory.speaker) if memory.speaker else "user" if memory.trust == "user" else memory.trust
     source = memory.source
@@ -274,7 +326,7 @@ def fitting_words(content: str, stems: Iterable[int], most: int, number: int) ->
     return words, f", part {number + 1} of {len(parts)}"
 
 
-MemoryT = TypeVar("MemoryT", bound="MemoryRecord")
+MemoryT = TypeVar("MemoryT", bound="Shown")
 
 
 def block_text(

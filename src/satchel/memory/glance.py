@@ -27,11 +27,10 @@ from satchel.memory.framing import (
     profile_line,
     tokens_of,
 )
-from satchel.memory.need import READ_CHARS, need_of, shipped_weights
+from satchel.memory.need import READ_CHARS, asked_about, need_of, shipped_weights
 from satchel.memory.stems import commonness, stems_of
 
 if TYPE_CHECKING:
-    from satchel.memory.records import MemoryRecord
     from satchel.storage import Rows
 
 __all__ = ["AGENDA_AHEAD_DAYS", "Glance", "KeptLine", "changed_of", "glance", "space_of", "standing_text"]
@@ -159,6 +158,7 @@ def glance(
     """
     if len(text) > _MESSAGE_CHARS:
         text = f"{text[: _MESSAGE_CHARS // 2]}\n{text[-_MESSAGE_CHARS // 2 :]}"
+    text = asked_about(text)
     stems = list(dict.fromkeys(stems_of(text)))[:_MOST_STEMS]
     if not stems or limit < 1:
         return Glance("", ())
@@ -167,8 +167,7 @@ def glance(
     lines = found.lines(at)
     chosen = _chosen(lines, text, at_least=0.5 if threshold is None else threshold, limit=limit)
     chosen = _with_later(rows, chosen, space=space, at=at, exclude=exclude, exclude_session=exclude_session)
-    shown: Sequence[MemoryRecord] = chosen  # type: ignore[assignment]
-    block, places = block_text(shown, stems=stems, budget_tokens=budget_tokens, limit=limit)
+    block, places = block_text(chosen, stems=stems, budget_tokens=budget_tokens, limit=limit)
     return Glance(block, tuple(chosen[place].id for place in places))
 
 
@@ -246,7 +245,7 @@ class _Found:
             memory = _memory(row, at)
             if memory.id in self._exclude or memory.priority < _FLOOR:
                 continue
-            if is_mere_question(memory):  # type: ignore[arg-type]
+            if is_mere_question(memory):
                 continue
             words, information = self._measure(row[-1])
             measured.append((words, information / max(total, 1e-9), memory))

@@ -34,34 +34,73 @@ _MOST_SESSIONS, MOST_SAID, _MOST_WAIT_S = 10, 200, 0.3
 
 
 class SharedSession(Protocol):
-    """A session as a face uses it, whoever else takes part in it. `Session` documents each member."""
+    """A session as a face uses it, whoever else takes part in it. `Session` documents what members do."""
 
     @property
-    def id(self) -> str: ...  # noqa: D102
+    def id(self) -> str:
+        """Its id."""
+        ...
+
     @property
-    def private(self) -> bool: ...  # noqa: D102
+    def private(self) -> bool:
+        """Whether nothing said in it is remembered."""
+        ...
+
     @property
-    def model_name(self) -> str: ...  # noqa: D102
+    def model_name(self) -> str:
+        """The model that answers."""
+        ...
+
     @property
-    def mode(self) -> Mode: ...  # noqa: D102
+    def mode(self) -> Mode:
+        """How calls that no rule covers are decided."""
+        ...
+
     @property
-    def turns(self) -> int: ...  # noqa: D102
+    def turns(self) -> int:
+        """The number of its turns."""
+        ...
+
     @property
-    def usage(self) -> Usage: ...  # noqa: D102
+    def usage(self) -> Usage:
+        """What it has cost."""
+        ...
+
     @property
-    def last_seq(self) -> int: ...  # noqa: D102
+    def last_seq(self) -> int:
+        """The number of the newest event."""
+        ...
+
     @property
-    def running(self) -> RunningTurn | None: ...  # noqa: D102
+    def running(self) -> RunningTurn | None:
+        """The turn that runs."""
+        ...
+
     @property
-    def is_interrupted(self) -> bool: ...  # noqa: D102
+    def is_interrupted(self) -> bool:
+        """Whether its last turn was cut off."""
+        ...
+
     @property
-    def pending_question(self) -> AskUser | None: ...  # noqa: D102
+    def pending_question(self) -> AskUser | None:
+        """The question that the next message answers."""
+        ...
+
     @property
-    def open_questions(self) -> tuple[QuestionAsked | AskUser, ...]: ...  # noqa: D102
+    def open_questions(self) -> tuple[QuestionAsked | AskUser, ...]:
+        """What waits for an answer."""
+        ...
+
     @property
-    def build_questions(self) -> tuple[BuildPosted, ...]: ...  # noqa: D102
+    def build_questions(self) -> tuple[BuildPosted, ...]:
+        """What builds ask."""
+        ...
+
     @property
-    def cwd(self) -> Path: ...  # noqa: D102
+    def cwd(self) -> Path:
+        """Its working directory."""
+        ...
+
     @property
     def turns_go_on(self) -> bool:
         """Whether a turn continues when this face leaves, because the session is not closed with it."""
