@@ -475,7 +475,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(3, "memory:decay:floor", "seed-0 tiers", "Below priority 0.05 a memory is no longer surfaced, but search still finds it."),
     built(3, "memory:decay:cycle", "DESIGN 5", "A cycle is a day, or a chat request with decay_cycle = request."),
     built(3, "memory:decay:reinforced", "DESIGN 5", "Using a memory reinforces it."),
-    planned(11, "memory:decay:archive", "seed-2 §9.3", "Old memories that are never used are archived, can be listed, and return when they are used."),
+    built(12, "memory:decay:archive", "seed-2 §9.3", "Old memories that are never used fade: they are not shown, can be listed, and return when they are used."),
     built(3, "memory:scopes", "issue 3", "Scopes user, project and session are enforced on every call."),
     built(2, "memory:users", "brief", "One user's memories are never another's."),
 

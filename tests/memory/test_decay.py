@@ -32,7 +32,7 @@ async def test_each_tier_has_its_own_priority_and_rate(tmp_path: Path) -> None:
     assert (long.priority, long.decay_rate) == (0.85, 0.005)
 
 
-@requirement("memory:decay:floor", "memory:decay:reinforced")
+@requirement("memory:decay:floor", "memory:decay:reinforced", "memory:decay:archive")
 async def test_what_faded_is_no_longer_shown_and_still_found_and_use_keeps_it_alive(tmp_path: Path) -> None:
     clock = ManualClock(at=NOON)
     async with Memory.open(tmp_path / "m.db", embedder="none", clock=clock) as memory:
@@ -51,6 +51,13 @@ async def test_what_faded_is_no_longer_shown_and_still_found_and_use_keeps_it_al
         assert [(hit.memory.id, why) for hit, why in left_out] == [
             (id, "has faded: it was not used for a long time")
         ]
+        assert [one.id for one in await memory.list(faded=True)] == [id]
+        assert [one.id for one in await memory.list(faded=False)] == [used]
+        assert (await memory.count(faded=True), await memory.count()) == (1, 2)
+        assert not await memory.search("Zanzibar cloves", faded=False)
+        await memory.note_use([id])
+        assert await memory.count(faded=True) == 0
+        assert (await memory.surface("Which cloves from Zanzibar are best?")).memories[0].memory.id == id
 
 
 @requirement("memory:decay:when-read")
@@ -85,7 +92,7 @@ async def test_a_cycle_can_be_a_request_of_which_a_counter_is_kept(tmp_path: Pat
         for _ in range(26):
             await memory.surface("Something else is asked.")
         assert not await memory.surface("Which cloves from Zanzibar are best?")
-        assert len(await memory.search("cloves")) == 1
+        assert len(await memory.search("cloves")) == await memory.count(faded=True) == 1
     with pytest.raises(UsageError, match="cycle of decay"):
         async with Memory.open(where, embedder="none", decay_cycle="week"):  # type: ignore[arg-type]
             pass

@@ -75,6 +75,8 @@ def test_memories_are_searched_with_scores_and_browsed_with_filters(
         "The oboe is in the attic."
     ]
     assert listed(open_page(page_of, "/memories?as_of=2024-02-01")) == ["The oboe is in the shed."]
+    call(world, "edit", oboe, priority=0.0)
+    assert listed(open_page(page_of, "/memories?show=faded")) == ["The oboe is in the attic."]
     assert "Nothing about “zzqq xxyy”" in words_of(open_page(page_of, "/memories?q=zzqq+xxyy"))
 
 

@@ -104,7 +104,12 @@ def _show(found: Checkup, repaired: Repaired | None) -> None:
         ("duplicates", found.duplicates, found.facts, "facts with the same words as an earlier one"),
         ("echoes", found.echoes + found.restated, every, "contain or restate what was shown"),
         ("stale", found.stale, every, "shown after they had become invalid"),
-        ("faded", found.faded, every, "found only by search"),
+        (
+            "faded",
+            found.faded,
+            every,
+            "not used for long: found only by search; `satchel memory list --faded`",
+        ),
         ("undated", found.undated, every, "without a known time"),
         ("secrets", found.secrets, every, "seem to contain a secret"),
     ):

@@ -63,6 +63,11 @@ _FILTERS = (
     click.option("--since", type=Text, metavar="TIME", help="Only what was said at that time or later."),
     click.option("--until", type=Text, metavar="TIME", help="Only what was said before that time."),
     click.option("--as-of", type=Text, metavar="TIME", help="Only what was believed at that time."),
+    click.option(
+        "--faded/--not-faded",
+        default=None,
+        help="Only what has faded, so that search alone finds it, or only the rest.",
+    ),
 )
 
 

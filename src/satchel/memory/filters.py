@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from satchel.memory.checking import clean_tags, one_of
 from satchel.memory.records import Kind, MemoryType, Tier
 
-__all__ = ["Filter", "Filters", "Visible", "filter_of"]
+__all__ = ["Faded", "Filter", "Filters", "Visible", "filter_of"]
 
 
 class Filters(TypedDict, total=False):
@@ -26,6 +26,7 @@ class Filters(TypedDict, total=False):
         since: Said then or later; without an offset it is read as local time, and so are the other times.
         until: Said before then.
         as_of: Only what had been said by then, and held then.
+        faded: Only what has faded, so that search alone finds it (True), or only the rest (False).
     """
 
     kind: Kind | None
@@ -37,6 +38,22 @@ class Filters(TypedDict, total=False):
     since: datetime | None
     until: datetime | None
     as_of: datetime | None
+    faded: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faded:
+    """Whether memories must have faded at a time.
+
+    Attributes:
+        is_wanted: They must, or they must not.
+        at: The time, in microseconds since 1970.
+        by_request: Decay counts chat requests instead of days.
+    """
+
+    is_wanted: bool
+    at: int
+    by_request: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +69,7 @@ class Filter:
     since: datetime | None = None
     until: datetime | None = None
     as_of: datetime | None = None
+    faded: Faded | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -76,12 +94,15 @@ class Visible:
         return rid not in self.hidden and (self.allowed is None or rid in self.allowed)
 
 
-def filter_of(given: Filters, aware: Callable[[datetime | None], datetime | None]) -> Filter:
+def filter_of(
+    given: Filters, aware: Callable[[datetime | None], datetime | None], faded: Callable[[bool], Faded]
+) -> Filter:
     """Check filters as they are given.
 
     Args:
         given: The filters.
         aware: Gives a time its offset.
+        faded: Whether memories must have faded by now.
 
     Raises:
         UsageError: There is no such kind, tier or type.
@@ -98,4 +119,6 @@ def filter_of(given: Filters, aware: Callable[[datetime | None], datetime | None
     values["tags"] = clean_tags(values.get("tags") or ())
     for name in ("since", "until", "as_of"):
         values[name] = aware(values.get(name))
+    if values.get("faded") is not None:
+        values["faded"] = faded(bool(values["faded"]))
     return Filter(**values)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
     BindParameter,
+    ColumnElement,
     Connection,
     bindparam,
     case,
@@ -19,6 +20,7 @@ from sqlalchemy import (
     func,
     insert,
     literal,
+    not_,
     select,
     update,
 )
@@ -26,6 +28,7 @@ from sqlalchemy.sql import Select
 
 from satchel.memory import lexicon
 from satchel.memory.candidates.sittings import OPENING_CHARS
+from satchel.memory.decay import FLOOR
 from satchel.memory.filters import Filter
 from satchel.memory.records import MemoryRecord, Source, Stats
 from satchel.memory.tables import (
@@ -630,6 +633,11 @@ def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
             func.coalesce(memories.c.valid_from, moment) <= moment,
             func.coalesce(memories.c.valid_to, moment + 1) > moment,
         )
+    if wanted.faded is not None:
+        faded = _faded(space, wanted.faded.at, floor=FLOOR, by_request=wanted.faded.by_request)
+        faded = faded.where(_faded_in.c.space_id == space)
+        there = memories.c.rid.in_(faded)
+        query = query.where(there if wanted.faded.is_wanted else not_(there))
     if wanted.tags:
         # Counted, because a condition for each of a thousand tags would be too deep for SQLite's parser.
         having_all = (
@@ -680,26 +688,33 @@ def expired_rids(connection: Connection, space: int, at: int) -> list[int]:
     return [rid for (rid,) in _EXPIRED.run(connection, {"space": space, "at": at})]
 
 
+_faded_in = memories.alias()
+"""Another name for the table, so that `_faded` can be a condition of a query of it."""
+
+
+def _faded(space: int, at: int, *, floor: float, by_request: bool) -> Select[Any]:
+    """The rids of `_faded_in` whose `decay.priority_now` is below a floor."""
+    kept = _faded_in.c
+    passed: ColumnElement[Any]
+    if by_request:
+        requests = select(spaces.c.requests).where(spaces.c.id == space).scalar_subquery()
+        passed = requests - func.coalesce(uses.c.request, kept.request)
+    else:
+        passed = (at - func.coalesce(uses.c.last_accessed, kept.created_at)) / literal(_DAY_MICROS)
+    left = kept.priority - kept.decay_rate * case((passed > 0, passed), else_=0)
+    return select(kept.rid).outerjoin_from(_faded_in, uses, uses.c.rid == kept.rid).where(left < floor)
+
+
 def faded_rids(
     connection: Connection, space: int, among: Sequence[int], *, at: int, floor: float, by_request: bool
 ) -> set[int]:
     """The memories among these whose priority, after its decay since they were last used, is below the floor."""
-    if by_request:
-        passed = requests_so_far(connection, space) - func.coalesce(uses.c.request, memories.c.request)
-    else:
-        since = func.coalesce(uses.c.last_accessed, memories.c.created_at)
-        passed = (at - since) / literal(_DAY_MICROS)
-    left = memories.c.priority - memories.c.decay_rate * case((passed > 0, passed), else_=0)
-    faded: set[int] = set()
+    faded = _faded(space, at, floor=floor, by_request=by_request)
+    found: set[int] = set()
     for part in slices(among):
-        faded.update(
-            connection.execute(
-                select(memories.c.rid)
-                .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
-                .where(memories.c.space_id + 0 == space, memories.c.rid.in_(part), left < floor)
-            ).scalars()
-        )
-    return faded
+        inside = faded.where(_faded_in.c.space_id + 0 == space, _faded_in.c.rid.in_(part))
+        found.update(connection.execute(inside).scalars())
+    return found
 
 
 def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:

@@ -11,7 +11,7 @@ from satchel.errors import NotFound, UsageError
 from satchel.memory import decay, formulas, history, lexicon, presenting, repository
 from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.checking import printable
-from satchel.memory.filters import Filter, Filters, Visible, filter_of
+from satchel.memory.filters import Filter, Filters, Visible
 from satchel.memory.question import Question, is_widespread, may_name_days, possible_names, read_question
 from satchel.memory.records import Hit, MemoryRecord, Mode
 
@@ -81,7 +81,7 @@ class Search:
         if limit < 1:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
         query = printable(query)
-        wanted = filter_of(filters, self._space.aware)
+        wanted = self._space.filter_of(filters)
         visible = self.visible(wanted, include_superseded=include_superseded or wanted.as_of is not None)
         if mode == "keyword":
             hits = await self._by_keywords(query, visible, limit=limit)
@@ -150,7 +150,7 @@ class Search:
 
     async def list(self, filters: Filters, *, limit: int, offset: int) -> tuple[MemoryRecord, ...]:
         """Return the memories that fit, the newest first; see `Memory.list`."""
-        wanted = filter_of(filters, self._space.aware)
+        wanted = self._space.filter_of(filters)
         found = await self._space.read(
             repository.list_records, wanted, limit=max(0, limit), offset=max(0, offset)
         )
@@ -158,7 +158,7 @@ class Search:
 
     async def count(self, filters: Filters) -> int:
         """Count the memories that fit; see `Memory.count`."""
-        return await self._space.read(repository.count_rows, filter_of(filters, self._space.aware))
+        return await self._space.read(repository.count_rows, self._space.filter_of(filters))
 
     def visible(
         self,

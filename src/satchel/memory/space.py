@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from satchel.clock import in_zone_of
 from satchel.memory import checking
+from satchel.memory.filters import Faded, filter_of
 from satchel.memory.redaction import may_hold_secrets, redact
 from satchel.memory.repository import to_micros
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from satchel.clock import Clock
     from satchel.memory.embedding import DenseArm
+    from satchel.memory.filters import Filter, Filters
     from satchel.memory.hashing import WordHasher
     from satchel.memory.ports import Backend, Candidates, Claims
     from satchel.memory.records import Moment
@@ -92,6 +94,14 @@ class Space:
     def now_micros(self) -> int:
         """The time in microseconds since 1970."""
         return to_micros(self.clock.now())
+
+    def filter_of(self, given: Filters) -> Filter:
+        """Check filters as they are given; see `filters.filter_of`."""
+        return filter_of(
+            given,
+            self.aware,
+            lambda wanted: Faded(is_wanted=wanted, at=self.now_micros(), by_request=self.by_request),
+        )
 
     def aware(self, moment: Moment | None) -> datetime | None:
         """A time with its offset. A time without one is in the clock's zone, with the offset of its own day.

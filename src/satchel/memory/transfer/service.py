@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from satchel.errors import StorageUnwritable
 from satchel.memory.checking import one_of
-from satchel.memory.filters import Filters, filter_of
+from satchel.memory.filters import Filters
 from satchel.memory.repository import known_ids
 from satchel.memory.thread import OneThread
 from satchel.memory.transfer.importing import (
@@ -45,7 +45,7 @@ class Transfer:
         self, where: str | Path | BinaryIO, *, progress: Callable[[int, int], None], filters: Filters
     ) -> ExportReport:
         """Write memories as JSON lines; see `Memory.export_to`."""
-        wanted = filter_of(filters, self._space.aware)
+        wanted = self._space.filter_of(filters)
         if not isinstance(where, str | Path):
             return await self._space.read(write, wanted, where.write, progress)
         with _atomic_file(Path(where)) as stream:

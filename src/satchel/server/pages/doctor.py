@@ -130,7 +130,7 @@ def lines_of(found: Checkup) -> list[tuple[str, int, str]]:
         ("Duplicates", found.duplicates, "facts with the same words as an earlier one"),
         ("Echoes", found.echoes + found.restated, "contain or restate what was shown"),
         ("Stale", found.stale, "shown after they had become invalid"),
-        ("Faded", found.faded, "found only by search"),
+        ("Faded", found.faded, "not used for long: found only by search"),
         ("Undated", found.undated, "without a known time"),
         ("Secrets", found.secrets, "seem to contain a secret"),
     ]

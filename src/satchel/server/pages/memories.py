@@ -44,7 +44,10 @@ async def memories(request: Request, service: Serves) -> Response:
     wanted = _filters(asked, service)
     query = asked.text("q")
     number = asked.number("page", 1, low=1, high=_MOST_PAGES)
-    everything = asked.one_of("show", ("all", "now")) == "all"
+    show = asked.one_of("show", ("all", "now", "faded"))
+    everything = show == "all"
+    if show == "faded":
+        wanted["faded"] = True
     is_start = not query and number == 1 and not any(wanted.values())
     found = await _found(
         memory, asked, wanted, query, number, service.satchel.clock.now(), everything=everything
@@ -59,6 +62,7 @@ async def memories(request: Request, service: Serves) -> Response:
         asked=asked,
         query=query,
         everything=everything,
+        show=show,
         found=found,
         rows=[shown(one, later=later, titles=titles) for one in found.shown],
         number=number,

@@ -50,6 +50,7 @@ def _filters(
     since: Time = None,
     until: Time = None,
     as_of: Time = None,
+    faded: bool | None = None,
 ) -> Filters:
     return Filters(
         kind=kind,
@@ -61,6 +62,7 @@ def _filters(
         since=since,
         until=until,
         as_of=as_of,
+        faded=faded,
     )
 
 
