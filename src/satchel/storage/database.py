@@ -23,7 +23,7 @@ from satchel.clock import Clock, SystemClock
 from satchel.errors import ConfigError, StorageError, StorageLocked
 from satchel.storage import sqlite
 from satchel.storage.failures import explain, explain_os, is_locked
-from satchel.storage.schema import HEAD
+from satchel.storage.schema import HEAD, newest_statements
 
 __all__ = ["Database", "DatabaseReport"]
 
@@ -348,11 +348,15 @@ class Database:
             self._pragma(connection, "foreign_keys=OFF")
             try:
                 with self._begin(connection):
-                    # Another process may have done this while we waited for the lock; then Alembic finds nothing to
-                    # do. Imported here because Alembic costs 0.3 s of CPU and there is rarely anything to migrate.
-                    from satchel.storage.migrate import upgrade  # noqa: PLC0415
+                    if _is_empty(connection):
+                        for statement in newest_statements():
+                            connection.exec_driver_sql(statement)
+                    else:
+                        # Imported here because Alembic costs 0.3 s of CPU and there is rarely anything to migrate. If
+                        # another process did this while we waited for the lock, it finds nothing to do.
+                        from satchel.storage.migrate import upgrade  # noqa: PLC0415
 
-                    upgrade(connection, to=HEAD, place=self.place)
+                        upgrade(connection, to=HEAD, place=self.place)
             finally:
                 self._pragma(connection, "foreign_keys=ON")
 
@@ -441,6 +445,10 @@ class Database:
             problems=tuple(problems),
             warnings=tuple(sqlite.version_warnings(module.sqlite_version_info)),
         )
+
+
+def _is_empty(connection: Connection) -> bool:
+    return connection.exec_driver_sql("SELECT 1 FROM sqlite_master LIMIT 1").first() is None
 
 
 def _place(where: str | Path) -> str:

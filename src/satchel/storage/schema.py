@@ -1,8 +1,11 @@
-"""The schema revisions that this program knows: the names of the migrations, oldest first."""
+"""The schema revisions that this program knows, and the newest one as SQL."""
 
 from __future__ import annotations
 
-__all__ = ["HEAD", "REVISIONS"]
+from functools import cache
+from pathlib import Path
+
+__all__ = ["HEAD", "NEWEST", "REVISIONS", "newest_statements"]
 
 REVISIONS: tuple[str, ...] = (
     "0001_memory",
@@ -28,3 +31,15 @@ only in the migrations, so that opening an up-to-date database doesn't import Al
 """
 
 HEAD = REVISIONS[-1]
+
+NEWEST = Path(__file__).with_name("newest.sql")
+"""What all migrations make of an empty database. `scripts/newest_schema.py` writes it, and a test compares both."""
+
+
+@cache
+def newest_statements() -> tuple[str, ...]:
+    """The statements that make an empty database one of revision `HEAD`, in order.
+
+    With opening it, they take 20 ms of CPU. Running the migrations takes 140 ms, and importing Alembic 270 ms more.
+    """
+    return tuple(NEWEST.read_text(encoding="utf-8").rstrip().removesuffix(";").split(";\n\n"))

@@ -1,0 +1,32 @@
+"""Writes `storage/newest.sql`, with which a new database begins. Run it after adding a migration."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from satchel.storage import HEAD, migrate, sqlite
+from satchel.storage.schema import NEWEST
+
+
+def newest_sql() -> str:
+    """The statements, each followed by a semicolon and, except for the last one, an empty line."""
+    engine = sqlite.make_engine(sqlite.MEMORY, busy_timeout_ms=1000)
+    with engine.connect() as connection, connection.begin():
+        migrate.upgrade(connection, to=HEAD, place=sqlite.MEMORY)
+        statements = _statements(connection)
+    engine.dispose()
+    statements.append(f"INSERT INTO alembic_version VALUES ('{HEAD}')")  # noqa: S608 - a constant of the program
+    return ";\n\n".join(statements) + ";\n"
+
+
+def _statements(connection: Connection) -> list[str]:
+    derived = {
+        row.name for row in connection.exec_driver_sql("PRAGMA main.table_list") if row.type == "shadow"
+    }
+    rows = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master ORDER BY rowid")
+    # SQLite makes the rest itself: indexes of primary keys, the tables below a virtual one, its own ones.
+    return [sql for name, sql in rows if sql and name not in derived and not name.startswith("sqlite_")]
+
+
+if __name__ == "__main__":
+    NEWEST.write_text(newest_sql(), encoding="utf-8")
