@@ -26,10 +26,11 @@ __all__ = [
 _MOST_NEED_WORDS = 60
 READ_CHARS = 2_000
 _MOST_ASKED_CHARS = 160
-_ASKS = re.compile(
-    rf"\s*(?:{'|'.join(f'(?:{line})' for line in read_lines('asks_what_is_known.txt'))})\s+(?P<what>\S.*)",
-    re.IGNORECASE | re.DOTALL,
-)
+_PLACES = {
+    "what": r"(?P<what>\S.*?)",
+    "name": r"(?P<what>(?-i:[A-ZÄÖÜÁÉÍÓÚÑ])[\w'’-]+(?: (?-i:[A-ZÄÖÜÁÉÍÓÚÑ])[\w'’-]+)?)",
+    "short": r"(?P<what>\w{1,12}?)",
+}
 
 
 class Logistic(NamedTuple):
@@ -108,8 +109,19 @@ def asked_about(text: str) -> str:
     """A short question for what is known of something, as "What about …": how it asks has words that no answer has, and
     that speak for no need. Other texts come back as they are.
     """
-    match = _ASKS.match(text) if len(text) <= _MOST_ASKED_CHARS else None
-    return text if match is None else f"What about {match['what']}"
+    if len(text) <= _MOST_ASKED_CHARS:
+        for pattern in _asks():
+            if match := pattern.fullmatch(text):
+                return f"What about {match['what']}?"
+    return text
+
+
+@cache
+def _asks() -> tuple[re.Pattern[str], ...]:
+    return tuple(
+        re.compile(rf"\s*{line.format(**_PLACES)}[\s.?!。？！]*", re.IGNORECASE | re.DOTALL)
+        for line in read_lines("asks_what_is_known.txt")
+    )
 
 
 def need_of(text: str, weights: Mapping[str, float]) -> float:
