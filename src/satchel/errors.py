@@ -18,6 +18,7 @@ SatchelError
 │   └── EmbedderMismatch       the store's vectors were made with another model
 ├── StorageError               the database or a file is unusable
 │   ├── StorageLocked          another process has locked it for too long
+│   │   └── SessionInUse       the session is open elsewhere: close it there
 │   ├── StorageCorrupt         it can't be read
 │   ├── StorageTooNew          a newer version of Satchel wrote it: upgrade
 │   └── StorageUnwritable      the disk is full or the location is read-only
@@ -43,6 +44,7 @@ __all__ = [
     "SandboxError",
     "SatchelError",
     "ServerUnavailable",
+    "SessionInUse",
     "StorageCorrupt",
     "StorageError",
     "StorageLocked",
@@ -145,6 +147,10 @@ class StorageError(SatchelError):
 
 class StorageLocked(StorageError):
     """Another process locked the database for longer than Satchel waits."""
+
+
+class SessionInUse(StorageLocked):
+    """The session is open elsewhere, in this process or in the one that the message names."""
 
 
 class StorageCorrupt(StorageError):

@@ -343,7 +343,53 @@ def test_the_description_names_every_status_and_the_token(client: httpx2.Client)
             assert operation["description"]
             good = [status for status in operation["responses"] if status < "400"]
             assert len(good) == 1, (method, path)
+            if not path.startswith("/v1/"):
+                problem = operation["responses"]["404"]["content"]["application/problem+json"]["schema"]
+                assert problem == {"$ref": "#/components/schemas/Problem"}
+            for kind, media in operation["responses"][good[0]].get("content", {}).items():
+                if kind == "text/event-stream":
+                    assert media["schema"]["type"] == "object", (method, path)
     assert {"post"} == set(described["paths"]["/api/chat"])
+
+
+@requirement("http:openapi")
+def test_every_body_that_is_described_has_an_example_that_fits(client: httpx2.Client) -> None:
+    described = client.get("/openapi.json").json()
+    bodies = {
+        (path, method): operation["requestBody"]["content"]["application/json"]
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+        if "requestBody" in operation
+    }
+    assert len(bodies) >= 20
+    for where, body in bodies.items():
+        schema = body["schema"]
+        options = [
+            described["components"]["schemas"][option["$ref"].rpartition("/")[2]]
+            for option in (schema, *schema.get("anyOf", ()))
+            if "$ref" in option
+        ]
+        [example] = [body["example"]] if "example" in body else options[0]["examples"]
+        jsonschema.validate(example, {**schema, "components": described["components"]})
+        assert example, where
+
+
+@requirement("http:openapi")
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/api/memories", "GET, POST"),
+        ("OPTIONS", "/api/memories/x", "DELETE, GET, PATCH"),
+        ("PUT", "/v1/messages", "POST"),
+        ("DELETE", "/v1/models", "GET"),
+    ],
+)
+def test_a_method_that_a_path_does_not_have_is_refused_with_those_that_it_has(
+    client: httpx2.Client, method: str, path: str, allowed: str
+) -> None:
+    answer = client.request(method, path, json={})
+    assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+    assert client.request(method, "/api/nothing").status_code == 404
 
 
 @requirement("http:openapi")

@@ -219,7 +219,7 @@ def test_a_session_of_another_process_is_followed_from_its_log_and_not_written(
             assert next(events).data["text"] == "From elsewhere."
         assert seen == list(range(1, known + 1))
         refused = client.post("/api/chat", json={"message": "And here", "session_id": session})
-        assert (refused.status_code, refused.json()["code"]) == (503, "storage_locked")
+        assert (refused.status_code, refused.json()["code"]) == (409, "session_in_use")
         assert int(refused.headers["retry-after"]) >= 1
     finally:
         world.call(journal.aclose)

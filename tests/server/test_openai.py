@@ -348,4 +348,5 @@ def test_hostile_bodies_get_an_error_in_the_clients_form(
     if status != 200:
         assert answer.json()["error"]["type"] == "invalid_request_error"
     assert client.get("/v1/nothing").json()["error"]["type"] == "not_found_error"
-    assert client.get("/v1/chat/completions").json()["error"]["type"] == "not_found_error"
+    wrong = client.get("/v1/chat/completions")
+    assert (wrong.status_code, wrong.json()["error"]["type"]) == (405, "invalid_request_error")

@@ -432,8 +432,8 @@ def test_pieces_pass_as_they_come_and_a_client_that_leaves_closes_the_provider(
 @requirement("proxy:untouched", "http:hostile")
 @pytest.mark.parametrize(
     "body",
-    [b"", b"{", b"\xff\xfe{}", b"[]", b'{"messages": 7}', b'{"messages": [7]}', b'{"messages": [{"role": "wizard"}]}',
-     b'{"messages": [{"role": "user", "content": "a"}], "messages": []}', b"[" * 50_000,
+    [b"{", b"{\xff\xfe}", b' {"a": \n1}', b'{"messages": 7}', b'{"messages": [7]}', b'{"messages": [{"role": "wizard"}]}',
+     b'{"messages": [{"role": "user", "content": "a"}], "messages": []}', b'{"a":' * 50_000,
      b'{"messages": [{"role": "user", "content": [{"type": "image", "source": 1}]}]}',
      b'{"messages": [{"role": "user", "content": {"a": 1}, "content": "Hi"}]} trailing'],
 )  # fmt: skip
@@ -445,6 +445,24 @@ def test_what_can_not_be_read_is_the_providers_to_judge(
         answer = client.post("/v1/messages", content=body, headers={"x-api-key": CLIENT_KEY})
     assert (answer.status_code, answer.content) == (400, b"no")
     assert upstream.got[-1].body == body
+
+
+@requirement("proxy:untouched", "http:hostile")
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_what_is_no_object_is_refused_here_and_what_is_compressed_goes_on(
+    world: World, upstream: Upstream, path: str
+) -> None:
+    upstream.answer = lambda _: Given((b"no",), status=418)
+    with world.client() as client:
+        for body in (b"", b"[]", b"null", b"\xff\xfe{}", b"\x00", b"[" * 50_000):
+            answer = client.post(path, content=body, headers={"x-api-key": CLIENT_KEY})
+            assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
+        packed = gzip.compress(b'{"messages": []}')
+        answer = client.post(
+            path, content=packed, headers={"x-api-key": CLIENT_KEY, "content-encoding": "gzip"}
+        )
+    assert answer.status_code == 418
+    assert upstream.got[-1].body == packed
 
 
 @requirement("http:limits")

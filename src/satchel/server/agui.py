@@ -75,6 +75,18 @@ class ResumeEntry(_FromFrontEnd):
 class RunInput(_FromFrontEnd):
     """A request to run the agent (RunAgentInput)."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "threadId": "t1",
+                    "runId": "r1",
+                    "messages": [{"id": "m1", "role": "user", "content": "Hello"}],
+                }
+            ]
+        }
+    )
+
     threadId: Annotated[str, Field(min_length=1, max_length=500)] = Field(  # noqa: N815
         description="The conversation. The first run of a thread begins a session."
     )

@@ -48,9 +48,9 @@ from satchel.server.problems import (
 )
 from satchel.server.proxy.proxy import Proxy
 from satchel.server.routes import agui, capabilities, chat, completions, memories, messages, program, sessions
-from satchel.server.routes.documented import PROBLEMS
+from satchel.server.routes.documented import EVENT_SCHEMA, PROBLEMS
 from satchel.server.service import Service
-from satchel.server.streams import Stopping
+from satchel.server.streams import EVENT_STREAM, Stopping
 from satchel.server.v1_errors import V1Failure, has_v1_form, v1_fields
 from satchel.version import __version__
 
@@ -70,6 +70,14 @@ _PAGES: Final = (
     doctor_page,
 )
 """What browsers open."""
+_ROUTERS: Final = (chat, sessions, memories, capabilities, program, messages, completions, agui, *_PAGES)
+_DESCRIPTION: Final = (
+    "An agent that remembers its user and makes its own tools. Every request but those for /healthz and /readyz needs "
+    "the token of the home: `Authorization: Bearer TOKEN`. Errors are problem JSON (RFC 9457); below /v1 they have the "
+    "form that clients of OpenAI and Anthropic read. Not described here: /mcp, which speaks the Model Context "
+    "Protocol, and the pages for browsers."
+)
+_PROBLEM: Final = {"$ref": "#/components/schemas/Problem"}
 _LAST_WORDS_S: Final = 0.3
 """Sending the end of a turn takes a few milliseconds."""
 
@@ -81,7 +89,7 @@ class _Api(FastAPI):
             described = get_openapi(
                 title=self.title,
                 version=self.version,
-                description="An agent that remembers its user and makes its own tools.",
+                description=_DESCRIPTION,
                 routes=self.routes,
             )
             described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -91,8 +99,11 @@ class _Api(FastAPI):
                     if path in ("/healthz", "/readyz"):
                         operation["security"] = []
                     for status, answer in operation["responses"].items():
-                        if status >= "400" and "content" in answer and not has_v1_form(path):
-                            answer["content"] = {PROBLEM_TYPE: answer["content"].get("application/json", {})}
+                        content = answer.get("content", {})
+                        if status >= "400" and content and not has_v1_form(path):
+                            answer["content"] = {PROBLEM_TYPE: {"schema": _PROBLEM}}
+                        elif EVENT_STREAM in content:
+                            content[EVENT_STREAM] = {**content[EVENT_STREAM], "schema": EVENT_SCHEMA}
             self.openapi_schema = described
         return self.openapi_schema
 
@@ -162,7 +173,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     )
     api.state.service = service
     api.state.pages = PageState(access=access)
-    for module in (chat, sessions, memories, capabilities, program, messages, completions, agui, *_PAGES):
+    for module in _ROUTERS:
         api.include_router(module.router)
     api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
     api.state.kept = Kept.of(satchel)
@@ -209,7 +220,19 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
+    methods = _methods_at(request.url.path) if error.status_code in (404, 405) else ()
+    if methods:
+        allowed = ", ".join(methods)
+        detail = f"This path has no method {request.method[:20]}. It has: {allowed}."
+        return _answer(request, problem_fields(405, detail), {"allow": allowed})
     return _answer(request, problem_fields(error.status_code, str(error.detail)), error.headers)
+
+
+def _methods_at(path: str) -> list[str]:
+    """The methods that a path has, in all routers: each of Starlette's routes knows only its own."""
+    routes = [route for module in _ROUTERS for route in module.router.routes if isinstance(route, Route)]
+    found = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
+    return sorted(found)
 
 
 def _answer(

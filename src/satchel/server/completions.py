@@ -52,7 +52,18 @@ class StreamOptions(BaseModel):
 class CompletionRequest(BaseModel):
     """A request. Other fields are ignored, as they are elsewhere (seed, store, metadata, reasoning_effort, …)."""
 
-    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="ignore",
+        allow_inf_nan=False,
+        json_schema_extra={
+            "examples": [
+                {
+                    "model": HOME_MODEL,
+                    "messages": [{"role": "user", "content": "What did I say about the router?"}],
+                }
+            ]
+        },
+    )
 
     model: Annotated[str, Field(max_length=200)] = Field(
         HOME_MODEL, description='"satchel", "satchel-ephemeral", or "provider:model".'

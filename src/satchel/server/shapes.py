@@ -80,6 +80,11 @@ class _Answered(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+def _for_instance(**example: Any) -> ConfigDict:
+    """With an example of the whole request."""
+    return ConfigDict(json_schema_extra={"examples": [example]})
+
+
 def _dated(moment: datetime) -> datetime:
     # Arithmetic with other years overflows where time zones are added.
     if not 1 <= moment.year - 1600 <= 1400:
@@ -110,6 +115,8 @@ _Turn: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000_000)]
 class ChatRequest(FromOutside):
     """A message to the agent."""
 
+    model_config = _for_instance(message="What did I say about the router?")
+
     message: Text = Field(description="The user's words. Not needed with Last-Event-ID.", default="")
     session_id: _Word | None = Field(None, description="The conversation; none begins one.")
     model: _Word | None = Field(None, description='"provider:model"; none leaves the session its model.')
@@ -127,6 +134,8 @@ class ChatRequest(FromOutside):
 
 class Answer(FromOutside):
     """The answer to an open question."""
+
+    model_config = _for_instance(id="q1", consent="once")
 
     id: _Word = Field(description="Of the question.")
     text: Text | None = Field(
@@ -149,6 +158,8 @@ class Answered(_Answered):
 
 class Opening(FromOutside):
     """A conversation to open, so that a client can follow it before anything is said."""
+
+    model_config = _for_instance(cwd="/home/ann/garden")
 
     session_id: _Word | None = Field(
         None, description="The conversation, or the beginning of its id; none begins one."
@@ -197,6 +208,8 @@ class SessionState(_Answered):
 class TurnRequest(FromOutside):
     """A message; its events come by `GET /api/sessions/{id}/events`."""
 
+    model_config = _for_instance(text="And when is it?", turn=2)
+
     text: Annotated[Text, Field(min_length=1)]
     turn: _Turn | None = Field(
         None,
@@ -215,6 +228,8 @@ class TurnRequest(FromOutside):
 
 class Command(FromOutside):
     """A `/` command, as it is typed in the terminal."""
+
+    model_config = _for_instance(text="/memory list")
 
     text: Annotated[str, Field(min_length=2, max_length=1_000_000)]
     confirmed: bool = Field(False, description="The user has agreed to what the command asks first.")
@@ -246,6 +261,8 @@ class Cancelled(_Answered):
 
 class Post(FromOutside):
     """Something for a session's inbox; the next message delivers it to the model."""
+
+    model_config = _for_instance(text="The backup ended without errors.", source="nightly backup")
 
     text: Annotated[str, Field(min_length=1, max_length=20_000)]
     source: _Word = Field("a program", description="Who posts, in one line.")
@@ -389,6 +406,10 @@ class MemoryStats(_Answered):
 class NewMemory(FromOutside):
     """A memory to store."""
 
+    model_config = _for_instance(
+        content="My sister Mara is allergic to shellfish.", tags=["health", "food"], importance=5
+    )
+
     content: Annotated[Text, Field(min_length=1)]
     tags: Annotated[list[_Word], Field(max_length=100)] = []
     kind: Kind = "fact"
@@ -411,6 +432,10 @@ class NewMemory(FromOutside):
 
 class MemoryEdit(FromOutside):
     """What shall be different in a memory; what is not there stays."""
+
+    model_config = _for_instance(
+        content="My sister Mara is allergic to shellfish and nuts.", why="She told me."
+    )
 
     content: Annotated[Text, Field(min_length=1)] | None = None
     tags: Annotated[list[_Word], Field(max_length=100)] | None = None
@@ -439,6 +464,15 @@ class Piece(FromOutside):
 
 class ObserveRequest(FromOutside):
     """A piece of a conversation that is held elsewhere. The same piece twice changes nothing."""
+
+    model_config = _for_instance(
+        session="editor-42",
+        turn=1,
+        messages=[
+            {"role": "user", "content": "We chose SQLite for the shop's database."},
+            {"role": "assistant", "content": "Noted."},
+        ],
+    )
 
     session: Annotated[str, Field(min_length=1, max_length=200)] = Field(
         description="The conversation's own id."
@@ -469,6 +503,11 @@ class _Said(FromOutside):
 
 class ContextRequest(FromOutside):
     """Recent messages, for which relevant memory is wanted."""
+
+    model_config = _for_instance(
+        messages=[{"role": "user", "content": "What should I keep in mind when I cook for Mara?"}],
+        budget_tokens=500,
+    )
 
     messages: Annotated[list[_Said], Field(min_length=1, max_length=1000)] = Field(
         description="Oldest first; the last three count."
@@ -573,6 +612,8 @@ class CapabilityShown(Capability):
 class BuildWish(FromOutside):
     """A capability to be built."""
 
+    model_config = _for_instance(name="weather_lookup", description="Looks up the weather in a city.")
+
     name: Annotated[str, Field(min_length=1, max_length=64)]
     description: Annotated[str, Field(min_length=1, max_length=10_000)]
     input_schema: Input = Field(default_factory=dict, description="Empty leaves it to the Builder.")
@@ -580,6 +621,8 @@ class BuildWish(FromOutside):
 
 class RepairWish(FromOutside):
     """What a new version shall do differently."""
+
+    model_config = _for_instance(wish="Give the temperature in Celsius.")
 
     wish: Annotated[str, Field(max_length=10_000)] = ""
     input: Input | None = Field(
@@ -590,11 +633,15 @@ class RepairWish(FromOutside):
 class VersionNumber(FromOutside):
     """A version."""
 
+    model_config = _for_instance(version=1)
+
     version: Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 class RunInput(FromOutside):
     """The arguments of a run."""
+
+    model_config = _for_instance(input={"city": "Paris"})
 
     input: Input = Field(default_factory=dict)
 
@@ -639,6 +686,8 @@ class Registered(Capability):
 
 class BuildAnswer(FromOutside):
     """The answer to a question of a build."""
+
+    model_config = _for_instance(build_id="b1", question_id="q1", answer="Use open data only.")
 
     build_id: _Word
     question_id: _Word

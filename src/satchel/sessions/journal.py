@@ -22,7 +22,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock
-from satchel.errors import StorageError, StorageLocked, StorageUnwritable
+from satchel.errors import SessionInUse, StorageError, StorageUnwritable
 from satchel.events import Event, Record, SessionEnd, SessionStart, is_transient
 from satchel.processes import has_ended
 from satchel.sessions.log import Log, Offsets, encode_records, read_log, read_records
@@ -97,7 +97,7 @@ class WriterLock:
         milliseconds until that executes the program.
 
         Raises:
-            StorageLocked: Another journal holds it; the message names its process.
+            SessionInUse: Another journal holds it; the message names its process.
             StorageUnwritable: The lock file can't be created.
         """
         make_folder(path.parent)
@@ -141,11 +141,11 @@ class WriterLock:
         self._fd = -1
 
 
-def _locked(session_id: str, pid: str) -> StorageLocked:
+def _locked(session_id: str, pid: str) -> SessionInUse:
     if pid == str(os.getpid()):
-        return StorageLocked(f"Session {session_id} is already open in this process. Close it there first.")
+        return SessionInUse(f"Session {session_id} is already open in this process. Close it there first.")
     owner = f"process {pid}" if pid else "another process"
-    return StorageLocked(
+    return SessionInUse(
         f"Session {session_id} is open in {owner}. Close it there, or go on in a new session."
     )
 

@@ -146,7 +146,7 @@ class SessionStore:
         Raises:
             NotFound: There is no such session.
             UsageError: Several ids begin like this.
-            StorageLocked: The session is open already; the message names the process.
+            SessionInUse: The session is open already; the message names the process.
             StorageUnwritable, StorageError: The log can't be written or read.
         """
         path, full_id = await self._run(lambda: self._find(session_id))

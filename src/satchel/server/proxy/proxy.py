@@ -49,8 +49,12 @@ class Proxy:
             await self._client.aclose()
 
     async def messages(self, request: Request, *, stopping: Stopping) -> Response:
-        """Pass a request for an answer on, with memory, and capture what is said."""
-        headers, body = self._headers(request), await request.body()
+        """Pass a request for an answer on, with memory, and capture what is said.
+
+        Raises:
+            V1Failure: The body is no JSON object, which no provider takes; or as `_headers` and `_url`.
+        """
+        headers, body = self._headers(request), await _object_of(request)
         known = await self._conversation(request, body)
         replayed = await self._remembering.replayed(known[1]) if known is not None else None
         if known is None or replayed is None:
@@ -76,8 +80,10 @@ class Proxy:
         )
 
     async def count(self, request: Request, *, stopping: Stopping) -> Response:
-        """Pass a request for a count of tokens on, with the memory that the conversation has already."""
-        headers, body = self._headers(request), await request.body()
+        """Pass a request for a count of tokens on, with the memory that the conversation has already. Errors as in
+        `messages`.
+        """
+        headers, body = self._headers(request), await _object_of(request)
         known = await self._conversation(request, body)
         replayed = await self._remembering.replayed(known[1], searches=False) if known is not None else None
         if known is not None and replayed is not None:
@@ -166,6 +172,14 @@ class Proxy:
 
     def _provider(self) -> ProviderSettings:
         return self._satchel.settings.provider(self._satchel.settings.server.messages_provider)
+
+
+async def _object_of(request: Request) -> bytes:
+    """The body. Only its first character is looked at: the rest is the provider's to judge."""
+    body = await request.body()
+    if "content-encoding" not in request.headers and not body.lstrip(b" \t\n\r").startswith(b"{"):
+        raise V1Failure(400, "The body must be a JSON object.")
+    return body
 
 
 def _read(body: bytes) -> tuple[RawMessages, Conversation] | None:

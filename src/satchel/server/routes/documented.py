@@ -8,7 +8,7 @@ from satchel.server.problems import Problem
 from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Error
 
-__all__ = ["PROBLEMS", "STREAMS", "UPSTREAM_ERRORS", "V1_ERRORS"]
+__all__ = ["EVENT_SCHEMA", "PROBLEMS", "STREAMS", "UPSTREAM_ERRORS", "V1_ERRORS"]
 
 _ABOUT: Final = {
     400: "The request doesn't fit what it is about.",
@@ -37,7 +37,12 @@ V1_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
 }
 """The same below /v1."""
 UPSTREAM_ERRORS: Final[dict[int | str, dict[str, Any]]] = {
-    status: {"description": about, "content": {"application/json": {}}} for status, about in _ABOUT.items()
+    status: {"description": about, "content": {"application/json": {}}}
+    for status, about in {
+        **_ABOUT,
+        502: "Satchel can't reach the provider, or the provider answered so.",
+        504: "The provider doesn't answer in time.",
+    }.items()
 }
 """The same where another server's errors are passed on, in whatever form."""
 STREAMS: Final[dict[int | str, dict[str, Any]]] = {
@@ -46,3 +51,10 @@ STREAMS: Final[dict[int | str, dict[str, Any]]] = {
         "content": {EVENT_STREAM: {}},
     }
 }
+EVENT_SCHEMA: Final[dict[str, Any]] = {
+    "title": "Event",
+    "description": "One event of the stream. `data` is JSON; streams that name no events have `data` only.",
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "event": {"type": "string"}, "data": {"type": "string"}},
+}
+"""Of each event of a stream. OpenAPI 3.1 has no word for it; client generators read the media type's schema so."""

@@ -93,7 +93,9 @@ async def add(service: Serves, request: shapes.NewMemory) -> Response:
 async def search(
     service: Serves,
     wanted: Wanted,
-    q: Annotated[str, Query(max_length=10_000, description="A question, or some words.")],
+    q: Annotated[
+        str, Query(max_length=10_000, description="A question, or some words.", examples=["router password"])
+    ],
     limit: Limit = 10,
     mode: Mode = "hybrid",
     superseded: Annotated[bool, Query(description="Also what no longer holds.")] = False,

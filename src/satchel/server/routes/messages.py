@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
 from satchel.server.routes.documented import UPSTREAM_ERRORS
@@ -19,7 +19,16 @@ router = APIRouter(tags=["anthropic"], responses=UPSTREAM_ERRORS)
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
-        "content": {"application/json": {"schema": {"type": "object", "additionalProperties": True}}},
+        "content": {
+            "application/json": {
+                "schema": {"type": "object", "additionalProperties": True},
+                "example": {
+                    "model": "claude-sonnet-5-5",
+                    "max_tokens": 1000,
+                    "messages": [{"role": "user", "content": "What did I say about the router?"}],
+                },
+            }
+        },
     }
 }
 _ANSWER: Final[dict[int | str, dict[str, Any]]] = {
@@ -66,7 +75,7 @@ others = APIRouter(include_in_schema=False)
 async def other(service: Serves, request: Request) -> Response:
     """Pass what clients of Anthropic ask besides on as it is."""
     if not passes_on(request):
-        raise V1Failure(404, "There is no such path.")
+        raise HTTPException(404, "There is no such path.")
     return await service.proxy.other(request, stopping=service.stopping)
 
 

@@ -48,7 +48,9 @@ async def list_sessions(
 
 @router.get("/search", response_model=list[shapes.SessionHit], summary="Search conversations")
 async def search(
-    service: Serves, q: Annotated[str, Query(min_length=1, max_length=1000)], limit: Limit = 20
+    service: Serves,
+    q: Annotated[str, Query(min_length=1, max_length=1000, examples=["router"])],
+    limit: Limit = 20,
 ) -> Response:
     """Search what was said and what tools got and gave. Every word must occur, each as the beginning of a word."""
     hits = await service.satchel.sessions.search(q, limit=limit)
@@ -291,7 +293,9 @@ async def _is_logged(service: Service, id: str) -> bool:
 
 
 @router.get("/{id}/completions", response_model=list[shapes.Completion], summary="Complete what is typed")
-async def complete(service: Serves, id: str, text: Annotated[str, Query(max_length=10_000)]) -> Response:
+async def complete(
+    service: Serves, id: str, text: Annotated[str, Query(max_length=10_000, examples=["/mem"])]
+) -> Response:
     """Say what the last word of a message or of a `/` command may become."""
     async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
         found = await completions(text, service.satchel, session)
