@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import select
 import socket
 from pathlib import Path
@@ -261,3 +262,24 @@ def test_the_figures_count_requests_by_route_and_nothing_that_a_client_made_up(c
     assert 'method="other",route="other",status="404"' in text
     assert "made-up" not in text
     assert "satchel_streams 0" in text
+
+
+@requirement("http:hostile")
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"hello\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: {host}\r\nbad header\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\nhost: {host}\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused_like_everything_else(world: World, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", int(port(world))), timeout=300) as connection:
+        connection.sendall(sent.replace(b"{host}", f"127.0.0.1:{port(world)}".encode()))
+        answer = b""
+        while b"}" not in answer and (piece := connection.recv(65536)):
+            answer += piece
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert b"content-type: application/problem+json" in head
+    assert json.loads(body)["code"] == "bad_request"

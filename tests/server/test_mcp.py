@@ -18,7 +18,16 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
-from mcp.types import CallToolResult, ElicitResult, Implementation, ToolListChangedNotification
+from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp.types import (
+    CallToolResult,
+    ElicitResult,
+    Implementation,
+    LoggingLevel,
+    LoggingMessageNotificationParams,
+    ResourceUpdatedNotification,
+    ToolListChangedNotification,
+)
 
 from satchel.capabilities import Capability, Wanted
 from satchel.errors import NoSandbox
@@ -342,6 +351,74 @@ async def test_a_subscriber_hears_that_a_conversation_went_on(world: World) -> N
             break
 
 
+@requirement("mcp-server:resources")
+async def test_a_client_of_an_older_revision_subscribes_to_single_resources(world: World) -> None:
+    with world.client() as http:
+        id = chat(http, "The first of three")[0].data["sessionId"]
+    tell, heard = anyio.create_memory_object_stream[str](1000)
+
+    async def hear(message: Any) -> None:
+        if isinstance(message, ResourceUpdatedNotification):
+            await tell.send(str(message.params.uri))
+
+    async def old(client: Client, method: str, uri: str) -> None:
+        with pytest.warns(MCPDeprecationWarning):
+            await getattr(client, method)(uri)
+
+    async with connected(world, "legacy", message_handler=hear) as client:
+        assert client.server_capabilities.resources is not None
+        assert client.server_capabilities.resources.subscribe
+        with pytest.raises(MCPError) as unknown:
+            await old(client, "subscribe_resource", "satchel://sessions/none")
+        assert unknown.value.code == -32002
+        uri = f"satchel://sessions/{id}"
+        memory = f"satchel://memories/{await stored(client, 'The tram leaves at nine.')}"
+        await old(client, "subscribe_resource", uri)
+        await old(client, "subscribe_resource", memory)
+        await call(
+            client, "memory_store", content="The tram leaves at ten.", supersedes=memory.rpartition("/")[2]
+        )
+        assert await heard.receive() == memory
+        await old(client, "unsubscribe_resource", memory)
+        with world.client() as http:
+            await anyio.to_thread.run_sync(partial(chat, http, "The second", session_id=id))
+        while (changed := await heard.receive()) != uri:
+            assert changed == memory  # It was on its way.
+    tell.close()
+    heard.close()
+
+
+@requirement("mcp-server:logging")
+@BOTH
+async def test_calls_are_logged_to_a_client_that_asks_for_it(world: World, mode: str) -> None:
+    async def logged(level: LoggingLevel, number: int) -> list[tuple[str, Any]]:
+        """What comes of a call that works and one that fails."""
+        tell, heard = anyio.create_memory_object_stream[tuple[str, Any]](100)
+
+        async def log(params: LoggingMessageNotificationParams) -> None:
+            await tell.send((params.level, params.data))
+
+        options = {"log_level": level} if mode != "legacy" else {}
+        async with connected(world, mode, logging_callback=log, **options) as client:
+            if mode == "legacy":
+                await call(client, "memory_history", id="nothing")  # Nobody has asked for messages yet.
+                with pytest.warns(MCPDeprecationWarning):
+                    await client.set_logging_level(level)
+            await call(client, "memory_search", query="tram")
+            await call(client, "memory_related", id="nothing")
+            messages = [await heard.receive() for _ in range(number)]
+        tell.close()
+        heard.close()
+        return messages
+
+    worked, failed = await logged("debug", 2)
+    assert (worked[0], worked[1]["tool"]) == ("info", "memory_search")
+    assert (failed[0], failed[1]["tool"]) == ("error", "memory_related")
+    assert "nothing" in failed[1]["message"]
+    [failed] = await logged("warning", 1)
+    assert (failed[0], failed[1]["tool"]) == ("error", "memory_related")
+
+
 @requirement("mcp-server:prompts")
 @BOTH
 async def test_prompts_bring_memory_and_skills(world: World, mode: str) -> None:
@@ -535,15 +612,27 @@ async def test_beside_a_server_the_command_hands_everything_to_it_also_after_it_
         asked.append(params.message)
         return ElicitResult(action="accept", content={"decision": "once"})
 
+    tell, logged = anyio.create_memory_object_stream[str](100)
+
+    async def log(params: LoggingMessageNotificationParams) -> None:
+        await tell.send(params.data["tool"])
+
     environ = environ_for(tmp_path, SATCHEL_MODEL="none")
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "satchel", "mcp"], env=environ, cwd=tmp_path
     )
-    with ExitStack() as first, anyio.fail_after(MOST_S):
+    with ExitStack() as first, anyio.fail_after(MOST_S), tell, logged:
         first.enter_context(serving(tmp_path, agent__mode="ask"))
         async with Client(
-            stdio_client(command), mode=mode, elicitation_callback=cast("Any", answer)
+            stdio_client(command),
+            mode=mode,
+            elicitation_callback=cast("Any", answer),
+            logging_callback=log,
+            log_level="info",
         ) as client:
+            if mode == "legacy":
+                with pytest.warns(MCPDeprecationWarning):
+                    await client.set_logging_level("info")
             id = await stored(client, "The spare key is under the third pot.")
             gone = await stored(client, "The safe opens with 1-2-3.")
             first.close()
@@ -556,6 +645,9 @@ async def test_beside_a_server_the_command_hands_everything_to_it_also_after_it_
                 done = await call(client, "memory_forget", ids=[gone])
                 assert done.structured_content["forgotten"] == [gone]
                 assert "The safe opens" in asked[0]
+                # What the client asked for before still holds.
+                while await logged.receive() != "memory_forget":
+                    pass
                 assert [record.id for record in await on_server(second, second.satchel.memory.list)] == [id]
                 with pytest.raises(MCPError, match="no tool"):
                     await call(client, "schl\u00fcssel")

@@ -231,8 +231,9 @@ async def _refused(request: Request, error: Exception) -> Response:
 def _methods_at(path: str) -> list[str]:
     """The methods that a path has, in all routers: each of Starlette's routes knows only its own."""
     routes = [route for module in _ROUTERS for route in module.router.routes if isinstance(route, Route)]
-    found = {method for route in routes if route.path_regex.match(path) for method in route.methods or ()}
-    return sorted(found)
+    exact = [route for route in routes if route.path == path]
+    found = exact or [route for route in routes if route.path_regex.match(path)]
+    return sorted({method for route in found for method in route.methods or ()})
 
 
 def _answer(

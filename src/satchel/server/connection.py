@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from http import HTTPStatus
 from typing import Any, Final
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from satchel.server.problems import PROBLEM_TYPE, problem_body
 
 __all__ = ["GuardedConnection"]
 
@@ -38,6 +42,26 @@ class GuardedConnection(H11Protocol):
         """See `asyncio.Protocol`."""
         self._stop_waiting()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP as other errors are answered, and close the connection."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            # 431 where a line or the headers are longer than h11 takes.
+            status = getattr(sys.exception(), "error_status_hint", 400)
+            detail = (
+                "The headers or the address are too long."
+                if status == 431
+                else "This is no valid HTTP request."
+            )
+            body = problem_body(status, detail)
+            head = (
+                f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {PROBLEM_TYPE}\r\n"
+                f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        # Otherwise an answer is being sent, into which another one can't be put.
+        self.transport.close()
 
     def _has_request(self) -> bool:
         cycle: RequestResponseCycle | None = (

@@ -72,6 +72,8 @@ class _Relay:
         self._session = ""
         self._version = ""
         self._beginning: dict[str, Any] | None = None
+        # What that client asked for that holds for its session: what to log, and which resources it follows.
+        self._standing: dict[str, dict[str, Any]] = {}
 
     async def run(self) -> None:
         async for line in self._lines:
@@ -163,8 +165,9 @@ class _Relay:
             has_answer = False
             try:
                 async for data in _events(answer):
-                    has_answer = has_answer or '"method"' not in data[:200]
-                    self._note(message, answer, data)
+                    said = _parsed(data)
+                    has_answer = has_answer or "method" not in said
+                    self._note(message, answer, said)
                     await self._lines.send(data)
             except httpx2.HTTPError:
                 has_answer = False
@@ -173,31 +176,37 @@ class _Relay:
                 await self._refuse(message["id"], -32000, _GONE)
             return
         body = (await answer.aread()).decode("utf-8", "replace")
-        said: Any = None
-        try:
-            said = json.loads(body)
-            is_message = said.get("jsonrpc") == "2.0"
-        except (ValueError, AttributeError):
-            is_message = False
+        said = _parsed(body)
         id = message.get("id")
-        if not is_message:
+        if said.get("jsonrpc") != "2.0":
             if id is not None:
                 await self._refuse(id, -32603, _detail(body, answer.status_code))
             return
-        self._note(message, answer, body)
+        self._note(message, answer, said)
         if said.get("id") is None and "error" in said and id is not None:
             # The server could not read the request's id; the client waits for an answer that has it.
             body = json.dumps({**said, "id": id})
         await self._lines.send(" ".join(body.split("\n")))
 
-    def _note(self, message: dict[str, Any], answer: httpx2.Response, data: str) -> None:
-        """Remember the session that a client of an older revision has begun."""
-        if message.get("method") != "initialize" or not answer.headers.get("mcp-session-id"):
+    def _note(self, message: dict[str, Any], answer: httpx2.Response, said: dict[str, Any]) -> None:
+        """Remember the session that a client of an older revision has begun, and what holds for the whole of it."""
+        result, params = said.get("result"), message.get("params")
+        if not isinstance(result, dict) or not isinstance(params, dict):
             return
-        with suppress(ValueError, KeyError, TypeError, AttributeError):
-            self._version = str(json.loads(data)["result"]["protocolVersion"])
-            self._session = answer.headers["mcp-session-id"]
-            self._beginning = message
+        match message.get("method"):
+            case "initialize" if answer.headers.get("mcp-session-id"):
+                self._version = str(result.get("protocolVersion"))
+                self._session = answer.headers["mcp-session-id"]
+                self._beginning = message
+                self._standing.clear()
+            case "logging/setLevel":
+                self._standing[""] = message
+            case "resources/subscribe":
+                self._standing[str(params.get("uri"))] = message
+            case "resources/unsubscribe":
+                self._standing.pop(str(params.get("uri")), None)
+            case _:
+                pass
 
     def _headers(self, message: dict[str, Any]) -> dict[str, str]:
         headers = {"accept": "application/json, text/event-stream"}
@@ -266,7 +275,8 @@ class _Relay:
         if not self._session:
             raise _Lost
         initialized = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        await client.post(_PATH, json=initialized, headers=self._headers(initialized))
+        for message in (initialized, *self._standing.values()):
+            await client.post(_PATH, json=message, headers=self._headers(message))
         self._group.start_soon(self._listen, self._session)
 
     async def _refuse(self, id: Any, code: int, words: str) -> None:
@@ -303,6 +313,15 @@ async def _events(answer: httpx2.Response) -> AsyncIterator[str]:
                 data = []
                 if text.strip():
                     yield text
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    """A message; empty if it is none."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
 
 
 def _header(text: str) -> str:

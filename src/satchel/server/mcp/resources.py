@@ -115,6 +115,15 @@ class Resources:
         """When something was last said in each conversation, by its address, in the order of the list."""
         return {session_uri(info): info.last_at for info in await self._open_sessions()}
 
+    async def state(self, uri: str) -> object:
+        """Something that is equal as long as a resource stays as it is.
+
+        Raises:
+            NotFound, StorageError: As `read`.
+        """
+        said = (await self.moments()).get(uri)
+        return said if said is not None else (await self.read(uri)).text
+
     async def _open_sessions(self) -> list[SessionInfo]:
         return [info for info in await self._satchel.sessions.list() if not info.private]
 
