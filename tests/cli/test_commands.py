@@ -73,6 +73,23 @@ def test_misuse_ends_with_2_and_says_what_was_wrong(run: Run, arguments: list[st
     assert "Traceback" not in ran.err
 
 
+@requirement("cli:no-traceback")
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["memry", "list"], "'memory'"),
+        (["memory", "serch", "x"], "'search'"),
+        (["config", "set", "memory.embeder", "x"], '"memory.embedder"'),
+    ],
+)
+def test_what_is_misspelt_is_met_with_what_was_probably_meant(
+    run: Run, arguments: list[str], meant: str
+) -> None:
+    ran = run(*arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.strip().endswith(f"Did you mean {meant}?")
+
+
 @requirement("cli:exit-codes")
 @pytest.mark.parametrize(
     "arguments",

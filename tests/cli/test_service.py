@@ -95,6 +95,24 @@ def test_without_systemd_or_with_somebody_elses_unit_nothing_is_written(
     assert "not installed" not in run("service", "status", environ=environ).out
 
 
+@requirement("agents:connect:claude-code")
+def test_other_agents_call_the_program_by_a_name_that_every_shell_finds(run: Run, tmp_path: Path) -> None:
+    here = Path(sys.executable).with_name("satchel")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "satchel").symlink_to(here)
+
+    def hook_with(path: Path) -> str:
+        ran = run("connect", "claude-code", "--dry-run", "--json", environ={"PATH": f"{path}:/usr/bin:/bin"})
+        change = json.loads(ran.out)["changes"][0]["diff"]
+        (command,) = {line.partition(": ")[2] for line in change.splitlines() if " hook" in line}
+        return command.strip('",')
+
+    assert hook_with(programs) == "satchel hook"
+    # An environment is on the PATH only of the shell that uses it.
+    assert hook_with(here.parent) == f"{here} hook"
+
+
 @requirement("cli:completion")
 def test_tab_completes_commands_settings_and_conversations(run: Run, tmp_path: Path) -> None:
     run("ask", "My bike is green.", environ={"SATCHEL_MODEL": "none"})

@@ -327,7 +327,13 @@ async def test_what_the_user_says_later_is_linked_with_the_earlier_turn_that_it_
         clock.advance(86_400)
         # An assistant's words, and those from outside, replace nothing that the user said.
         await memory.add_episodes([said("s4", text, "assistant"), said("s5", text, "Eve", "outside")])
+        # Nor do questions, and nothing replaces a question.
+        question = "Sumaira stopped? From now on does Lorraine mind Kofi instead, Monday as before?"
+        (asked,) = await memory.add_episodes([said("s6", question)])
+        clock.advance(86_400)
+        await memory.add_episodes([said("s7", question)])
         await memory.group()
+        assert await memory.edges(asked) == ()
         links = [(edge.source, edge.target, edge.relation) for edge in await memory.edges(old)]
         assert links == [(new, old, "may_replace")]
         assert await memory.edges(fox) == ()

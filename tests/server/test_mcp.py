@@ -526,6 +526,18 @@ async def test_the_command_serves_a_client_on_its_streams_and_ends_with_them(tmp
             assert "third pot" in hits[0]["memory"]["content"]
 
 
+@requirement("mcp-server:stdio")
+async def test_a_file_and_a_device_are_read_to_their_end(tmp_path: Path) -> None:
+    """No event loop waits for them; `satchel mcp < /dev/null` must end like any other client that leaves."""
+    written = tmp_path / "messages"
+    written.write_bytes(b'{"id":1}\n\n{"id":2}')
+    for path, lines in ((os.devnull, []), (str(written), [b'{"id":1}', b'{"id":2}'])):
+        descriptor = os.open(path, os.O_RDONLY)
+        with anyio.fail_after(MOST_S):
+            assert [line async for line in Lines(descriptor, descriptor)] == lines
+        os.close(descriptor)
+
+
 INITIALIZE = (
     b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},'
     b'"clientInfo":{"name":"x","version":"1"}}}'

@@ -144,11 +144,15 @@ def _json_of(change: Change) -> dict[str, str]:
 
 
 def _program(settings: Settings) -> Program:
-    """How other agents start this very program."""
+    """How other agents start this very program.
+
+    By its name only if it is installed on the PATH, by a link to its environment or without one. An environment itself is
+    on the PATH of one shell, and the agent may be started from another.
+    """
     here = Path(sys.executable).with_name("satchel")
     on_path = shutil.which("satchel", path=settings.environ.get("PATH"))
-    same = on_path is not None and (not here.exists() or Path(on_path).resolve() == here.resolve())
-    command = "satchel" if same else str(here) if here.exists() else on_path
+    is_link = on_path is not None and Path(on_path) != here and Path(on_path).resolve() == here.resolve()
+    command = "satchel" if is_link else str(here) if here.exists() else on_path
     if command is None:
         raise UsageError(
             "There is no program `satchel` beside this Python or on the PATH that another agent could start. "

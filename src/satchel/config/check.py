@@ -75,8 +75,9 @@ def setting_named(key: str, where: str) -> Setting:
     if key in _BY_KEY and not key.startswith("permissions."):
         return _BY_KEY[key]
     keys = [setting.key for setting in SETTINGS if not setting.key.startswith("permissions.")]
+    close = closest(key, keys)
     raise ConfigError(
-        f"{where}: there is no setting {_quoted(shown)}.{closest(key, keys)} There are: {', '.join(keys)}."
+        f"{where}: there is no setting {_quoted(shown)}.{close or ' `satchel config show` lists them.'}"
     )
 
 

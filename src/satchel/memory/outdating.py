@@ -19,6 +19,7 @@ from sqlalchemy import Connection, func, insert, select
 from satchel.errors import NotFound, UsageError
 from satchel.memory import lexicon, lifecycle, repository
 from satchel.memory.comparing import weights_of
+from satchel.memory.framing import is_mere_question
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.tables import compared, memories, vectors
 from satchel.memory.wording import Statement, read_statement
@@ -165,13 +166,13 @@ def _outdated_by(
     rid: int, near: Mapping[int, float | None], records: Mapping[int, MemoryRecord]
 ) -> list[tuple[str, str, float]]:
     """The ids of a turn and of those that it may replace, and with what probability: the likeliest."""
-    if rid not in records:
-        return []
+    if rid not in records or is_mere_question(records[rid]):
+        return []  # Who only asks, or greets, tells nothing that could replace anything.
     new = records[rid]
     found = []
     for other, cosine in near.items():
         old = records.get(other)
-        if old is None or cosine is None or old.said_at >= new.said_at:
+        if old is None or cosine is None or old.said_at >= new.said_at or is_mere_question(old):
             continue
         if old.source.session == new.source.session:
             continue  # Within a conversation the model has both before it.

@@ -32,8 +32,9 @@ class Lines:
         """Take the descriptors, which stay open."""
         self._incoming = incoming
         self._outgoing = outgoing
-        # A file can always be read, and no event loop waits for it.
-        self._is_file = stat.S_ISREG(os.fstat(incoming).st_mode)
+        # No event loop waits for a file or a device such as /dev/null: they can always be read.
+        kind = os.fstat(incoming).st_mode
+        self._is_ready = stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not os.isatty(incoming))
         self._sending = anyio.Lock()
         self._writer = anyio.CapacityLimiter(1)
 
@@ -42,7 +43,7 @@ class Lines:
         rest = bytearray()
         is_skipping = False
         while True:
-            if not self._is_file:
+            if not self._is_ready:
                 await anyio.wait_readable(self._incoming)
             piece = os.read(self._incoming, _PIECE_BYTES)
             if not piece:
