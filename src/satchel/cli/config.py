@@ -13,7 +13,6 @@ import click
 from satchel.cli.commands import Group, SettingKey, Text, json_option
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
-from satchel.cli.wizard import ask_settings
 from satchel.config import (
     Grant,
     add_mcp_servers,
@@ -218,6 +217,9 @@ def init(model: str | None, no_capture: bool, as_json: bool) -> None:
     settings = read_settings()
     values: dict[str, object] = {"model": model, "memory.capture": False if no_capture else None}
     if model is None and not no_capture and is_terminal(sys.stdin):
+        # It brings the whole runtime, for which Tab after `config set` would wait.
+        from satchel.cli.wizard import ask_settings  # noqa: PLC0415
+
         values = ask_settings(settings)
     written = write_initial(settings.config_path, values, providers=settings.providers)
     if as_json:
