@@ -146,8 +146,8 @@ def _json_of(change: Change) -> dict[str, str]:
 def _program(settings: Settings) -> Program:
     """How other agents start this very program.
 
-    By its name only if it is installed on the PATH, by a link to its environment or without one. An environment itself is
-    on the PATH of one shell, and the agent may be started from another.
+    By its name only where the PATH has a link to it, as after `uv tool install`. An environment itself is on the PATH
+    of one shell, and the agent may be started from another.
     """
     here = Path(sys.executable).with_name("satchel")
     on_path = shutil.which("satchel", path=settings.environ.get("PATH"))
