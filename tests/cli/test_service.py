@@ -104,7 +104,7 @@ def test_other_agents_call_the_program_by_a_name_that_every_shell_finds(run: Run
 
     def hook_with(path: Path) -> str:
         ran = run("connect", "claude-code", "--dry-run", "--json", environ={"PATH": f"{path}:/usr/bin:/bin"})
-        change = json.loads(ran.out)["changes"][0]["diff"]
+        change: str = json.loads(ran.out)["changes"][0]["diff"]
         (command,) = {line.partition(": ")[2] for line in change.splitlines() if " hook" in line}
         return command.strip('",')
 

@@ -222,7 +222,8 @@ async def test_several_lines_earlier_messages_and_long_pastes(tmp_path: Path) ->
         await hands.say("line")
         await hands.see("I got")
         page = "\n".join(f"line {number} of a page" for number in range(400))
-        hands.app.post_message(Paste(page))
+        # As terminals send it.
+        hands.app.post_message(Paste(page.replace("\n", "\r")))
         await hands.see("[pasted text 1: 400 lines")
         await hands.say(" what is it?")
         await hands.until(lambda: len(model.requests) == 2)

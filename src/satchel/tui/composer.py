@@ -158,10 +158,12 @@ class Composer(TextArea):
         if len(event.text) > _LONG_PASTE:
             event.stop()
             event.prevent_default()
+            # Terminals send the end of a pasted line as Enter would: as a carriage return.
+            text = event.text.replace("\r\n", "\n").replace("\r", "\n")
             number = len(self._pasted) + 1
-            lines = counted(event.text.count("\n") + 1, "line")
-            shown = f"[pasted text {number}: {lines}, {counted(len(event.text), 'character')}]"
-            self._pasted.append((shown, event.text))
+            lines = counted(text.rstrip("\n").count("\n") + 1, "line")
+            shown = f"[pasted text {number}: {lines}, {counted(len(text), 'character')}]"
+            self._pasted.append((shown, text))
             self.insert(shown)
 
     def action_cursor_up(self, select: bool = False) -> None:
