@@ -7,19 +7,24 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
+from tests.forking import fork
 from tests.models.loopback import Answer, Asked, Loopback, as_events, as_json, chat, chunk
 
 PATH = os.environ["PATH"]
 SOURCES = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
 """The same sources are tested in other processes as in this one."""
 PROGRAM = [sys.executable, "-m", "satchel"]
+LIMIT_S = 240
+"""For a run of it."""
 
 CONTEXT = re.compile(
     r"(?:\A|\n\n)\[(?:Platform: [^\n]*|[A-Z][a-z]{2} \d{4}-\d\d-\d\d \d\d:\d\d [^\n\]]*)\](?=\n\n|\Z)"
@@ -76,18 +81,38 @@ async def satchel(
     cwd: Path | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Ran:
-    """Run `satchel`, without a terminal."""
+    """Run `satchel`, without a terminal, in a process that is forked."""
     work = cwd or folder / "work"
     work.mkdir(exist_ok=True)
-    with anyio.fail_after(120):
-        ended = await anyio.run_process(
-            [*PROGRAM, *arguments],
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            check=False,
+    outputs = [os.pipe(), os.pipe()]
+    with tempfile.TemporaryFile() as file:
+        file.write(stdin.encode() if isinstance(stdin, str) else stdin)
+        file.seek(0)
+        process = fork(
+            arguments,
             cwd=work,
-            env=environ_for(folder, server, **(environ or {})),
+            environ=environ_for(folder, server, **(environ or {})),
+            stdin=file.fileno(),
+            stdout=outputs[0][1],
+            stderr=outputs[1][1],
         )
-    return Ran(code=ended.returncode, out=ended.stdout.decode(), err=ended.stderr.decode())
+    read: dict[int, bytes] = {}
+
+    async def read_all(fd: int) -> None:
+        with open(fd, "rb") as pipe:
+            read[fd] = await anyio.to_thread.run_sync(pipe.read, abandon_on_cancel=True)
+
+    try:
+        with anyio.fail_after(LIMIT_S):
+            async with anyio.create_task_group() as group:
+                for ours, theirs in outputs:
+                    os.close(theirs)
+                    group.start_soon(read_all, ours)
+            code = await anyio.to_thread.run_sync(process.wait, abandon_on_cancel=True)
+    finally:
+        process.kill()
+    out, err = (read[ours].decode() for ours, _ in outputs)
+    return Ran(code=code, out=out, err=err)
 
 
 def start(

@@ -12,20 +12,30 @@ import subprocess
 import termios
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
-from tests.cli.programs import PROGRAM, environ_for
+from tests.cli.programs import environ_for
+from tests.forking import fork
 from tests.models.loopback import Loopback
 
-LIMIT_S = 20
+LIMIT_S = 120
 ENTER, ALT_ENTER, TAB, UP, CTRL_C, CTRL_D = "\r", "\x1b\r", "\t", "\x1b[A", "\x03", "\x04"
 
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]|\x1b\][^\x07]*\x07")
 
 
+class Process(Protocol):
+    """A process that was started for a terminal."""
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
+
+
 class Terminal:
     """A terminal with a program in it."""
 
-    def __init__(self, process: subprocess.Popen[bytes], master: int) -> None:
+    def __init__(self, process: Process, master: int) -> None:
         self.process = process
         self.raw = ""
         self._master = master
@@ -76,27 +86,37 @@ def terminal(
     server: Loopback | None = None,
     lines: int = 40,
     columns: int = 120,
-    program: Sequence[str] = PROGRAM,
+    program: Sequence[str] = (),
     **environ: str,
 ) -> Iterator[Terminal]:
-    """Run `satchel`, or another program, on a terminal; what still runs at the end is ended."""
+    """Run `satchel`, or another program, on a terminal; what still runs at the end is ended.
+
+    `satchel` is forked. What a test shows about its start needs `PROGRAM`.
+    """
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     work = folder / "work"
     work.mkdir(exist_ok=True)
-    process = subprocess.Popen(
-        [*program, *arguments],
-        stdin=slave,
-        stdout=slave,
-        stderr=slave,
-        cwd=work,
-        env=environ_for(
-            folder, server, **{"TERM": "xterm-256color", "SATCHEL_TERMINAL_SCREEN": "off", **environ}
-        ),
-        start_new_session=True,
-        # Ctrl-C reaches the programs of the controlling terminal only.
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    environ = environ_for(
+        folder, server, **{"TERM": "xterm-256color", "SATCHEL_TERMINAL_SCREEN": "off", **environ}
     )
+    process: Process
+    if program:
+        process = subprocess.Popen(
+            [*program, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=work,
+            env=environ,
+            start_new_session=True,
+            # Ctrl-C reaches the programs of the controlling terminal only.
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+    else:
+        process = fork(
+            arguments, cwd=work, environ=environ, stdin=slave, stdout=slave, stderr=slave, is_terminal=True
+        )
     os.close(slave)
     try:
         yield Terminal(process, master)

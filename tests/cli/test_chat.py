@@ -15,7 +15,7 @@ import anyio
 import pytest
 
 from tests.cli.conftest import Run, serving
-from tests.cli.programs import calls, chats, environ_for, said_to, scripted, sent_to, speaks
+from tests.cli.programs import PROGRAM, calls, chats, environ_for, said_to, scripted, sent_to, speaks
 from tests.cli.terminals import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, terminal
 from tests.models.loopback import Answer, Asked, as_json
 from tests.requirements import requirement
@@ -607,7 +607,7 @@ anyio.run(post)
 def test_a_message_typed_while_the_program_starts_is_sent(tmp_path: Path) -> None:
     with (
         serving(scripted(speaks("Hello Ann."))) as server,
-        terminal(tmp_path, "chat", server=server) as screen,
+        terminal(tmp_path, "chat", server=server, program=PROGRAM) as screen,
     ):
         screen.type("I am Ann", ENTER)
         screen.see("Hello Ann.")

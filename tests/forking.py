@@ -1,0 +1,207 @@
+"""`satchel` in processes that are forked from one which has imported it: starting Python takes most of a short run.
+
+Such a process is like one that was started anew: it has its own session, folder, environment and streams, and ends as a
+program ends. What a test shows about the start itself needs a real one, `tests.cli.programs.PROGRAM`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Forked", "fork"]
+
+ROOMS = (
+    "cli", "runtime", "builder", "loop", "memory", "capabilities", "sessions", "tools", "models.openai", "storage",
+)  # fmt: skip
+OTHERS = (
+    "anyio._backends._asyncio", "httpcore2", "h2.connection", "jsonschema", "openai.resources.chat.completions",
+    "prompt_toolkit.shortcuts", "rich.console", "rich.markdown", "tree_sitter_bash", "truststore",
+)  # fmt: skip
+"""What most runs import, some of it when they need it."""
+_MOST_BYTES = 200_000
+
+
+class Forked:
+    """A process: the part of `subprocess.Popen` that tests use.
+
+    Attributes:
+        pid: Its number.
+    """
+
+    def __init__(self, told: socket.socket) -> None:
+        """Take the socket on which its parent tells its number, and how it ends."""
+        data, (self._pidfd,), _, _ = socket.recv_fds(told, 64, 1)
+        self.pid = int(data)
+        self._told = told
+        self._code: int | None = None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end; the exit code, negative for a signal."""
+        if self._code is None:
+            self._told.settimeout(timeout)
+            self._code = int(self._told.recv(64))
+            self._told.close()
+            os.close(self._pidfd)
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended."""
+        if self._code is None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, number)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self.send_signal(signal.SIGKILL)
+
+
+def fork(
+    arguments: Sequence[str | bytes],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    stdin: int,
+    stdout: int,
+    stderr: int,
+    is_terminal: bool = False,
+) -> Forked:
+    """Run `satchel` with these descriptors, which stay open here. A terminal becomes its controlling one."""
+    asked = {
+        "arguments": [os.fsdecode(argument) for argument in arguments],
+        "cwd": str(cwd),
+        "environ": dict(environ),
+        "is_terminal": is_terminal,
+    }
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        data = json.dumps(asked).encode()
+        assert len(data) < _MOST_BYTES
+        socket.send_fds(_server(), [data], [stdin, stdout, stderr, theirs.fileno()])
+    return Forked(ours)
+
+
+@cache
+def _server() -> socket.socket:
+    """The process that is forked, as a socket to it. It ends when this process does."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environ = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.forking", str(theirs.fileno())],
+        cwd=Path(__file__).parents[1],
+        env={**environ, "LANG": "C.UTF-8"},
+        stdin=subprocess.DEVNULL,
+        pass_fds=[theirs.fileno()],
+        start_new_session=True,
+    )
+    theirs.close()
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours
+
+
+# ---- In the process that is forked
+
+
+def serve(control: socket.socket) -> None:
+    """Fork for each request, and tell how the copies end. Returns in each copy."""
+    running: dict[int, tuple[int, socket.socket]] = {}
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    while True:
+        for fd, _ in poll.poll():
+            if fd in running:
+                pid, told = running.pop(fd)
+                poll.unregister(fd)
+                os.close(fd)
+                _, status = os.waitpid(pid, 0)
+                with told, suppress(OSError):  # the test may not care
+                    told.send(str(os.waitstatus_to_exitcode(status)).encode())
+                continue
+            data, fds, _, _ = socket.recv_fds(control, _MOST_BYTES, 4)
+            if not data:
+                os._exit(0)
+            # Threads are not forked with the rest; whoever waits for one of them in the copy waits for ever.
+            assert threading.active_count() == 1
+            child = os.fork()
+            if child == 0:
+                for each in (control, *(told for _, told in running.values())):
+                    each.detach()  # all descriptors are closed
+                become(json.loads(data), fds)
+                return
+            pidfd = os.pidfd_open(child)
+            told = socket.socket(fileno=fds.pop())
+            socket.send_fds(told, [str(child).encode()], [pidfd])
+            running[pidfd] = child, told
+            poll.register(pidfd, select.POLLIN)
+            for number in fds:
+                os.close(number)
+
+
+def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
+    """Be the program that was asked for, up to its main function."""
+    os.setsid()
+    for number, fd in enumerate(fds[:3]):
+        os.dup2(fd, number)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    if asked["is_terminal"]:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.chdir(asked["cwd"])
+    os.environ.clear()
+    os.environ.update(asked["environ"])
+    time.tzset()
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        before = getattr(sys, name)
+        stream = open(  # noqa: SIM115 - it is the process's own
+            number,
+            "w" if number else "r",
+            buffering=1 if number == 2 or os.isatty(number) else -1,
+            encoding=before.encoding,
+            errors=before.errors,
+            closefd=False,
+        )
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    sys.argv[1:] = asked["arguments"]
+
+
+def main() -> int:
+    """Import the program, serve, and be it."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for room in ROOMS:
+        path = importlib.import_module(f"satchel.{room}").__path__
+        for found in pkgutil.walk_packages(path, f"satchel.{room}."):
+            importlib.import_module(found.name)
+    for name in OTHERS:
+        importlib.import_module(name)
+    gc.freeze()
+    serve(control)
+    from satchel.cli import main  # noqa: PLC0415
+
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
