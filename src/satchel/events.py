@@ -52,6 +52,7 @@ __all__ = [
     "RoundObserved",
     "SessionEnd",
     "SessionStart",
+    "SessionTitled",
     "SurfacedMemory",
     "TextDelta",
     "ThinkingDelta",
@@ -514,6 +515,14 @@ class TurnEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionTitled:
+    """The user gave the session a title, which lists show instead of the first message."""
+
+    type: ClassVar = "session_titled"
+    title: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnd:
     """The session was closed in an orderly way."""
 
@@ -548,6 +557,7 @@ Event: TypeAlias = (
     | Failure
     | Final
     | TurnEnd
+    | SessionTitled
     | SessionEnd
 )
 

@@ -240,6 +240,11 @@ def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_p
     assert run("session", "export", id, "-o", "out.md").code == 2
     assert json.loads(run("session", "export", id, "--format", "json").out)["id"] == id
 
+    assert run("session", "rename", id, "Dinner", "for six").out.endswith("  Dinner for six  (1 turn)\n")
+    assert run("session", "rename", id, " ").code == 2
+    assert "at most 60 characters; this one has 61" in run("session", "rename", id, "x" * 61).err
+    [listed] = run("session", "list", "--json").json
+    assert (listed["title"], listed["turns"]) == ("Dinner for six", 1)
     assert run("session", "delete", id).code == 2
     assert run("session", "delete", id, "--yes", "--json").json == {"deleted": [id]}
     assert run("session", "list", "--json").json == []

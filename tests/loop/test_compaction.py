@@ -84,7 +84,7 @@ async def test_without_a_language_model_the_oldest_messages_are_left_out_with_a_
     note = event.messages[0].blocks[0]
     assert isinstance(note, TextBlock)
     assert note.text == (
-        "[Notice from Satchel: 3 older messages (2 of the user, 0 calls of tools) were dropped here to make room. "
+        "[Notice from Satchel: 3 older messages (2 of the user, 0 tool calls) were dropped here to make room. "
         "The session log still has them.]"
     )
     assert event.messages[1:] == TALK[3:]

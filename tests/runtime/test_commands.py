@@ -89,6 +89,8 @@ async def test_commands_return_what_they_found_and_print_nothing(
         assert (await face.run("/quit")).leaves
         assert "This session: nothing yet" in await face.lines("/usage")
         assert "nothing to summarise" in await face.lines("/compact")
+        with pytest.raises(UsageError, match="nothing to name"):
+            await face.run("/rename Dinner")
         assert await face.lines('/run bash {"command": "echo hi"}') == "exit code: 0\nstdout:\nhi"
         assert {event.type for event in face.events} >= {"action", "tool_progress", "observation"}
         asked = await face.run(f"/forget {id}")

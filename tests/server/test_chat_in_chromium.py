@@ -176,6 +176,8 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
         expect(said_in(page, 1)).to_contain_text("document.title")
         assert re.fullmatch(rf"{re.escape(world.url)}/chat/[0-9a-f]+", page.url)
         expect(page.locator("#status")).to_have_text("Satchel is answering.")
+        expect(page.locator("#chat-head h1")).to_have_text("Say something hostile")
+        expect(page.locator("#turn-1 .loading")).to_be_hidden()  # its words are seen
         # What is written and not sent stays in the browser.
         page.get_by_label("Message", exact=True).fill("A thought for later")
         page.reload()
@@ -203,6 +205,10 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
         # A message that is sent in one tab is seen in the other.
         write(page, "Thanks")
         expect(said_in(page, 2)).to_have_text("I see.")
+        expect(page.locator("#turn-2 .loading")).to_have_count(0)
+        write(page, "/rename A hostile one")
+        expect(page.locator("#chat-head h1")).to_have_text("A hostile one")
+        expect(page).to_have_title(re.compile("^A hostile one"))
         other.bring_to_front()
         expect(said_in(other, 2)).to_have_text("I see.")
 

@@ -287,6 +287,19 @@ def test_commands_work_in_the_browser(world: World) -> None:
         page = open_page(client, path)
         assert "Mode plan from now on." in said(page)
         assert page.xpath("//select[@name='mode']/option[@selected]/@value") == ["plan"]
+        # A title, by command, by the form in the chat and by the one in the list. Markup in it is text.
+        rename = f"/sessions{path[5:]}/rename"
+        for at, action, field, typed, title in (
+            (path, path, "message", "/rename By command", "By command"),
+            (path, rename, "title", "<b>Chat</b> & co", "<b>Chat</b> & co"),
+            ("/sessions", rename, "title", "my password is hunter2!x9", "my password is [redacted:password]"),
+        ):
+            assert send(client, open_page(client, at), action, {field: typed}).status_code == 303
+            page = open_page(client, path)
+            assert words_of(page.get_element_by_id("chat-head").find("h1")) == title
+            assert title in words_of(page.get_element_by_id("rail-list"))
+        refused = send(client, page, rename, {"title": "x" * 61})
+        assert "A title has at most 60 characters" in words_of(read(refused, 400))
         assert send(client, page, path, {"message": "/new"}).headers["location"] == "/"
         assert send(client, page, path, {"message": "/private"}).headers["location"] == "/?private=true"
         assert send(client, page, path, {"message": f"/resume {path[6:10]}"}).headers["location"] == path

@@ -310,6 +310,7 @@ async def test_conversations_are_resources_and_private_ones_are_not(world: World
         assert f"satchel://sessions/{private_id}" not in listed
         one = listed[f"satchel://sessions/{open_id}"]
         assert one.title == f"The word is rhubarb {mode}"
+        assert str(one.description).endswith(", 1 turn.")
         (content,) = (await client.read_resource(one.uri)).contents
         assert "rhubarb" in content.text  # type: ignore[union-attr]
         templates = (await client.list_resource_templates()).resource_templates

@@ -277,6 +277,7 @@ def test_the_doctor_shows_what_the_command_says_with_what_to_type_and_a_button(
         )
         parts = {words_of(part) for part in page.cssselect(".check b, .trouble h2")}
         assert {"Program", "Home", "Database", "Sessions", "Memory", "Sandbox"} <= parts
+        assert "scripted:scripted (given by the program)" in words_of(page)
         [form] = [form for form in page.forms if form.get("action") == "/doctor/fix"][:1]
         button = trouble.cssselect("button")[0]
         fixed = client.post(

@@ -28,6 +28,7 @@ from satchel.events import (
     Observation,
     QuestionAnswered,
     QuestionAsked,
+    SessionTitled,
 )
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
 from satchel.sessions import SessionStore, Words, index, spending
@@ -108,6 +109,15 @@ async def test_a_list_shows_titles_turns_and_costs_the_last_active_first(world: 
     assert last == first
     assert await world.store.last("/elsewhere") is None
     assert await world.store.info("s2") == second
+    # A title that the user gave takes the place of the first message; the session keeps its place in the list.
+    world.clock.advance(3600)
+    async with await world.store.open("s2") as journal:
+        await journal.append([SessionTitled(title="Potatoes")])
+    assert [(each.id, each.title) for each in await world.store.list()] == [
+        ("s1", "Plan a dinner for six people"),
+        ("s2", "Potatoes"),
+    ]
+    assert (await world.store.info("s2")).last_at == second.last_at
 
 
 @requirement("sessions:search")

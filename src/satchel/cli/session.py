@@ -1,4 +1,4 @@
-"""`satchel session`: list, show, search, export and delete conversations."""
+"""`satchel session`: list, show, search, rename, export and delete conversations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _with_sessions(function: Callable[[SessionStore], Awaitable[T]]) -> T:
 
 @click.group(cls=Group)
 def session() -> None:
-    """List, show, search, export and delete conversations."""
+    """List, show, search, rename, export and delete conversations."""
 
 
 @session.command("list")
@@ -133,6 +133,28 @@ def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
     except OSError as error:
         raise StorageUnwritable(f"{output} can't be written: {error.strerror}.") from error
     tell(f"Written to {output}.")
+
+
+@session.command()
+@click.argument("id", type=SessionId)
+@click.argument("title", nargs=-1, required=True, type=Text)
+@json_option
+def rename(id: str, title: tuple[str, ...], as_json: bool) -> None:
+    """Give a conversation a title, instead of its first message.
+
+    In a conversation that is open, type `/rename TITLE`.
+    """
+
+    async def body() -> SessionInfo:
+        async with opened_home(read_settings(), with_notices=False) as home:
+            await home.rename(id, " ".join(title))
+            return await home.sessions.info(id)
+
+    info = anyio.run(body)
+    if as_json:
+        say_json(info_to_json(info))
+    else:
+        say(session_line(info))
 
 
 @session.command()

@@ -228,7 +228,7 @@ def _summary_note(summary: str) -> str:
 def _dropped_note(older: Sequence[Message]) -> str:
     turns = sum(1 for message in older if message.role == "user" and message.text.strip())
     calls = sum(len(message.tool_uses) for message in older)
-    what = f"{len(older)} older messages ({turns} of the user, {calls} calls of tools)"
+    what = f"{len(older)} older messages ({turns} of the user, {calls} tool call{'' if calls == 1 else 's'})"
     return f"[Notice from Satchel: {what} were dropped here to make room. The session log still has them.]"
 
 

@@ -471,6 +471,15 @@ async def _sessions(context: CommandContext, _rest: str) -> CommandResult:
     )
 
 
+async def _rename(context: CommandContext, rest: str) -> CommandResult:
+    if not rest:
+        raise UsageError("Name the new title: /rename TITLE.")
+    if not context.session.turns:
+        raise UsageError("Nothing was said in this conversation yet, so there is nothing to name.")
+    await context.satchel.rename(context.session.id, rest)
+    return _shown(notes=["Renamed."])
+
+
 async def _resume(_context: CommandContext, rest: str) -> CommandResult:
     if not rest:
         raise UsageError("Name the session: /resume ID. /sessions lists them.")
@@ -592,6 +601,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
             words=_mode_names,
         ),
         SlashCommand(name="sessions", arguments="", help="List the conversations.", run=_sessions),
+        SlashCommand(name="rename", arguments="TITLE", help="Give this conversation a title.", run=_rename),
         SlashCommand(name="resume", arguments="ID", help="Continue a conversation.", run=_resume),
         SlashCommand(
             name="continue",

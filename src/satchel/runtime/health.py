@@ -262,7 +262,7 @@ async def _distilling(satchel: Satchel, memory: Memory) -> Check:
     """Whether facts are extracted from conversations."""
     try:
         status = await memory.distill_status()
-        choice = None if satchel.parts.models.given is not None else await satchel.choice()
+        choice = await satchel.choice()
     except SatchelError as error:
         return Check(part="distilling", state="failed", text=str(error))
     read = counted(status.read, "message")
@@ -274,7 +274,7 @@ async def _distilling(satchel: Satchel, memory: Memory) -> Check:
     if given_up := status.windows.get("given_up", 0):
         text = f"{progress}; gave up {counted(given_up, 'window')} after three unreadable answers"
         return Check(part="distilling", state="warning", text=text)
-    if choice is not None and choice.name == "none":
+    if choice.name == "none":
         text = f"{progress}. Without a language model, no facts are extracted; conversations are recalled verbatim."
         return Check(part="distilling", state="warning", text=text)
     if satchel.settings.memory.distill == "off":
@@ -342,6 +342,8 @@ async def _model(satchel: Satchel) -> Check:
             text=f"none: {choice.why}. Satchel only recalls memories. {failed}".strip(),
         )
     chosen = f"{choice.name} ({choice.why})"
+    if satchel.parts.models.given is not None:  # only the program knows how to reach it
+        return Check(part="model", state="ok", text=chosen)
     try:
         await verify_model(choice.name, satchel.settings, clock=satchel.clock)
     except SatchelError as error:

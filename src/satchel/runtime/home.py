@@ -12,15 +12,16 @@ from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
 from satchel.errors import SatchelError, StorageError
-from satchel.events import Notice
+from satchel.events import Notice, SessionTitled
 from satchel.memory import Memory
+from satchel.memory.redaction import hide_private, redact
 from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
 from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
 from satchel.runtime.forgetting import ForgetReceipt, forget
 from satchel.runtime.notices import NoticeBoard
-from satchel.sessions import SessionStore, UsageRow, Words
+from satchel.sessions import SessionStore, UsageRow, Words, read_title
 from satchel.storage import Database
 
 __all__ = ["Home", "untrusted_project"]
@@ -176,6 +177,28 @@ class Home:
         if self.memory is not None:
             total += sum(row.usage.cost_usd or 0.0 for row in await self.memory.spent() if row.day == day)
         return total
+
+    def titled(self, title: str) -> SessionTitled:
+        """The event that gives a session a title; see `rename`."""
+        shown = hide_private(title)
+        return SessionTitled(title=read_title(redact(shown) if self.settings.memory.redact else shown))
+
+    async def rename(self, session_id: str, title: str) -> None:
+        """Give a session a title, which its log keeps. Its place in lists stays.
+
+        Args:
+            session_id: The session's id, or the beginning of one if it is unique.
+            title: At most 60 characters. Secrets and private parts are removed, as they are from the log.
+
+        Raises:
+            NotFound: There is no such session.
+            UsageError: The title is empty or too long, or several ids begin like this.
+            StorageLocked: The session is open; the message names the process.
+            StorageError: The title could not be stored.
+        """
+        titled = self.titled(title)
+        async with await self.sessions.open(session_id) as journal:
+            await journal.append([titled], durable=True)
 
     async def forget(
         self,

@@ -119,6 +119,6 @@ class _Work:
             return did
         if report is not None and report.windows:
             results = ", ".join(window.outcome.replace("_", " ") for window in report.windows)
-            self._tell(f"read for facts: {results}; {len(report.facts)} new, {report.pending} messages wait")
+            self._tell(f"read for facts: {results}; {len(report.facts)} new, {report.pending} still to read")
             return True
         return did

@@ -49,11 +49,15 @@ class OpenModels:
         self._choosing = anyio.Lock()
 
     async def choice(self) -> Choice:
-        """The default model and the reason for it. The choice is made once.
+        """The default model and the reason for it. The choice is made once, or the program made it.
 
         Raises:
             ConfigError, ModelError: See `choose_model`.
         """
+        if self.given is not None:
+            return Choice(
+                name=f"{self.given.provider}:{self.given.model}", why="given by the program", tried=()
+            )
         async with self._choosing:  # a turn and a background task may ask at the same time
             if self._choice is None:
                 choice = await choose_model(self._settings)

@@ -604,6 +604,15 @@ class Satchel:
             await hub.collect_posts()
         return entry
 
+    async def rename(self, session_id: str, title: str) -> None:
+        """See `Home.rename`. A session that is open here is renamed too."""
+        info = await self.sessions.info(session_id)
+        hub = self._hubs.get(info.id)
+        if hub is not None:
+            await hub.show(self.home.titled(title))
+        else:
+            await self.home.rename(info.id, title)
+
     async def _watch_inbox(self) -> None:
         """Look for posts by other processes, and for the news of builds, while a session is open."""
         seen: object = None

@@ -330,7 +330,8 @@ def _field(*names: str, join: str = " ") -> Callable[[Mapping[str, Any]], str]:
 def _describe_read(input: Mapping[str, Any]) -> str:
     start, limit = input.get("offset"), input.get("limit")
     part = f" from line {start}" if start else ""
-    return f"{input.get('path', '')}{part}{f', {limit} lines' if limit else ''}"
+    lines = f", {counted(limit, 'line')}" if isinstance(limit, int) and limit else ""
+    return f"{input.get('path', '')}{part}{lines}"
 
 
 def _describe_search(input: Mapping[str, Any]) -> str:

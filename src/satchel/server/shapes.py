@@ -275,6 +275,12 @@ class Posted(_Answered):
     id: str
 
 
+class Titled(FromOutside):
+    """A title that the user gives."""
+
+    title: Annotated[str, Field(min_length=1, max_length=60, description="One line.")]
+
+
 class Session(_Answered):
     """A conversation."""
 

@@ -12,7 +12,7 @@ from satchel.sessions.log import Log, Skipped
 from satchel.sessions.redaction import Redacted, Redaction, Words, live_redactor
 from satchel.sessions.rewriting import FORGOTTEN
 from satchel.sessions.store import SessionStore
-from satchel.sessions.summary import SessionInfo, UsageRow, title_of
+from satchel.sessions.summary import SessionInfo, UsageRow, read_title, title_of
 
 __all__ = [
     "FORGOTTEN",
@@ -33,6 +33,7 @@ __all__ = [
     "Words",
     "live_redactor",
     "info_to_json",
+    "read_title",
     "title_of",
     "to_json",
     "to_markdown",

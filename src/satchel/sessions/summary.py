@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.clock import local_day
+from satchel.errors import UsageError
 from satchel.events import (
     Action,
     AskUser,
@@ -19,11 +20,22 @@ from satchel.events import (
     Observation,
     Record,
     SessionStart,
+    SessionTitled,
     TurnStart,
 )
 from satchel.messages import Usage, text_of, usage_from_json, usage_to_json
 
-__all__ = ["Passage", "SessionInfo", "Summary", "UsageRow", "add_cost", "day_of", "passages_of", "title_of"]
+__all__ = [
+    "Passage",
+    "SessionInfo",
+    "Summary",
+    "UsageRow",
+    "add_cost",
+    "day_of",
+    "passages_of",
+    "read_title",
+    "title_of",
+]
 
 _TITLE_CHARS = 60
 _CONVERSATION = "conversation"
@@ -51,9 +63,9 @@ class SessionInfo:
     """A session in a list.
 
     Attributes:
-        title: The user's first message, shortened to one line; "" before that.
+        title: What the user called it, or the first message, shortened to one line; "" before that.
         started_at: With the local offset of that time.
-        last_at: The time of the newest event.
+        last_at: The time of the newest event; a new title is none.
         turns: The number of turns begun.
         usage: Of the whole session.
         spent: `usage` by day, model and purpose.
@@ -92,6 +104,20 @@ def title_of(text: str) -> str:
         return line
     cut = line[: _TITLE_CHARS - 1]
     return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[30:] else cut}…"
+
+
+def read_title(text: str) -> str:
+    """A title that the user gave, as one line without control characters.
+
+    Raises:
+        UsageError: It is empty, or has more than 60 characters.
+    """
+    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if not line:
+        raise UsageError("The title is empty.")
+    if len(line) > _TITLE_CHARS:
+        raise UsageError(f"A title has at most {_TITLE_CHARS} characters; this one has {len(line):,}.")
+    return line
 
 
 def day_of(record: Record) -> str:
@@ -145,9 +171,12 @@ class Summary:
     def feed(self, record: Record) -> None:
         """Add the next record."""
         event = record.event
+        self.last_seq = record.seq
+        if isinstance(event, SessionTitled):
+            self.title = event.title
+            return
         self.last_at = record.at.isoformat()
         self.started_at = self.started_at or self.last_at
-        self.last_seq = record.seq
         match event:
             case SessionStart():
                 self.cwd, self.provider, self.model = event.cwd, event.provider, event.model

@@ -56,6 +56,7 @@ from satchel.capabilities.toolset import OwnTool
 from satchel.errors import NotFound, SatchelError, UsageError, UserError
 from satchel.runtime import Satchel
 from satchel.runtime.agent_calls import AgentCall, AgentCalls
+from satchel.runtime.lines import counted
 from satchel.server.mcp.asking import Elicitation, InputNeeded, can_ask
 from satchel.server.mcp.following import Following
 from satchel.server.mcp.prompts import Prompts
@@ -295,7 +296,8 @@ class McpFace:
                         uri=session_uri(info),
                         name=info.id,
                         title=visible(info.title) or f"Session {info.id}",
-                        description=f"A conversation of {info.started_at:%Y-%m-%d %H:%M}, {info.turns} turns.",
+                        description=f"A conversation of {info.started_at:%Y-%m-%d %H:%M}, "
+                        f"{counted(info.turns, 'turn')}.",
                         mime_type="text/markdown",
                     )
                     for info in page.sessions

@@ -1,4 +1,4 @@
-"""The sessions: a list that can be searched, one as a file, and deleting one."""
+"""The sessions: a list that can be searched, one as a file, renaming and deleting one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, HTTPException, Query, Request
 from starlette.responses import Response
 
-from satchel.server.pages.rendering import Saying
+from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import RailSession, page, see_other, session_groups, state_of
 from satchel.server.service import Serves
 
@@ -59,6 +59,16 @@ async def export(service: Serves, id: str, form: Literal["markdown", "json"] = "
     text = await service.satchel.sessions.export(info.id, form=form)
     headers = {"content-disposition": f'attachment; filename="satchel-{info.id}.{suffix}"'}
     return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
+
+
+@router.post("/sessions/{id}/rename")
+async def rename(request: Request, service: Serves, id: str) -> Response:
+    """Give a session a title."""
+    form = await form_of(request)
+    info = await service.satchel.sessions.info(id)
+    await service.satchel.rename(info.id, form.get("title"))
+    back = f"/chat/{info.id}" if form.has("in_chat") else "/sessions"
+    return see_other(request, back, say=Saying(text="Renamed."))
 
 
 @router.post("/sessions/{id}/delete")

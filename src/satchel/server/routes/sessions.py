@@ -17,6 +17,7 @@ from satchel.events import Record, event_to_json, record_to_json
 from satchel.runtime import RunningTurn, Session
 from satchel.runtime.commands import completions, find_command
 from satchel.runtime.hosting import MOST_SAID, last_exchanges, said_before
+from satchel.runtime.lines import counted
 from satchel.runtime.session_state import state_of, state_to_json
 from satchel.server import shapes
 from satchel.server.command_run import CommandRun
@@ -159,6 +160,13 @@ async def show(service: Serves, id: str, after: After = 0, limit: Limit = 1000) 
     )
 
 
+@router.patch("/{id}", response_model=shapes.Session, summary="Rename a conversation")
+async def rename(service: Serves, id: str, request: shapes.Titled) -> Response:
+    """Give a conversation a title. Lists show it instead of the first message; its place in them stays."""
+    await service.satchel.rename(id, request.title)
+    return JsonAnswer(info_to_json(await service.satchel.sessions.info(id)))
+
+
 @router.delete("/{id}", response_model=shapes.Posted, summary="Delete a conversation")
 async def delete(service: Serves, id: str) -> Response:
     """Delete the log of a conversation. Memories of it stay; `DELETE /api/memories/{id}` forgets those."""
@@ -257,7 +265,8 @@ async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> R
         if request.turn is not None and session.turns + 1 != request.turn:
             raise HTTPException(
                 409,
-                f"Session {session.id} has {session.turns} turns, so the next one is not number {request.turn}.",
+                f"Session {session.id} has {counted(session.turns, 'turn')}, so the next one is not number "
+                f"{request.turn}.",
             )
         running = await session.start(request.text, memory=request.memory, attached=request.attached)
         service.sessions.follow_turn(session, running, interactive=request.interactive)

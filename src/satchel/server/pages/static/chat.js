@@ -76,10 +76,15 @@ function element(html) {
   return template.content.firstElementChild;
 }
 
+const toEnd = () => scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+
+// The field grows with what is written, and with a message that waits: what stands above it stays in sight.
+new ResizeObserver(() => { if (atEnd()) toEnd(); }).observe(composer);
+
 function keepingPlace(change) {
   const follows = atEnd();
   change();
-  if (follows) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
+  if (follows) toEnd();
 }
 
 function put({ id, html, into }) {
@@ -92,6 +97,7 @@ function put({ id, html, into }) {
       document.getElementById(into)?.append(fresh);
     }
     dress(fresh);
+    if (!old && into === "turns") refreshAround();   // a turn has begun: the title, the order of the list
   });
 }
 
@@ -185,8 +191,9 @@ function dress(root) {
   const feet = root.matches?.("[data-actions]") ? [root] : root.querySelectorAll("[data-actions]:empty");
   for (const foot of feet) {
     const turn = foot.closest(".turn");
-    foot.append(button("Copy", (event) => copy(answerOf(turn), event.currentTarget)));
-    if (speak.works) foot.append(button("Read aloud", (event) => readAloud(turn, event.currentTarget)));
+    const hasAnswer = answerOf(turn) !== "";
+    if (hasAnswer) foot.append(button("Copy", (event) => copy(answerOf(turn), event.currentTarget)));
+    if (hasAnswer && speak.works) foot.append(button("Read aloud", (event) => readAloud(turn, event.currentTarget)));
     foot.append(button("Change and ask again", () => change(turn)));
   }
 }
@@ -262,7 +269,6 @@ function begun(said) {
   stopButton.setAttribute("formaction", `/chat/${session}/stop`);
   document.getElementById("first-run")?.remove();
   history.replaceState(null, "", `/chat/${session}`);
-  refreshAround();
   const box = composer.querySelector("[name=private]");
   if (box?.checked) box.disabled = true;
   if (!document.getElementById("elsewhere")) {
@@ -283,6 +289,7 @@ async function send(text, { shows = true } = {}) {
     const said = await post(session ? `/chat/${session}` : "/chat", fields);
     if (!said.turn) { running = false; showRunning(); }
     if (shows) show(said);
+    if (session && !said.turn) refreshAround();   // a command may have changed the title
     scrollTo({ top: document.documentElement.scrollHeight });
   } catch (error) {
     running = false;
