@@ -386,8 +386,7 @@ def test_a_session_that_another_process_has_open_is_shown_and_says_so(world: Wor
         page = open_page(client, f"/chat/{id}")
         assert page.get_element_by_id("elsewhere").get("hidden") is None
         answer = send(client, page, f"/chat/{id}", {"message": "Hello?"})
-        assert answer.status_code == 503
-        assert "open" in words_of(read(answer, 503))
+        assert "open" in words_of(read(answer, 409))
 
 
 @requirement("web-pages:chat")

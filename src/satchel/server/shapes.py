@@ -278,6 +278,8 @@ class Posted(_Answered):
 class Titled(FromOutside):
     """A title that the user gives."""
 
+    model_config = _for_instance(title="Dinner for six")
+
     title: Annotated[str, Field(min_length=1, max_length=60, description="One line.")]
 
 
