@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import anyio
@@ -225,7 +226,10 @@ async def _refused(request: Request, error: Exception) -> Response:
         allowed = ", ".join(methods)
         detail = f"This path has no method {request.method[:20]}. It has: {allowed}."
         return _answer(request, problem_fields(405, detail), {"allow": allowed})
-    return _answer(request, problem_fields(error.status_code, str(error.detail)), error.headers)
+    detail = str(error.detail)
+    if error.status_code == 404 and detail == HTTPStatus.NOT_FOUND.phrase:
+        detail = "There is no such path. GET /openapi.json lists them."
+    return _answer(request, problem_fields(error.status_code, detail), error.headers)
 
 
 def _methods_at(path: str) -> list[str]:

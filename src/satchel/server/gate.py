@@ -244,6 +244,8 @@ def _same_origin(origin: str, host: str) -> bool:
 
 def _route_of(scope: Scope) -> str:
     """The path as its route is declared, without what the client filled in; "other" for one that there is not."""
+    if scope["path"] == "/mcp":
+        return "/mcp"  # It is no route of FastAPI, which would name it.
     return str(getattr(scope.get("route"), "path", "other"))
 
 

@@ -27,9 +27,10 @@ from satchel.server.connection import GuardedConnection
 
 __all__ = ["serve", "served"]
 
-_STOP_TURNS_S: Final = 10.0
+_STOP_TURNS_S: Final = 4.0
 """The ends of turns are written within two or three seconds, see `SessionHub`; a tool that doesn't stop is left."""
-_STOP_REQUESTS_S: Final = 3
+_STOP_REQUESTS_S: Final = 2
+"""For short requests that are being answered. Streams have ended by then, and half a request is waited for in vain."""
 _CLOSE_S: Final = 1.0
 _KEEP_ALIVE_S: Final = 15
 _BACKLOG: Final = 512
@@ -114,9 +115,11 @@ async def served(satchel: Satchel) -> AsyncIterator[tuple[str, App]]:
                 yield url, app
             finally:
                 with anyio.CancelScope(shield=True):
-                    await stop(app)
+                    if not app.service.stopping.has_begun:
+                        await stop(app)
+                    app.service.stopping.end_streams()
                     server.should_exit = True
-                    with anyio.move_on_after(_STOP_REQUESTS_S + 2):
+                    with anyio.move_on_after(_STOP_REQUESTS_S + 1):
                         await ended.wait()
                     with anyio.move_on_after(_CLOSE_S):
                         await app.aclose()

@@ -111,7 +111,7 @@ class Following:
             self._is_failing = False
             for event, state in now.lists.items():
                 if before.lists.get(event) != state:
-                    await self._tell(event)
+                    await self.tell(event)
             for uri in (*now.resources, *(uri for uri in before.resources if uri not in now.resources)):
                 if now.resources.get(uri) != before.resources.get(uri):
                     await self._tell_of(uri)
@@ -182,7 +182,8 @@ class Following:
 
     # Telling
 
-    async def _tell(self, event: type[Any]) -> None:
+    async def tell(self, event: type[Any]) -> None:
+        """Tell everybody who follows a list that it has changed."""
         await self._bus.publish(event())
         for connection in tuple(self._followers):
             await connection.notify(_NOTIFICATIONS[event]().method, None)

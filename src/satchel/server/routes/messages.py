@@ -75,7 +75,11 @@ others = APIRouter(include_in_schema=False)
 async def other(service: Serves, request: Request) -> Response:
     """Pass what clients of Anthropic ask besides on as it is."""
     if not passes_on(request):
-        raise HTTPException(404, "There is no such path.")
+        raise HTTPException(
+            404,
+            "There is no such path. Clients of OpenAI find /v1/chat/completions and /v1/models here; those of "
+            "Anthropic say their version in the header anthropic-version, and what they ask is passed on.",
+        )
     return await service.proxy.other(request, stopping=service.stopping)
 
 
