@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import anyio
 
-__all__ = ["Killing", "serve", "tell"]
+__all__ = ["Killing", "Line", "serve", "tell"]
 
 Line = list[Any]
 
@@ -76,8 +76,10 @@ class Killing:
         self._server.wait()
         self._server.stdout.close()
 
-    def round(self, *, after: int, later_s: float = 0.0, **arguments: object) -> list[Line]:
-        """Run one round, and kill it so long after so many lines of it have come.
+    def round(
+        self, *, after: int | Callable[[list[Line]], bool], later_s: float = 0.0, **arguments: object
+    ) -> list[Line]:
+        """Run one round, and kill it so long after so many lines of it have come, or those for which `after` is true.
 
         Returns:
             All that it told; what it told last may have come after the decision to kill it.
@@ -96,7 +98,7 @@ class Killing:
                     return lines
                 case line:
                     lines.append(line)
-            if pid and len(lines) == after:
+            if pid and (after(lines) if callable(after) else len(lines) == after):
                 time.sleep(later_s)
                 with suppress(ProcessLookupError):  # it may just have ended
                     os.kill(pid, signal.SIGKILL)

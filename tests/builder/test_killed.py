@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from tests.builder.world import CASES, GREET, SCHEMA, World, open_world, registe
 from tests.capabilities.world import make_database
 from tests.cli.conftest import serving
 from tests.cli.programs import calls, speaks
-from tests.killing import Killing
+from tests.killing import Killing, Line
 from tests.models.loopback import Answer, Asked
 from tests.requirements import requirement
 
@@ -144,15 +144,17 @@ def test_twenty_kills_of_a_worker_double_lose_and_repeat_nothing(tmp_path: Path)
     chance = random.Random(SEED)
     with serving(_answer) as server, Killing("tests.builder.kill_worker") as killing:
         anyio.run(_request, tmp_path)
-        with _answering(tmp_path):
-            rounds = 0
-            while rounds < KILLS or anyio.run(_open, tmp_path):
-                # From the moment at which a build begins; the last lives are long enough to finish.
-                later_s = chance.uniform(0.0, 0.8) if rounds < KILLS else 8.0
-                killing.round(after=2, later_s=later_s, home=str(tmp_path), url=server.url)
-                rounds += 1
-                assert rounds < 3 * KILLS
+        # Those of the last build are answered only between two lives of the worker.
+        with _answering(tmp_path, NAMES[:-1]):
+            for _ in range(KILLS):
+                # From the moment at which a build begins.
+                killing.round(after=2, later_s=chance.uniform(0.0, 0.8), home=str(tmp_path), url=server.url)
+                anyio.run(_answer_all, tmp_path)
         assert killing.killed >= KILLS
+        with _answering(tmp_path, NAMES):
+            left = anyio.run(_answer_all, tmp_path)
+            if left:
+                killing.round(after=_ended(left), home=str(tmp_path), url=server.url)
     anyio.run(_check_all, tmp_path)
 
 
@@ -227,9 +229,20 @@ async def _add(queue: BuildQueue, catalogue: Catalogue, name: str) -> None:
     await queue.add(build)
 
 
-async def _open(home: Path) -> int:
+def _ended(builds: int) -> Callable[[list[Line]], bool]:
+    """Whether a worker has told of the end of so many builds."""
+
+    def is_over(lines: list[Line]) -> bool:
+        told = [text for what, *words in lines if what == "said" for text in words]
+        return sum(": active." in text or ": failed." in text for text in told) == builds
+
+    return is_over
+
+
+async def _answer_all(home: Path) -> int:
+    """Answer what is asked; how many builds have not ended."""
+
     async def use(queue: BuildQueue, catalogue: Catalogue, _: SessionStore) -> int:
-        # Those of the last build are answered only between two lives of the worker.
         for question in await queue.open_questions():
             await queue.answer(question.build_id, question.id, "Hello", by="test")
         return len(await queue.open_builds())
@@ -239,14 +252,14 @@ async def _open(home: Path) -> int:
 
 
 @contextmanager
-def _answering(home: Path) -> Iterator[None]:
-    """Answers the questions of all builds but the last while workers run."""
+def _answering(home: Path, names: Sequence[str]) -> Iterator[None]:
+    """Answers the questions of these builds while workers run."""
     stop = threading.Event()
 
     async def answer(queue: BuildQueue, *_: object) -> None:
         while not stop.is_set():
             for question in await queue.open_questions():
-                if question.name != NAMES[-1]:
+                if question.name in names:
                     await queue.answer(question.build_id, question.id, "Hello", by="test")
             await anyio.sleep(0.1)
 
@@ -294,7 +307,9 @@ def test_a_cancelled_build_stays_cancelled_whoever_is_killed_meanwhile(
             killing.round(after=2, later_s=chance.uniform(0.0, 2.0), home=str(tmp_path), url=server.url)
             canceller.join()
         # A last worker finds what is left.
-        killing.round(after=2, later_s=3.0, home=str(tmp_path), url=server.url)
+        left = anyio.run(_answer_all, tmp_path)
+        if left:
+            killing.round(after=_ended(left), home=str(tmp_path), url=server.url)
     anyio.run(_check_cancelled, tmp_path)
 
 

@@ -336,7 +336,7 @@ def server() -> Iterator[str]:
         thread.start()
         yield f"127.0.0.1:{running.server_port}"
         running.shutdown()
-        thread.join(5)
+        thread.join(120)
 
 
 @requirement("permissions:auto:reasons")

@@ -296,7 +296,7 @@ async def test_while_another_process_locks_the_database_the_turn_ends_and_memory
 
         def hold(_: Connection) -> None:
             is_held.set()
-            let_go.wait(20)
+            let_go.wait(120)
 
         group.start_soon(other.write, hold)
         await anyio.to_thread.run_sync(is_held.wait)

@@ -15,6 +15,7 @@ import pytest
 
 from satchel.errors import StorageError
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.runtime import home
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_home_that_disappears_is_named_by_every_open_session_and_closing_goes_well(
     tmp_path: Path,
 ) -> None:
-    with anyio.fail_after(30):
+    with anyio.fail_after(120):
         async with opened(tmp_path, ScriptedModel(lambda _: Reply(text="Yes."))) as satchel:
             spoken, silent = await satchel.session(), await satchel.session()
             assert (await spoken.run_turn("hi")).status == "done"
@@ -60,7 +61,7 @@ async def test_words_that_are_forgotten_while_a_turn_runs_are_not_sent_or_writte
     async with opened(tmp_path, model) as satchel:
         session = await satchel.session()
         await session.run_turn("My locker code is tangerine seven.")
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             async with anyio.create_task_group() as group:
                 group.start_soon(session.run_turn, "Wait for me.")
                 await asked.wait()
@@ -99,7 +100,7 @@ async def test_a_turn_that_is_stopped_while_another_process_holds_the_database_e
     model = ScriptedModel(lambda _: Reply(text="Yes.", before=hold))
     async with opened(tmp_path, model) as satchel:
         session = await satchel.session()
-        with anyio.fail_after(20):
+        with anyio.fail_after(120):
             running = await session.start("The heron nests by the mill.")
             await asked.wait()
             with held(tmp_path / "home" / "satchel.db"):
@@ -116,7 +117,9 @@ async def test_a_turn_that_is_stopped_while_another_process_holds_the_database_e
         assert len(await satchel.memory.search("heron")) == 1
 
 
-async def test_many_sessions_close_together_while_another_process_holds_the_database(tmp_path: Path) -> None:
+async def test_many_sessions_close_together_while_another_process_holds_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waiting = 4
     all_asked = anyio.Event()
 
@@ -127,7 +130,8 @@ async def test_many_sessions_close_together_while_another_process_holds_the_data
             all_asked.set()
         await anyio.sleep_forever()
 
-    with ExitStack() as lock, anyio.fail_after(9):
+    monkeypatch.setattr(home, "_LOCK_TIMEOUT_S", 1000.0)
+    with ExitStack() as lock, anyio.fail_after(120):
         async with opened(tmp_path, ScriptedModel(lambda _: Reply(text="Yes.", before=hold))) as satchel:
             sessions = [await satchel.session() for _ in range(4)]
             for session in sessions:
@@ -234,7 +238,7 @@ async def test_what_another_process_forgets_during_a_turn_is_not_sent_or_written
         await resumed.run_turn(SAID)
         await resumed.aclose()
         resumed = await here.session(resumed.id)
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             async with anyio.create_task_group() as group:
                 group.start_soon(session.run_turn, "Wait for me.")
                 await asked.wait()

@@ -244,7 +244,7 @@ def running_service(key: str) -> Iterator[Service]:
         yield service
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(120)
         listening.close()
         for root in service.running.values():
             shutil.rmtree(root, ignore_errors=True)

@@ -18,7 +18,7 @@ HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
 def browser(world: World, *, logged_in: bool = True) -> Iterator[httpx2.Client]:
     """A browser that keeps cookies and follows nothing by itself."""
     with httpx2.Client(
-        base_url=world.url, headers={"accept": HTML}, timeout=30, trust_env=False, follow_redirects=False
+        base_url=world.url, headers={"accept": HTML}, timeout=120, trust_env=False, follow_redirects=False
     ) as client:
         if logged_in:
             port = world.url.rpartition(":")[2]

@@ -350,7 +350,7 @@ def test_a_session_at_work_is_not_deleted(world: World) -> None:
     world.held.reached.clear()
     world.held.go_on.clear()
     talking.start()
-    assert world.held.reached.wait(30)
+    assert world.held.reached.wait(120)
     try:
         with browser(world) as client:
             page = open_page(client, "/sessions")
@@ -361,5 +361,5 @@ def test_a_session_at_work_is_not_deleted(world: World) -> None:
             assert "A turn is running" in words_of(read(answer, 409))
     finally:
         world.held.go_on.set()
-        talking.join(30)
+        talking.join(120)
     assert ids

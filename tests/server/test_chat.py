@@ -111,7 +111,7 @@ def test_a_client_that_leaves_in_the_middle_finds_the_whole_answer_when_it_retur
         with streaming(client, "hold it") as events:
             start, first = next(events), next(events)
             session = start.data["sessionId"]
-        assert world.held.reached.wait(20)
+        assert world.held.reached.wait(120)
         busy = client.post("/api/chat", json={"message": "And me", "session_id": session})
         assert (busy.status_code, busy.json()["code"]) == (409, "conflict")
         assert client.get(f"/api/sessions/{session}").json()["running"] is True
@@ -131,7 +131,7 @@ def test_a_turn_is_cancelled_and_ends_its_stream(tmp_path: Path) -> None:
     with serving(tmp_path) as world, world.client() as client, world.client() as other:
         with streaming(client, "hold it") as events:
             session = next(events).data["sessionId"]
-            assert world.held.reached.wait(20)
+            assert world.held.reached.wait(120)
             assert other.post(f"/api/sessions/{session}/cancel").json() == {"cancelled": True}
             rest = list(events)
         assert (rest[-1].name, rest[-1].data["status"]) == ("response", "cancelled")
@@ -231,7 +231,7 @@ def test_a_stop_ends_running_turns_validly_and_tells_their_readers(tmp_path: Pat
     with serving(tmp_path) as world, world.client() as client, world.client() as follower:
         with streaming(client, "hold it") as events:
             session = next(events).data["sessionId"]
-            assert world.held.reached.wait(20)
+            assert world.held.reached.wait(120)
             with follower.stream("GET", f"/api/sessions/{session}/events?after=0") as following:
                 world.call(world.stop)
                 rest = list(events)

@@ -120,7 +120,7 @@ def send_answer(client: httpx2.Client, page: Any, path: str, ask: Any) -> httpx2
 def test_what_is_streamed_is_what_the_page_shows_afterwards(held: World) -> None:
     with browser(held) as client, browser(held) as other:
         path = begin(client, "hold it")
-        assert held.held.reached.wait(30)
+        assert held.held.reached.wait(120)
         partly = parts(
             client, path, until=lambda event: event.name in ("write", "put") and "one" in str(event.data)
         )
@@ -165,7 +165,7 @@ def test_a_reader_that_returns_gets_only_what_is_new(world: World) -> None:
 def test_a_turn_is_stopped_and_what_was_said_stays(held: World) -> None:
     with browser(held) as client:
         path = begin(client, "hold it")
-        assert held.held.reached.wait(30)
+        assert held.held.reached.wait(120)
         page = open_page(client, path)
         [button] = page.xpath("//*[@id='stop']")
         answer = send_to(client, page, button.get("formaction"))

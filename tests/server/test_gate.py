@@ -89,7 +89,7 @@ def test_health_and_readiness_need_no_token_and_say_nothing_else(world: World) -
 @requirement("http:limits")
 def test_a_hundred_megabytes_that_come_in_pieces_are_refused_while_they_come(world: World) -> None:
     piece = b"100000\r\n" + b" " * 0x100000 + b"\r\n"
-    with socket.create_connection(("127.0.0.1", int(port(world))), timeout=20) as raw:
+    with socket.create_connection(("127.0.0.1", int(port(world))), timeout=120) as raw:
         raw.sendall(
             f"POST /api/chat HTTP/1.1\r\nHost: localhost:{port(world)}\r\nAuthorization: Bearer {world.token}\r\n"
             "Transfer-Encoding: chunked\r\n\r\n".encode()
@@ -104,7 +104,7 @@ def test_a_hundred_megabytes_that_come_in_pieces_are_refused_while_they_come(wor
 
 @requirement("http:limits")
 def test_a_body_that_announces_its_size_is_refused_before_it_comes(world: World) -> None:
-    with socket.create_connection(("127.0.0.1", int(port(world))), timeout=20) as raw:
+    with socket.create_connection(("127.0.0.1", int(port(world))), timeout=120) as raw:
         raw.sendall(
             f"POST /api/chat HTTP/1.1\r\nHost: localhost:{port(world)}\r\nAuthorization: Bearer {world.token}\r\n"
             "Content-Length: 100000000\r\n\r\n".encode()
@@ -118,7 +118,7 @@ def test_a_request_that_comes_byte_by_byte_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr(connection, "HEADERS_WAIT_S", 0.2)
     for beginning in (b"", b"GET /healthz HTTP/1.1\r\nHost: loc"):
-        with socket.create_connection(("127.0.0.1", int(port(world))), timeout=20) as slow:
+        with socket.create_connection(("127.0.0.1", int(port(world))), timeout=120) as slow:
             slow.sendall(beginning)
             assert slow.recv(100) == b""  # closed
 
@@ -127,7 +127,7 @@ def test_a_request_that_comes_byte_by_byte_is_not_waited_for(
 def test_a_body_that_stops_coming_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gate, "_PIECE_WAIT_S", 0.2)
     monkeypatch.setattr(gate, "_LINGER_S", 0.1)
-    with socket.create_connection(("127.0.0.1", int(port(world))), timeout=20) as slow:
+    with socket.create_connection(("127.0.0.1", int(port(world))), timeout=120) as slow:
         slow.sendall(
             f"POST /api/chat HTTP/1.1\r\nHost: localhost:{port(world)}\r\nAuthorization: Bearer {world.token}\r\n"
             'Content-Length: 100\r\n\r\n{"mess'.encode()

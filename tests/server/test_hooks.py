@@ -106,7 +106,7 @@ def test_a_server_that_answers_nonsense_or_is_gone_is_done_without(tmp_path: Pat
             # After one answer that makes no sense, it is not asked again for the same event.
             for _ in answers:
                 assert hook(home, "UserPromptSubmit", prompt="Where is the boat?") == ""
-            thread.join(timeout=30)
+            thread.join(timeout=120)
         assert not thread.is_alive()
     log = (home / "logs" / "hook.log").read_text()
     assert "did not answer" in log or "answered ''" in log

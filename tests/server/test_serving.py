@@ -166,7 +166,7 @@ def test_a_signal_ends_the_server_with_its_turns_written_and_its_streams_ended(t
             running.send_signal(signal.SIGTERM)
             last: Any = list(events)[-1]
         assert (last.name, last.data["status"]) == ("response", "cancelled")
-        assert running.wait(30) == 0
+        assert running.wait(120) == 0
     assert serving(tmp_path / "home") is None
     with process(tmp_path, "free") as (_, client):
         done = chat(client, "Hello", session_id=last.data["sessionId"])[-1].data

@@ -102,7 +102,7 @@ class World:
         return httpx2.Client(
             base_url=self.url,
             headers={"authorization": f"Bearer {self.token}", **headers},
-            timeout=30,
+            timeout=120,
             trust_env=False,
         )
 
@@ -217,10 +217,10 @@ def process(folder: Path, how: str) -> Iterator[tuple[subprocess.Popen[str], htt
         assert found is not None
         assert found.pid == running.pid
         headers = {"authorization": f"Bearer {read_token(folder / 'home')}"}
-        with httpx2.Client(base_url=found.url, headers=headers, timeout=30, trust_env=False) as client:
+        with httpx2.Client(base_url=found.url, headers=headers, timeout=120, trust_env=False) as client:
             yield running, client
     finally:
         running.kill()
-        running.wait(20)
+        running.wait(120)
         if running.stdout is not None:
             running.stdout.close()

@@ -153,16 +153,25 @@ async def follow(
     *,
     show: Callable[[Event], None],
     answers: TerminalAnswers | None,
+    reached: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Show a turn's events until it ends, and ask its questions.
+
+    Args:
+        session: The turn's.
+        running: The turn.
+        show: Shows an event.
+        answers: Asks its questions; None leaves them to other clients.
+        reached: Called with the number of each event that was shown.
 
     Raises:
         SatchelError: The error that ended the turn without a result.
     """
     async with anyio.create_task_group() as group:
-        async for event in running.events():
-            show(event)
-            match event:
+        async for record in running.records():
+            show(record.event)
+            reached(record.seq)
+            match event := record.event:
                 case QuestionAsked() if answers is not None:
                     group.start_soon(answers.ask, session, event)
                 case QuestionAnswered(id=id) if answers is not None:

@@ -69,6 +69,8 @@ class Talk:
             TerminalAnswers(reader, view, interrupt=self.interrupt) if is_terminal(sys.stdin) else None
         )
         self._shown_seq = 0
+        self._followed_seq = 0
+        self._waiting: list[Record] = []
         self._is_interrupted = False
         self._code = 0
 
@@ -182,6 +184,9 @@ class Talk:
 
     async def _read(self) -> str:
         """What the user types; "" if a turn that somebody else began takes the terminal meanwhile."""
+        waiting, self._waiting = self._waiting, []
+        for record in waiting:
+            self._show_news(record)
         with anyio.CancelScope() as scope:
             self._prompting = scope
             try:
@@ -288,7 +293,13 @@ class Talk:
     async def _follow(self, running: RunningTurn, show: Callable[[Event], None] | None = None) -> None:
         self._running = running
         try:
-            await follow(self._session, running, show=show or self.view.show, answers=self._answers)
+            await follow(
+                self._session,
+                running,
+                show=show or self.view.show,
+                answers=self._answers,
+                reached=self._reached,
+            )
         finally:
             if not self._session.turns_go_on:
                 await settled(running)
@@ -298,6 +309,9 @@ class Talk:
             self.view.finish()
             result = running.result_or_none
             self._note_end(1 if result is None else exit_code_of(result))
+
+    def _reached(self, seq: int) -> None:
+        self._followed_seq = max(self._followed_seq, seq)
 
     async def _answer_old_questions(self) -> None:
         """Repeat the questions that were open when the program ended; the turn continues with the answers."""
@@ -319,20 +333,29 @@ class Talk:
                 if isinstance(record.event, QuestionAnswered) and self._answers is not None:
                     self._answers.withdraw(record.event.id)
                 if self._running is not None or self._work is not None:
+                    if isinstance(record.event, Posted | BuildPosted):
+                        self._waiting.append(record)
                     continue
                 if session.running is not None and self._prompting is not None:
                     self._prompting.cancel()
-                elif self._is_news(record):
-                    self.view.show(record.event)
-                    self.view.finish()
+                else:
+                    self._show_news(record)
             if session is self._session:
                 return
+
+    def _show_news(self, record: Record) -> None:
+        if self._is_news(record):
+            self.view.show(record.event)
+            self.view.finish()
 
     def _is_news(self, record: Record) -> bool:
         match record.event:
             case Notice(part="server"):
                 return True  # it is not part of the session, so it has no number of its own
-            case Posted() | Notice() | BuildPosted() | Compaction():
+            case Posted() | BuildPosted():
+                # A turn shows them, too. A command doesn't, and neither does a turn that is no longer followed.
+                return record.seq > self._followed_seq
+            case Notice() | Compaction():
                 return record.seq > self._shown_seq
             case Action(round=0) | Observation(round=0):
                 return record.seq > self._shown_seq  # another client runs a tool
@@ -356,7 +379,7 @@ class Talk:
             interactive=self._answers is not None,
             like=before,
         )
-        self._session = after
+        self._session, self._followed_seq, self._waiting = after, 0, []
         await before.aclose("left")
         await self._greet()
 

@@ -142,7 +142,7 @@ class CountingSource:
     def provide(self, fetching: Fetching) -> None:
         self.calls += 1
         self.started.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(120)
         FolderSource(self.folder).provide(fetching)
 
 
@@ -167,12 +167,12 @@ def test_of_many_that_fetch_at_once_one_does_and_the_others_wait_for_it(tmp_path
     threads = [threading.Thread(target=run) for _ in range(6)]
     for thread in threads:
         thread.start()
-    assert started.wait(10)
+    assert started.wait(120)
     for _ in range(5):
         assert waiting.acquire(timeout=60)
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert found == [tmp_path / "home/models/tiny"] * 6
     assert source.calls == 1
 

@@ -108,7 +108,7 @@ def open_servers(tmp_path: Path) -> Open:
                 toolset.begin()
                 yield Servers(toolset, tmp_path, clock)
             finally:
-                with anyio.fail_after(20, shield=True):
+                with anyio.fail_after(120, shield=True):
                     await toolset.aclose()
                 group.cancel_scope.cancel()
 

@@ -210,4 +210,4 @@ def guarded(*, registers: bool = True) -> Iterator[Guarded]:
             yield found
         finally:
             running.should_exit = True
-            thread.join(20)
+            thread.join(120)

@@ -376,4 +376,4 @@ def web_stranger(form: str) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(20)
+        thread.join(120)
