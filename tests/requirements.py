@@ -844,7 +844,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "mcp-server:permission", "DESIGN 6", "A call over MCP that needs permission is asked through the client's elicitation, bound to that call, and refused with the rule where nobody can be asked."),
     built(12, "mcp-server:capabilities", "issue 12", "Active capabilities are typed tools over MCP, with list-changed when they come and go."),
     built(12, "mcp-server:resources", "issue 12", "Conversations of the own home are MCP resources, private ones are not, and no path trick reads anything else."),
-    built(12, "mcp-server:logging", "issue 12", "A client over MCP that asks for log messages gets them from its level on: how its calls went."),
+    built(12, "mcp-server:logging", "issue 12", "A client over MCP of an older revision that asks for log messages gets them from its level on: how its calls went."),
     built(12, "mcp-server:prompts", "issue 12", "MCP prompts bring relevant memory, the profile and the user's skills."),
     built(12, "mcp-server:hostile", "issue 12 bad input", "Malformed requests over MCP, unknown methods, hidden characters and clients that leave in the middle of a call get the right answer and harm nobody."),
     built(12, "mcp-server:relay", "issue 12", "Beside a running server, satchel mcp hands every message to it, and goes on when the server was started anew."),

@@ -41,6 +41,7 @@ from mcp.types import (
     Resource,
     ResourceTemplate,
     ResourceTemplateReference,
+    ServerCapabilities,
     SetLevelRequestParams,
     SubscribeRequestParams,
     TextContent,
@@ -93,7 +94,23 @@ _Context = ServerRequestContext[Any, Any]
 
 
 class _Server(Server[Any]):
-    """Tells clients of the older revisions that lists change."""
+    """Tells clients of each revision what it has for them."""
+
+    def get_capabilities(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+        *,
+        protocol_version: str | None = None,
+    ) -> ServerCapabilities:
+        capabilities = super().get_capabilities(
+            notification_options, experimental_capabilities, extensions, protocol_version=protocol_version
+        )
+        if protocol_version in MODERN_PROTOCOL_VERSIONS:
+            # Log messages are deprecated there: new servers should not begin with them.
+            capabilities = capabilities.model_copy(update={"logging": None})
+        return capabilities
 
     def create_initialization_options(
         self,

@@ -1,7 +1,7 @@
 """Who follows what, and who is told: lists, resources and log messages, in the way of each revision of the protocol.
 
-From 2026-07-28 on, a client opens a stream for what it wants to hear, and asks for log messages with each request.
-Before, it subscribes to resources and sets a level, and both hold for its connection.
+From 2026-07-28 on, a client opens a stream for what it wants to hear. Before, it subscribes to resources and sets a
+level for log messages, and both hold for its connection. The newest revision advises new servers against log messages.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 import anyio
-from mcp.server.connection import Connection, allowed_log_levels
+from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.server.subscriptions import (
     InMemorySubscriptionBus,
@@ -170,12 +170,10 @@ class Following:
         self._follower(context).level = level
 
     async def log(self, context: _Context, level: LoggingLevel, data: Mapping[str, Any]) -> None:
-        """Log something about a request, to its client, if the client wants it."""
+        """Log something about a request, to its client, if the client of an older revision wants it."""
         if context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            wanted = level in allowed_log_levels(context.protocol_version, context.meta)
-        else:
-            wanted = self._wants(self._follower(context), level)
-        if wanted:
+            return
+        if self._wants(self._follower(context), level):
             await context.session.send_notification(
                 _message(level, data), related_request_id=context.request_id
             )
