@@ -26,6 +26,7 @@ from satchel.events import (
     TurnStart,
     is_transient,
 )
+from satchel.messages import usage_to_json
 from satchel.runtime import remote as remote_module
 from satchel.runtime.commands import COMMANDS, CommandResult, find_command
 from satchel.runtime.hosting import LocalHost
@@ -124,6 +125,7 @@ async def test_two_terminals_and_a_program_share_a_conversation_and_one_answer_s
             assert isinstance(asked, QuestionAsked)
             assert [call.input for call in asked.calls] == [{"command": "echo hello"}]
             assert one.open_questions == (asked,)
+            late = await two_host.session(one.id, interactive=True)
             with asking.client() as program:
                 shown = program.get(f"/api/sessions/{one.id}/state").json()
                 assert [question["id"] for question in shown["questions"]] == [asked.id]
@@ -151,6 +153,11 @@ async def test_two_terminals_and_a_program_share_a_conversation_and_one_answer_s
         answered = [record.event for record in first if isinstance(record.event, QuestionAnswered)]
         assert [(event.id, event.by) for event in answered] == [(asked.id, "a program")]
         assert (one.turns, two.turns, two.running) == (2, 2, None)
+        # Who came in the middle of a turn counts what it used once.
+        await until_true(lambda: late.last_seq == one.last_seq)
+        assert one.usage == two.usage == late.usage
+        with asking.client() as program:
+            assert usage_to_json(one.usage) == program.get(f"/api/sessions/{one.id}/state").json()["usage"]
 
 
 @requirement("shared:follow")

@@ -18,8 +18,10 @@ from satchel.events import (
     AskUser,
     Assistant,
     BuildPosted,
+    Compaction,
     Consent,
     Event,
+    ModelCalled,
     Notice,
     QuestionAnswered,
     QuestionAsked,
@@ -269,6 +271,8 @@ class RemoteSession:
         self._state = state
         self._turns = state.turns
         self._usage = state.usage
+        self._counted_seq = state.last_seq
+        """The usage is that of the events up to here."""
         self._question = state.question
         self._questions = {asked.id: asked for asked in state.questions}
         self._builds = BuildNews()
@@ -540,7 +544,7 @@ class RemoteSession:
         with suppress(SatchelError):
             state = await self._host.open(self._wish)
             self._broadcast.forget()
-            self._broadcast.last_seq = state.last_seq
+            self._broadcast.last_seq = self._counted_seq = state.last_seq
             self._take_state(state)
 
     def _end(self, error: SatchelError) -> None:
@@ -567,7 +571,8 @@ class RemoteSession:
     def _take_state(self, state: SessionState, before: RunningTurn | None = None) -> None:
         """Take how the session stands; `before` is the turn that ran when that was asked."""
         self._state = state
-        self._usage = state.usage
+        if state.last_seq >= self._counted_seq:
+            self._usage, self._counted_seq = state.usage, state.last_seq
         self._question = state.question
         self._questions = {asked.id: asked for asked in state.questions}
         self._builds = BuildNews()
@@ -612,12 +617,14 @@ class RemoteSession:
                 self._question = event
             case BuildPosted():
                 self._builds.take(event)
+            case Assistant() | Compaction() | ModelCalled() if record.seq > self._counted_seq:
+                # As the server counts. A state that was asked for in the middle of a turn has some of the turn's.
+                self._usage, self._counted_seq = self._usage + event.usage, record.seq
             case _:
                 pass
         self._broadcast.publish(record)
         self._reader.take(event)
         if isinstance(event, TurnEnd) and self._running is not None and self._reader.result is not None:
-            self._usage += event.usage
             self._finish(self._reader.result)
 
     def _begun(self, number: int) -> RunningTurn:
