@@ -1,4 +1,4 @@
-"""`satchel demo`: a guided minute with the real program, in a temporary home."""
+"""`satchel demo`: a guided tour of the real program, in a temporary home."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _CASES = """\
 
 @click.command()
 def demo() -> None:
-    """Show in a minute how Satchel remembers, recalls, corrects, acts, makes a tool and forgets.
+    """Show in a few seconds how Satchel remembers, recalls, corrects, acts, makes a tool and forgets.
 
     It needs no key and leaves nothing behind.
     """
@@ -58,7 +58,7 @@ def demo() -> None:
             environ,
             cwd=work,
             home=home,
-            # A demo of a minute should not download 90 MB; searching by words alone is enough for it.
+            # A demo should not download 90 MB; searching by words alone is enough for it.
             overrides={"model": "none", "memory.embedder": None if models.is_dir() else "none"},
         )
         anyio.run(_demo, settings)
@@ -72,49 +72,46 @@ async def _demo(settings: Settings) -> None:
         monotonic_s=lambda: 0.0,
         with_usage=False,
     )
+
+    def title(text: str) -> None:
+        view.note(text, "bold", wraps=True)
+
     async with opened(settings) as satchel:
-        view.note("1. Remember. You say something, and leave.", "bold")
+        title("1. Remember. You say something, and leave.")
         session = await satchel.session()
         await _say(session, _SAID, view)
         await session.aclose("left")
 
-        view.note(
-            "\n2. Recall. Another day, another conversation. Without a language model, Satchel quotes.",
-            "bold",
-        )
+        title("\n2. Recall. Another day, another conversation. Without a language model, Satchel quotes.")
         session = await satchel.session()
         await _say(session, _ASKED, view)
         view.note("   What is not relevant is not mentioned:", "dim")
         await _say(session, _OTHER, view)
 
-        view.note(
-            "\n3. Correct. What has changed is changed in the store; the history keeps what it was.", "bold"
-        )
+        title("\n3. Correct. What has changed is changed in the store; the history keeps what it was.")
         await _correct(satchel, view)
         await session.aclose("left")
         session = await satchel.session()
         await _say(session, _ASKED, view)
 
-        view.note("\n4. Act. You run tools with /run; a language model would call them itself.", "bold")
+        title("\n4. Act. You run tools with /run; a language model would call them itself.")
         await _run(session, "file_write", {"path": "menu.md", "content": "Risotto, no shellfish\n"}, view)
         await _run(session, "bash", {"command": "cat menu.md && wc -w menu.md"}, view)
 
-        view.note(
+        title(
             "\n5. Make a tool. A language model would write it; this one is written in the demo. It is tested "
-            "before it is used, and runs in a sandbox.",
-            "bold",
+            "before it is used, and runs in a sandbox."
         )
         await _make_tool(satchel, view)
 
-        view.note("\n6. Forget. The words are removed from the store, the index and the session log.", "bold")
+        title("\n6. Forget. The words are removed from the store, the index and the session log.")
         await _forget(satchel, view)
         await session.aclose("left")
         session = await satchel.session()
         await _say(session, _ASKED, view)
         await session.aclose("left")
-    view.note(
-        "\nThat was the real program, in a temporary folder that is deleted now. Type `satchel` to start your own.",
-        "bold",
+    title(
+        "\nThat was the real program, in a temporary folder that is deleted now. Type `satchel` to start your own."
     )
 
 

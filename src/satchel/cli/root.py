@@ -46,7 +46,7 @@ _COMMANDS = {
     "doctor": ("satchel.cli.doctor:doctor", "Check that everything works."),
     "backup": ("satchel.cli.backup:backup", "Back up everything to one file."),
     "restore": ("satchel.cli.backup:restore", "Replace everything by a backup; the current state is kept."),
-    "demo": ("satchel.cli.demo:demo", "Show the program in a guided minute; needs no key."),
+    "demo": ("satchel.cli.demo:demo", "Show in a few seconds what the program does; needs no key."),
 }
 
 
