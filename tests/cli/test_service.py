@@ -16,8 +16,8 @@ from tests.requirements import requirement
 
 SYSTEMCTL = """#!/bin/sh
 echo "$@" >> "$HOME/asked"
+test ! -e "$HOME/refuse" || { echo "Failed to connect to bus: No such file or directory" >&2; exit 1; }
 case "$*" in *is-active*) echo active;; *is-enabled*) echo enabled;; esac
-test ! -e "$HOME/refuse"
 """
 
 
@@ -27,6 +27,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
     programs.mkdir()
     (programs / "systemctl").write_text(SYSTEMCTL)
     (programs / "systemctl").chmod(0o755)
+    (tmp_path / "systemd").mkdir()
     return {
         "PATH": f"{programs}:/usr/bin:/bin",
         "XDG_RUNTIME_DIR": str(tmp_path),
@@ -79,8 +80,9 @@ def test_without_systemd_or_with_somebody_elses_unit_nothing_is_written(
     nowhere = run("service", "install", environ={**environ, "PATH": str(tmp_path)})
     assert nowhere.code == 2
     assert "There is no systemd on this machine" in nowhere.err
-    no_session = run("service", "install", environ={**environ, "XDG_RUNTIME_DIR": ""})
-    assert (no_session.code, "No systemd runs for this user" in no_session.err) == (2, True)
+    for runtime in ("", str(tmp_path / "empty")):
+        no_session = run("service", "install", environ={**environ, "XDG_RUNTIME_DIR": runtime})
+        assert (no_session.code, "No systemd runs for this user" in no_session.err) == (2, True)
     assert not (tmp_path / ".config").exists()
     unit = tmp_path / ".config" / "systemd" / "user" / "satchel.service"
     unit.parent.mkdir(parents=True)
@@ -92,7 +94,7 @@ def test_without_systemd_or_with_somebody_elses_unit_nothing_is_written(
     (tmp_path / "refuse").write_text("")
     refused = run("service", "install", environ=environ)
     assert (refused.code, "failed" in refused.err) == (1, True)
-    assert "not installed" not in run("service", "status", environ=environ).out
+    assert run("service", "status", environ=environ).out.startswith(f"service: installed  ({unit})\n")
 
 
 @requirement("agents:connect:claude-code")

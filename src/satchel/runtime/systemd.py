@@ -148,15 +148,17 @@ async def state(*, environ: Mapping[str, str], systemctl: Runs) -> ServiceState:
     known = _read(path)
     active = enabled = ""
     if has_systemd(environ):
-        active = _last_line((await systemctl(("is-active", UNIT))).text)
-        enabled = _last_line((await systemctl(("is-enabled", UNIT))).text)
+        active = _state_in((await systemctl(("is-active", UNIT))).text)
+        enabled = _state_in((await systemctl(("is-enabled", UNIT))).text)
     return ServiceState(
         unit=path, is_installed=known is not None and known.startswith(_MARK), active=active, enabled=enabled
     )
 
 
-def _last_line(text: str) -> str:
-    return "".join(text.strip().splitlines()[-1:])
+def _state_in(text: str) -> str:
+    """The word that systemctl ends with, "" if it ends with anything else: it can't reach systemd."""
+    last = "".join(text.strip().splitlines()[-1:])
+    return last if last.replace("-", "").isalpha() else ""
 
 
 def unit_path(environ: Mapping[str, str]) -> Path:
@@ -169,9 +171,13 @@ def unit_path(environ: Mapping[str, str]) -> Path:
 
 def has_systemd(environ: Mapping[str, str]) -> bool:
     """Whether a systemd of the user can be asked."""
-    return shutil.which("systemctl", path=environ.get("PATH")) is not None and bool(
-        environ.get("XDG_RUNTIME_DIR")
-    )
+    return shutil.which("systemctl", path=environ.get("PATH")) is not None and _runs_for_user(environ)
+
+
+def _runs_for_user(environ: Mapping[str, str]) -> bool:
+    """Whether the user has a systemd: it makes this folder when it starts."""
+    runtime = environ.get("XDG_RUNTIME_DIR", "").strip()
+    return bool(runtime) and (Path(runtime) / "systemd").is_dir()
 
 
 def _require_systemd(environ: Mapping[str, str]) -> None:
@@ -180,10 +186,11 @@ def _require_systemd(environ: Mapping[str, str]) -> None:
             "There is no systemd on this machine (no systemctl), so nothing was installed. Start `satchel serve` with "
             "what this system has: launchd, a supervisor, or a container."
         )
-    if not environ.get("XDG_RUNTIME_DIR"):
+    if not _runs_for_user(environ):
         raise UsageError(
-            "No systemd runs for this user (XDG_RUNTIME_DIR is not set), so nothing was installed. Log in as the user "
-            "instead of with su or sudo; on a machine without logins, run `loginctl enable-linger USER` first."
+            "No systemd runs for this user (XDG_RUNTIME_DIR has no folder `systemd`), so nothing was installed. "
+            "Log in as the user instead of with su or sudo; on a machine without logins, first run "
+            "`loginctl enable-linger USER`. Without systemd, start `satchel serve` with what this system has."
         )
 
 
