@@ -1,13 +1,19 @@
-"""One server for the tests of a module."""
+"""One server for the tests of a module, and one browser for all of them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import httpx2
 import pytest
 
+from satchel.tools.web import find_chromium
 from tests.server.world import World, serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 
 @pytest.fixture(scope="module")
@@ -20,3 +26,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def client(world: World) -> Iterator[httpx2.Client]:
     with world.client() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """A real browser. Tests that use it are skipped where there is none."""
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=find_chromium("", os.environ),
+            args=[
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-background-networking",
+                "--disable-dev-shm-usage",
+            ],
+        )
+        yield browser
+        browser.close()

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 )
 if has_playwright():
     from axe_playwright_python.sync_playwright import Axe
-    from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+    from playwright.sync_api import Browser, BrowserContext, Page, expect
 
     expect.set_options(timeout=120_000)
 
@@ -79,22 +79,6 @@ def reply(held: Held) -> ScriptedModel:
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=CHROMIUM,
-            args=[
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-background-networking",
-                "--disable-dev-shm-usage",
-            ],
-        )
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with serving(
         tmp_path_factory.mktemp("chromium"),
@@ -135,23 +119,25 @@ class Watched:
 
 
 @contextmanager
-def window(chromium: Browser, url: str, link: str, **how: Any) -> Iterator[tuple[BrowserContext, Watched]]:
-    """A window that is logged in. At its end, nothing was wrong."""
-    context = chromium.new_context(locale="en-GB", **how)
+def window(
+    chromium: Browser, url: str, *, world: World | None = None, link: str = ""
+) -> Iterator[tuple[BrowserContext, Watched]]:
+    """A window that is logged in: at this world, or by a link. At its end, nothing was wrong."""
+    context = chromium.new_context(locale="en-GB", reduced_motion="reduce")
     watched = Watched(url)
     context.on("page", watched.watch)
-    page = context.new_page()
-    page.goto(link)
-    page.close()
+    if world is not None:
+        port = url.rpartition(":")[2]
+        context.add_cookies([{"name": f"satchel_{port}", "value": world.app.browsers.log_in(), "url": url}])
+    else:
+        page = context.new_page()
+        page.goto(link)
+        page.close()
     try:
         yield context, watched
     finally:
         context.close()
     assert watched.wrong == []
-
-
-def link_of(world: World) -> str:
-    return f"{world.url}/login?code={world.app.browsers.make_code()}"
 
 
 def write(page: Page, words: str) -> None:
@@ -169,7 +155,7 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
 ) -> None:
     world.held.reached.clear()
     world.held.go_on.clear()
-    with window(chromium, world.url, link_of(world)) as (context, _):
+    with window(chromium, world.url, world=world) as (context, _):
         page = context.new_page()
         page.goto(world.url)
         write(page, "Say something hostile")
@@ -224,7 +210,7 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
     assert builds is not None
     hostile = "The tool shed key hangs left. <img src=x onerror=\"document.title='run'\">"
     id = world.call(lambda: memory.add(hostile, kind="episode", session="earlier", turn=1))
-    with window(chromium, world.url, link_of(world)) as (context, _):
+    with window(chromium, world.url, world=world) as (context, _):
         page = context.new_page()
         page.goto(world.url)
         write(page, "Use the tool for the shed key")
@@ -286,29 +272,24 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
 
 @requirement("web-pages:accessible")
 def test_every_page_fits_a_phone_and_passes_axe_light_and_dark(chromium: Browser, world: World) -> None:
-    with window(chromium, world.url, link_of(world)) as (context, _):
+    with window(chromium, world.url, world=world) as (context, _):
         page = context.new_page()
         page.goto(world.url)
         write(page, "Use the tool, " + "a_very_long_word_without_a_break" * 20)
         expect(page.locator(".ask")).to_be_visible()
-        talk = urlsplit(page.url).path
-    for size, scheme, paths in (
-        ((390, 844), "light", (talk, "/sessions")),
-        ((1280, 900), "dark", (talk, "/")),
-    ):
-        how = {
-            "viewport": {"width": size[0], "height": size[1]},
-            "color_scheme": scheme,
-            "reduced_motion": "reduce",
-        }
-        with window(chromium, world.url, link_of(world), **how) as (context, _):
-            page = context.new_page()
-            for path in paths:
-                page.goto(world.url + path)
-                page.locator("main").wait_for()
-                assert page.evaluate("document.documentElement.scrollWidth") <= size[0], path
-                found = Axe().run(page)
-                assert found.violations_count == 0, f"{path}: {found.generate_report()}"
+        for address, width, scheme in (
+            (page.url, 390, "dark"),
+            (f"{world.url}/sessions", 390, "light"),
+            (world.url, 1280, "dark"),
+        ):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.emulate_media(color_scheme=scheme)
+            if page.url != address:
+                page.goto(address)
+            page.locator("main").wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, address
+            found = Axe().run(page)
+            assert found.violations_count == 0, f"{address}: {found.generate_report()}"
 
 
 SPEECH = """
@@ -332,7 +313,7 @@ Object.defineProperty(window, "speechSynthesis", { value: {
 def test_what_is_dictated_comes_into_the_field_and_answers_are_read_aloud(
     chromium: Browser, world: World
 ) -> None:
-    with window(chromium, world.url, link_of(world)) as (context, _):
+    with window(chromium, world.url, world=world) as (context, _):
         page = context.new_page()
         page.add_init_script(SPEECH)
         page.goto(world.url)
@@ -460,7 +441,7 @@ def test_when_the_server_is_killed_in_the_middle_the_draft_stays_and_the_page_go
     try:
         with process(tmp_path, "held") as (running, link):
             wire.to = urlsplit(link).port
-            with window(chromium, url, f"{url}/login?{urlsplit(link).query}") as (context, watched):
+            with window(chromium, url, link=f"{url}/login?{urlsplit(link).query}") as (context, watched):
                 watched.allowed = "Failed to load resource"  # while there is no server
                 page = context.new_page()
                 page.goto(url)

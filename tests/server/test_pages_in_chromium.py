@@ -18,7 +18,7 @@ from tests.requirements import requirement
 from tests.server.world import World
 
 if TYPE_CHECKING:
-    from playwright.sync_api import BrowserContext, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 pytestmark = pytest.mark.skipif(
     not has_playwright() or find_chromium("", os.environ) is None,
@@ -63,29 +63,20 @@ def filled(world: World) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def chromium(world: World) -> Iterator[BrowserContext]:
-    """A browser that is logged in."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
-            executable_path=find_chromium("", os.environ),
-            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
-        )
-        context = browser.new_context()
-        context.set_default_timeout(WAIT_MS)
-        port = world.url.rpartition(":")[2]
-        context.add_cookies(
-            [{"name": f"satchel_{port}", "value": world.app.browsers.log_in(), "url": world.url}]
-        )
-        yield context
-        browser.close()
+def logged_in(chromium: Browser, world: World) -> Iterator[BrowserContext]:
+    """A window that is logged in."""
+    context = chromium.new_context()
+    context.set_default_timeout(WAIT_MS)
+    port = world.url.rpartition(":")[2]
+    context.add_cookies([{"name": f"satchel_{port}", "value": world.app.browsers.log_in(), "url": world.url}])
+    yield context
+    context.close()
 
 
 @pytest.fixture
-def tab(chromium: BrowserContext, world: World) -> Iterator[tuple[Page, list[str]]]:
+def tab(logged_in: BrowserContext, world: World) -> Iterator[tuple[Page, list[str]]]:
     """A tab, and what went wrong in it: messages of its console, and requests to elsewhere."""
-    page = chromium.new_page()
+    page = logged_in.new_page()
     wrong: list[str] = []
     page.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))

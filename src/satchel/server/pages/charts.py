@@ -21,6 +21,8 @@ _FILLS: Final = ("cached", "fresh", "out")
 """The style sheet's names for outline, hatch and solid, in the order in which parts are stacked."""
 _LEFT: Final = 9.0
 """Percent of the width that the labels of the rules take."""
+_MOST_PLACE: Final = 12.0
+"""Percent of the width that a column and its gap take where there are few: they begin at the left."""
 _GAP: Final = 0.38
 """Of a column's place, the part that stays empty."""
 _UP: Final = 150.0
@@ -95,7 +97,7 @@ def column_chart(
     scale = _UP / top
     below = axis + _LABELS
     height = below + (_DOWN + 14 if has_down else 4)
-    place = (100 - _LEFT) / max(1, len(columns))
+    place = min((100 - _LEFT) / max(1, len(columns)), _MOST_PLACE)
     parts = [_head(id, height, title, description)]
     for number in range(1, round(top / step) + 1):
         value = number * step
