@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import pytest
@@ -277,11 +277,12 @@ def test_every_page_fits_a_phone_and_passes_axe_light_and_dark(chromium: Browser
         page.goto(world.url)
         write(page, "Use the tool, " + "a_very_long_word_without_a_break" * 20)
         expect(page.locator(".ask")).to_be_visible()
-        for address, width, scheme in (
+        looks: tuple[tuple[str, int, Literal["dark", "light"]], ...] = (
             (page.url, 390, "dark"),
             (f"{world.url}/sessions", 390, "light"),
             (world.url, 1280, "dark"),
-        ):
+        )
+        for address, width, scheme in looks:
             page.set_viewport_size({"width": width, "height": 900})
             page.emulate_media(color_scheme=scheme)
             if page.url != address:

@@ -41,7 +41,7 @@ function follow() {
   mine.addEventListener("open", () => { broken.hidden = true; });
   mine.addEventListener("error", () => {
     if (mine !== source) return;
-    broken.hidden = false;
+    keepingPlace(() => { broken.hidden = false; });
     // An answer that is no stream ends an EventSource for good; a connection that broke it mends itself.
     if (mine.readyState !== EventSource.CLOSED) return;
     release();
