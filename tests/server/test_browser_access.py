@@ -104,7 +104,7 @@ def test_a_program_with_the_token_gets_a_login_link(world: World) -> None:
         assert client.post("/login/link").status_code == 401
     (world.home / "token").rename(world.home / "token.away")
     try:
-        with pytest.raises(UsageError, match="gives no login link"):
+        with pytest.raises(UsageError, match="did not give a login link"):
             world.call(login_link, world.home, there)
     finally:
         (world.home / "token.away").rename(world.home / "token")

@@ -150,7 +150,7 @@ def test_what_is_wrong_is_said_at_its_field_and_nothing_runs(
     unreadable = read(
         send(client, page, f"{prices}/run", {"in/hours": "three", "in/extra": "[1,", "in/names": "Ida"}), 422
     )
-    assert problem_of(unreadable, "in/area") == "This is needed."
+    assert problem_of(unreadable, "in/area") == "This is required."
     assert problem_of(unreadable, "in/hours") == "Write a whole number, such as 3."
     assert problem_of(unreadable, "in/extra").startswith("This is not JSON:")
     assert unreadable.get_element_by_id("in-686f757273").get("value") == "three"
@@ -334,7 +334,7 @@ def test_a_wish_that_can_not_be_built_keeps_its_words(client: httpx2.Client) -> 
     page = open_page(client, "/capabilities")
     for name, description, problem in (
         ("No Name!", "It says when the bins are emptied.", "can't be the name of a capability"),
-        ("bin_days", "   ", "Say what it shall do."),
+        ("bin_days", "   ", "Describe what it should do."),
     ):
         refused = read(send(client, page, "/capabilities", {"name": name, "description": description}), 422)
         assert problem in words_of(refused.get_element_by_id("name-e"))

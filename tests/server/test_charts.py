@@ -263,7 +263,7 @@ def test_what_a_part_needs_is_needed_only_where_the_part_is_given() -> None:
     assert read_fields(fields, {"in/place/lat": [""], "in/place/name": [""]}).input == {}
     half = read_fields(fields, {"in/place/name": ["home"]})
     assert not half.is_readable
-    assert [field.problem for field in half.fields[0].fields] == ["This is needed.", ""]
+    assert [field.problem for field in half.fields[0].fields] == ["This is required.", ""]
 
 
 @requirement("web-pages:capability-form")
@@ -300,6 +300,6 @@ def test_problems_stand_at_the_field_that_they_are_about() -> None:
     assert len(rest) == 1
     missing, _ = place_problems(fields_of(schema), InputSchema({**schema, "minProperties": 0}).problems({}))
     assert {field.name: field.problem for field in missing if field.problem} == {
-        "in/place": "This is needed.",
-        "in/a-b": "This is needed.",
+        "in/place": "This is required.",
+        "in/a-b": "This is required.",
     }

@@ -459,7 +459,7 @@ def test_when_the_server_is_killed_in_the_middle_the_draft_stays_and_the_page_go
                     wire.to = urlsplit(again).port
                     # It connects by itself, still logged in.
                     expect(page.locator("#turn-1 .notice")).to_contain_text(
-                        "Satchel ended in the middle of this turn."
+                        "Satchel stopped during this turn."
                     )
                     expect(page.locator("#broken")).to_be_hidden()
                     expect(field).to_have_value("Unsent words")

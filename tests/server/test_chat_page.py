@@ -171,7 +171,7 @@ def test_a_turn_is_stopped_and_what_was_said_stays(held: World) -> None:
         answer = send_to(client, page, button.get("formaction"))
         assert answer.status_code == 303
         page = wait_until_over(client, path)
-        assert "You stopped it. What was said up to here stays." in words_of(page.get_element_by_id("turn-1"))
+        assert "You stopped it. Everything up to here is kept." in words_of(page.get_element_by_id("turn-1"))
         assert send_to(client, page, button.get("formaction")).status_code == 404
 
 

@@ -132,8 +132,8 @@ def test_browsing_goes_page_by_page_and_begins_with_what_is_kept_over_time(tmp_p
     ("query", "words"),
     [
         ("kind=dream", "There is no 'dream' here."),
-        ("since=never", "'never' is no day. Write it as 2026-11-23."),
-        ("until=0001-01-01", "is no day"),
+        ("since=never", "'never' is not a day. Write it as 2026-11-23."),
+        ("until=0001-01-01", "is not a day"),
         ("page=0", "'0' is not a number from 1 to 1,000,000."),
         ("page=99999999999999999999", "is not a number"),
         ("page=-1", "is not a number"),
@@ -241,7 +241,7 @@ def test_a_memory_is_corrected_and_the_history_takes_it_back(world: World, page_
     assert undone.status_code == 303
     assert call(world, "get", id).content == "The dentist is in Viborg."
     again = open_page(page_of, f"/memories/{id}")
-    assert said(again).startswith("Taken back.")
+    assert said(again).startswith("Undone.")
     strange = remember(world, "Another one.")
     assert post(page_of, again, f"/memories/{strange}/undo", change=change).status_code == 404
 
@@ -274,7 +274,7 @@ def test_two_who_correct_the_same_memory_do_not_overwrite_each_other_unseen(
     call(world, "edit", id, content="Ten guests come.")
     answer = send(page_of, page, f"/memories/{id}", {"content": "Eleven guests come."})
     shown = read(answer, 409)
-    assert "It was changed meanwhile" in words_of(shown.get_element_by_id("edit"))
+    assert "It was changed in the meantime" in words_of(shown.get_element_by_id("edit"))
     assert shown.get_element_by_id("words").text_content().strip() == "Eleven guests come."
     assert call(world, "get", id).content == "Ten guests come."
     assert send(page_of, shown, f"/memories/{id}").status_code == 303
@@ -297,7 +297,7 @@ def test_a_memory_is_pinned_and_marked_as_outdated_and_each_is_taken_back(
     page = open_page(page_of, path)
     send(page_of, page, f"{path}/outdated")
     over = open_page(page_of, path)
-    assert "It holds no longer." in words_of(over.get_element_by_id("main"))
+    assert "It no longer holds." in words_of(over.get_element_by_id("main"))
     assert call(world, "get", id).valid_to is not None
     send(page_of, over, f"{path}/holds")
     assert call(world, "get", id).valid_to is None
@@ -324,7 +324,7 @@ def test_forgetting_says_what_goes_before_it_goes_and_shows_a_receipt_without_th
     plan = open_page(page_of, f"/memories/{secret}/forget")
     goes = words_of(plan.cssselect(".goes")[0])
     assert "rests on it alone: Birthe must not see" in goes
-    assert "It says the same in its own right" in goes
+    assert "It says the same independently" in goes
     assert call(world, "get", secret)  # nothing has gone yet
     answer = send(page_of, plan, f"/memories/{secret}/forget")
     assert answer.headers["location"] == "/memories"

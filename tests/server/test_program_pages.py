@@ -111,7 +111,7 @@ def test_a_month_is_drawn_by_day_and_said_as_a_table_and_by_model_and_purpose(
     assert table["3 Sep"] == ["0", "0", "0", "0", "$0.00"]
     [drawing] = page.cssselect(".chart svg[role=img]")
     assert len(drawing.cssselect("rect.cost")) == 2
-    assert "The dearest day is 2 September with $4.00." in drawing.cssselect("desc")[0].text
+    assert "The most expensive day is 2 September with $4.00." in drawing.cssselect("desc")[0].text
     [models, purposes] = [
         " ".join(words_of(line) for line in part.cssselect("p")) for part in page.cssselect(".shares")
     ]

@@ -292,7 +292,7 @@ async def test_a_server_that_is_killed_in_a_turn_and_started_again_goes_on_with_
                 await told(session, "Waiting until it is back")
                 stack.enter_context(process(tmp_path, "free"))
                 await told(session, "The server is back")
-                with pytest.raises(SatchelError, match="stopped in the middle of this turn"):
+                with pytest.raises(SatchelError, match="stopped during this turn"):
                     await running.result()
                 assert session.is_interrupted
                 again = await session.resume()

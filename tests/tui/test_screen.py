@@ -205,7 +205,7 @@ async def test_forgetting_asks_first(tmp_path: Path) -> None:
         assert await memory.count() == 1
         await hands.say(f"/forget {id}")
         await hands.gone("permanently? yes")
-        await hands.see("anything else leaves it")
+        await hands.see("anything else cancels it")
         await hands.say("y")
         await hands.see("Forgotten:")
         assert await memory.count() == 0

@@ -225,7 +225,7 @@ class AcpAgent:
     ) -> ListSessionsResponse:
         """List the sessions, the most recent first."""
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
-            raise UsageError("The cursor is not one of a page of this list.")
+            raise UsageError("The cursor doesn't belong to this list.")
         first = int(cursor or "0")
         found = [known for known in await self._place.known() if cwd in (None, known.cwd)]
         return ListSessionsResponse(
@@ -392,7 +392,7 @@ class AcpAgent:
         folder = Path(cwd)
         if not folder.is_absolute() or "\0" in cwd or not await anyio.Path(folder).is_dir():
             raise UsageError(
-                f"cwd is {cwd[:300]!r}, which is no folder of this machine with an absolute path."
+                f"cwd is {cwd[:300]!r}, which is not the absolute path of a folder on this machine."
             )
         async with self._opening:
             already = self._open.get(session_id or "")
@@ -427,7 +427,7 @@ class AcpAgent:
         found = self._open.get(session_id)
         if found is None:
             raise NotFound(
-                f"Session {session_id[:80]!r} is not open. Begin with session/new, session/load or session/resume."
+                f"Session {session_id[:80]!r} is not open. Open it with session/new, session/load or session/resume."
             )
         return found
 

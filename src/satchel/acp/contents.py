@@ -63,7 +63,7 @@ def read_prompt(blocks: Sequence[Any]) -> Message:
                 )
     text = "\n".join(words).strip()
     if not text:
-        raise UsageError("The prompt has no words.")
+        raise UsageError("The prompt has no text.")
     return Message(text=text, attached="\n\n".join(attached))
 
 

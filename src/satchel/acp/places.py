@@ -190,7 +190,7 @@ def _entry(server: Any) -> McpServerSettings:
         case _:
             raise UsageError(
                 f"The MCP server {getattr(server, 'name', '?')[:60]!r} has a transport that Satchel doesn't speak. "
-                "It takes stdio and http."
+                "It supports stdio and http."
             )
 
 

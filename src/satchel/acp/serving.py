@@ -54,7 +54,7 @@ class Wire:
                 continue
             if not isinstance(message, dict) or not _is_message(message):
                 id = message.get("id") if isinstance(message, dict) else None
-                await self._refuse(-32600, "The line is no JSON-RPC message.", id)
+                await self._refuse(-32600, "The line is not a JSON-RPC message.", id)
                 continue
             if message.get("method") == _DELETE:
                 # The SDK (0.12) knows the request and has no route for it; what begins with _ it passes on.

@@ -18,7 +18,7 @@ __all__ = ["acp"]
     "--model",
     type=Text,
     metavar="PROVIDER:MODEL",
-    help="The model that answers; this leaves a server unused.",
+    help="The model that answers. With it, a running server is not used.",
 )
 @click.option("--no-server", is_flag=True, help="Don't use the server of this home, even if one runs.")
 def acp(model: str | None, no_server: bool) -> int:

@@ -32,12 +32,12 @@ from satchel.runtime.other_agents.connecting import (
 __all__ = ["connect"]
 
 _NOTES: dict[Agent, str] = {
-    "claude-code": "It counts from the next session on. `/hooks` and `/mcp` in Claude Code show the entries.",
+    "claude-code": "The change takes effect in the next session. `/hooks` and `/mcp` in Claude Code show the entries.",
     "codex": "Codex asks you to review new hooks before it runs them. Versions that know no hooks yet need "
     "codex_hooks = true under [features] in config.toml.",
     "goose": "goose gives hooks no way to add to the conversation, so they only capture it; its model reads memory "
     "with the tools of the extension.",
-    "generic": "The agent's model reads and stores memory with tools. Without hooks, nothing is captured by itself.",
+    "generic": "The agent's model uses memory with tools. Without hooks, nothing is captured automatically.",
 }
 
 
@@ -47,7 +47,7 @@ _NOTES: dict[Agent, str] = {
 @click.option(
     "--file", type=click.Path(dir_okay=False, path_type=Path), help="For generic: the list of MCP servers."
 )
-@click.option("--remove", is_flag=True, help="Take the entries out again, and nothing else.")
+@click.option("--remove", is_flag=True, help="Remove Satchel's entries, and nothing else.")
 @click.option("--dry-run", is_flag=True, help="Only show the change.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
@@ -85,7 +85,7 @@ def connect(
         say_json({"changes": [_json_of(change) for change in changes], "backups": [], "written": False})
         return
     if not changes:
-        tell(f"{AGENTS[agent]} {'has no entries of Satchel' if remove else 'is connected already'}.")
+        tell(f"{AGENTS[agent]} {'has no Satchel entries' if remove else 'is connected already'}.")
         return
     if not as_json:
         say("\n".join(diff_of(change) for change in changes))

@@ -158,7 +158,7 @@ async def _make_tool(satchel: Satchel, view: TurnView) -> None:
         await parts.registrar.register(_TOOL, draft, provenance=Provenance(model="demo"))
         ran = await parts.runner.run(_TOOL, {"guests": 6})
     except NoSandbox as error:
-        view.note(f"Nothing runs here: {error}", "red")
+        view.note(f"Capabilities can't run here: {error}", "red")
         return
     say(f"2 cases passed. {_TOOL}(guests=6) = {ran.result}")
 

@@ -21,7 +21,7 @@ __all__ = ["serve"]
 
 
 @click.command()
-@click.option("--host", type=Text, help="Where to listen; only this machine without it.")
+@click.option("--host", type=Text, help="The address to listen on. Default: this machine only.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="0 takes any free port.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="The model that answers.")
 @click.option("--open", "opens", is_flag=True, help="Open the web pages in your browser, logged in.")

@@ -60,7 +60,7 @@ _CHECK_S: Final = 2.0
 """How often a turn that runs is compared with what the server says of it."""
 _PART: Final = "server"
 _INTERRUPTED: Final = (
-    "The server was stopped in the middle of this turn. /continue resumes it; any message abandons it."
+    "The server was stopped during this turn. /continue resumes it; any message abandons it."
 )
 
 
@@ -220,8 +220,8 @@ def other_version(found: Serving) -> str:
     """What to tell the user of a server that this program can't talk to."""
     version = f"version {found.version}" if found.version else "another version"
     return (
-        f"The server at {found.url} is Satchel {version}, and this is {__version__}. Start it again with this version "
-        "to share conversations with it."
+        f"The server at {found.url} is Satchel {version}, and this is {__version__}. Restart the server with this "
+        "version to share conversations with it."
     )
 
 
@@ -387,7 +387,7 @@ class RemoteSession:
         exchanges = await self._host.exchanges(self, 1)
         if not exchanges or exchanges[-1].turn != number or exchanges[-1].said.strip() != text.strip():
             raise UsageError(
-                "The connection broke while your message was sent, and another one came in between. Look whether it "
+                "The connection broke while your message was sent, and another one came in between. Check whether it "
                 "has arrived, and send it again if not."
             )
 
@@ -458,7 +458,9 @@ class RemoteSession:
                         return result
                     case _:
                         pass
-        raise ServerUnavailable("The server was stopped while it ran this command. Look whether it was done.")
+        raise ServerUnavailable(
+            "The server was stopped while it ran this command. Check whether it took effect."
+        )
 
     async def aclose(self, reason: str = "closed") -> None:
         """See `Session`. A turn that runs goes on."""

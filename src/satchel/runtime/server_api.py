@@ -168,7 +168,7 @@ def _said(status: int, body: bytes) -> SatchelError:
         return error_of(json.loads(body))
     except (ValueError, KeyError, TypeError):
         return ServerUnavailable(
-            f"What answers in place of Satchel's server is something else (status {status})."
+            f"Something other than Satchel answers at the server's address (status {status})."
         )
 
 

@@ -170,6 +170,6 @@ async def login_link(home: Path, server: Serving) -> str:
             return f"{server.url}{answer.json()['path']}"
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f"The server at {server.url} gives no login link: {type(error).__name__}. Log in with the token in "
+            f"The server at {server.url} did not give a login link: {type(error).__name__}. Log in with the token in "
             f"{home / TOKEN_FILE}."
         ) from error

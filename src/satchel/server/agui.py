@@ -130,7 +130,7 @@ def asked_of(request: RunInput) -> Asked:
             case "activity" | "reasoning":
                 pass  # For the screen only.
             case _:
-                raise UsageError(f"{where}.role has to be one of AG-UI's roles.")
+                raise UsageError(f"{where}.role must be one of AG-UI's roles.")
     instructions += [f"{entry.description}: {entry.value}".strip(": ") for entry in request.context or ()]
     return Asked(
         namespace=NAMESPACE,
@@ -165,9 +165,9 @@ def _text(content: Any, where: str) -> str:
             case {"type": "text", "text": str(text)}:
                 texts.append(text)
             case {"type": str(kind)}:
-                raise UsageError(f"{where} has a part of type {kind[:50]!r}. Satchel reads text.")
+                raise UsageError(f"{where} has a part of type {kind[:50]!r}. Satchel accepts text only.")
             case _:
-                raise UsageError(f"{where}.content has to be a text or a list of parts.")
+                raise UsageError(f"{where}.content must be a text or a list of parts.")
     return "\n".join(texts)
 
 
@@ -178,7 +178,7 @@ def _calls(calls: Any, where: str) -> tuple[Called, ...]:
             case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
                 found.append(Called(id=id, name=name, arguments=arguments))
             case _:
-                raise UsageError(f"{where}.toolCalls has to have calls with id, name and arguments.")
+                raise UsageError(f"{where}.toolCalls must have calls with id, name and arguments.")
     return tuple(found)
 
 
@@ -199,7 +199,7 @@ def consent_in(entry: ResumeEntry) -> Consent:
         if value == consent:
             return consent  # type: ignore[no-any-return]
     raise UsageError(
-        f"The answer to interrupt {entry.interruptId!r} has to be an object with consent: no, once, session or always."
+        f"The answer to interrupt {entry.interruptId!r} must be an object with consent: no, once, session or always."
     )
 
 
@@ -247,7 +247,7 @@ async def run_events(
             problem = problem_of(error)
             yield run.event("RUN_ERROR", message=problem["detail"], code=problem["code"])
             return
-    yield run.event("RUN_ERROR", message="The server ended in the middle of this run.", code="interrupted")
+    yield run.event("RUN_ERROR", message="The server stopped during this run.", code="interrupted")
 
 
 @dataclass(slots=True)

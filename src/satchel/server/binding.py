@@ -36,7 +36,7 @@ def check_binding(settings: ServerSettings, home: Path) -> None:
     """
     if bool(settings.tls_cert) != bool(settings.tls_key):
         missing = "server.tls_key" if settings.tls_cert else "server.tls_cert"
-        raise ConfigError(f"TLS needs a certificate and its key, and {missing} is not set.")
+        raise ConfigError(f"TLS needs a certificate and its key, but {missing} is not set.")
     if settings.tls_cert:
         cert, key = tls_files(settings, home)
         try:

@@ -151,7 +151,9 @@ async def begin(service: Service, asked: Asked) -> Begun:
         StorageError: No session can be written.
     """
     if not asked.words and not asked.results:
-        raise UsageError("The last message has to be the user's, or the result of a call, and not empty.")
+        raise UsageError(
+            "The last message must be the user's or the result of a call, and must not be empty."
+        )
     request_key, continued_key = _key(asked, asked.said, "request"), _continued_key(asked)
     known: Mapping[str, ClientPlace] = {}
     if not asked.ephemeral:
@@ -236,7 +238,9 @@ async def _continued(
     try:
         async with sessions.used(id, interactive=asked.interactive, **opening) as session:
             if session.running is not None and asked.thread:
-                raise HTTPException(409, f"A run is going on in thread {asked.thread!r}. Wait until it ends.")
+                raise HTTPException(
+                    409, f"A run is in progress in thread {asked.thread!r}. Wait until it ends."
+                )
             if (
                 (session.turns != place.number and not asked.thread)
                 or session.running is not None

@@ -46,7 +46,7 @@ _FINISH: Final = {"done": "stop", "asking": "stop", "calling": "tool_calls", "li
 class StreamOptions(BaseModel):
     """What a stream contains."""
 
-    include_usage: bool = Field(False, description="A last chunk with the usage.")
+    include_usage: bool = Field(False, description="Whether a last chunk reports the usage.")
 
 
 class CompletionRequest(BaseModel):
@@ -69,10 +69,10 @@ class CompletionRequest(BaseModel):
         HOME_MODEL, description='"satchel", "satchel-ephemeral", or "provider:model".'
     )
     messages: Annotated[list[dict[str, Any]], Field(min_length=1, max_length=_MOST_MESSAGES)] = Field(
-        description="The whole conversation. It ends with the user, or with results of tools."
+        description="The whole conversation, ending with a user message or tool results."
     )
     tools: Annotated[list[dict[str, Any]], Field(max_length=_MOST_TOOLS)] | None = Field(
-        None, description="Tools of the client, which runs their calls."
+        None, description="Tools that the client runs itself."
     )
     tool_choice: Any = Field(None, description='"auto" or "none".')
     stream: bool | None = None
@@ -82,7 +82,8 @@ class CompletionRequest(BaseModel):
     max_completion_tokens: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     response_format: dict[str, Any] | None = None
     user: Annotated[str, Field(max_length=1000)] | None = Field(
-        None, description="Whose conversations these are: those of another user are never continued."
+        None,
+        description="The client's name for its user. One user's conversations are never continued for another.",
     )
     n: Any = None
     top_p: Any = None
@@ -186,7 +187,7 @@ def _model_of(name: str) -> str | None:
     if ":" not in name:
         raise V1Failure(
             404,
-            f"There is no model {name!r}. GET /v1/models lists some; any PROVIDER:MODEL of the settings will do.",
+            f"There is no model {name!r}. GET /v1/models lists some; PROVIDER:MODEL works too.",
             param="model",
             code="model_not_found",
         )
@@ -206,7 +207,7 @@ def _response_format(wanted: Mapping[str, Any] | None) -> tuple[Mapping[str, Any
         case _:
             raise V1Failure(
                 400,
-                "response_format has to be text, json_object or json_schema.",
+                "response_format must be text, json_object or json_schema.",
                 param="response_format",
                 code="unsupported_value",
             )
@@ -219,14 +220,14 @@ def _read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[ClientTool, ...]:
             case {"type": "function", "function": {"name": str(name)} as function}:
                 schema = function.get("parameters") or {}
                 if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-                    raise _invalid(f"tools[{number}].function.parameters", "has to be a schema of an object")
+                    raise _invalid(f"tools[{number}].function.parameters", "must be the schema of an object")
                 found[name] = ClientTool(
                     name=name,
                     description=str(function.get("description") or ""),
                     schema={"properties": {}, **schema, "type": "object"},
                 )
             case _:
-                raise _invalid(f"tools[{number}]", "has to be a function with a name")
+                raise _invalid(f"tools[{number}]", "must be a function with a name")
     return tuple(found.values())
 
 
@@ -251,13 +252,13 @@ def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], li
         elif role == "tool":
             id = message.get("tool_call_id")
             if not isinstance(id, str) or id not in open_calls:
-                raise _invalid(f"{where}.tool_call_id", "answers no call of the message before it")
+                raise _invalid(f"{where}.tool_call_id", "doesn't answer a call of the message before it")
             open_calls.discard(id)
             said.append(Said(role="tool", text=_text(content, f"{where}.content"), call_id=id))
         else:
-            raise _invalid(f"{where}.role", "has to be system, developer, user, assistant or tool")
+            raise _invalid(f"{where}.role", "must be system, developer, user, assistant or tool")
     if not said or said[-1].role == "assistant":
-        raise _invalid("messages", "has to end with the user, or with the result of a call")
+        raise _invalid("messages", "must end with a user message or the result of a call")
     return instructions, said
 
 
@@ -270,9 +271,7 @@ def _read_calls(calls: Any, where: str) -> tuple[Called, ...]:
             case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
                 found.append(Called(id=id, name=name, arguments=arguments))
             case _:
-                raise _invalid(
-                    f"{where}[{number}]", "has to be a call of a function with id, name and arguments"
-                )
+                raise _invalid(f"{where}[{number}]", "must be a function call with id, name and arguments")
     return tuple(found)
 
 
@@ -280,7 +279,7 @@ def _text(content: Any, where: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise _invalid(where, "has to be a text or a list of parts")
+        raise _invalid(where, "must be a text or a list of parts")
     texts = []
     for number, part in enumerate(content):
         match part:
@@ -289,12 +288,12 @@ def _text(content: Any, where: str) -> str:
             case {"type": str(kind)}:
                 raise V1Failure(
                     400,
-                    f"{where}[{number}] is {kind[:50]!r}. Satchel reads text; put what is needed of it into words.",
+                    f"{where}[{number}] is {kind[:50]!r}. Satchel accepts text only. Describe the content in words.",
                     param=f"{where}[{number}]",
                     code="unsupported_content",
                 )
             case _:
-                raise _invalid(f"{where}[{number}]", "has to be a part with a type")
+                raise _invalid(f"{where}[{number}]", "must be a part with a type")
     return "\n".join(texts)
 
 
@@ -356,7 +355,7 @@ class _Answering:
         if self.reader.status == "failed":
             kind, status = self.reader.failed
             return V1Failure(status, self.reader.text or "The turn failed.", code=kind)
-        return V1Failure(503, "The turn was interrupted before its end.", code="interrupted")
+        return V1Failure(503, "The turn was interrupted.", code="interrupted")
 
 
 async def completion(service: Service, asked: Asked, begun: Begun, *, model: str) -> dict[str, Any]:

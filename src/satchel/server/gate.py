@@ -154,7 +154,10 @@ class Gate:
         client, now_s = client_of(scope), self._clock.monotonic_s()
         wait_s = self._rates.take(client, now_s)
         if wait_s:
-            return _too_many(wait_s, "There are too many requests from this address (server.requests_per_s).")
+            return _too_many(
+                wait_s,
+                "There are too many requests from this address (server.requests_per_s). Try again in a moment.",
+            )
         named = _header(scope, b"host")
         if named is None or not self._hosts.accepts(named):
             return _Refusal(
@@ -173,7 +176,10 @@ class Gate:
             return _Refusal(303, "Log in first.", ((b"location", _login_with(scope)),))
         wait_s = self._wrong_tokens.take(client, now_s)
         if wait_s:
-            return _too_many(wait_s, "There were too many requests without a valid token from this address.")
+            return _too_many(
+                wait_s,
+                "There were too many requests without a valid token from this address. Try again later.",
+            )
         return _Refusal(
             401,
             "Send the token of this home: Authorization: Bearer TOKEN. It is in the file `token` in SATCHEL_HOME.",

@@ -175,8 +175,8 @@ def _listening(settings: ServerSettings) -> Generator[socket.socket, None, None]
             listener.listen(_BACKLOG)
         except OSError as error:
             raise UsageError(
-                f"The server can't listen on {settings.host} port {settings.port}: {error.strerror}. Another port: "
-                "satchel serve --port PORT"
+                f"The server can't listen on {settings.host} port {settings.port}: {error.strerror}. To use "
+                "another port: satchel serve --port PORT"
             ) from error
         listener.setblocking(False)
         yield listener

@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 PROBLEM_TYPE: Final = "application/problem+json"
-DEFECT: Final = "An internal error. The server's log has the details: logs/server.log in SATCHEL_HOME."
+DEFECT: Final = "An internal error. The details are in the server's log: logs/server.log in SATCHEL_HOME."
 
 _STATUS: Final[tuple[tuple[type[SatchelError], int], ...]] = (
     (NotFound, 404),
@@ -93,7 +93,7 @@ class Problem(BaseModel):
     title: str = Field(description="The status in words.")
     status: int = Field(description="The status code of the answer.")
     detail: str = Field(description="What happened, to what, and what to do.")
-    code: str = Field(description='The error in a word that stays the same, such as "not_found".')
+    code: str = Field(description='A stable code for the error, such as "not_found".')
 
 
 def status_of(error: SatchelError) -> int:

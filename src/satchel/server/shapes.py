@@ -101,7 +101,7 @@ def _encodable(value: dict[str, Any]) -> dict[str, Any]:
 
 
 Moment: TypeAlias = Annotated[datetime, AfterValidator(_dated)]
-"""A time; without an offset it is local."""
+"""A time. Without an offset, it is local."""
 Input: TypeAlias = Annotated[dict[str, Any], AfterValidator(_encodable)]
 """The arguments of a call."""
 Text: TypeAlias = Annotated[str, Field(max_length=16_000_000)]
@@ -118,10 +118,14 @@ class ChatRequest(FromOutside):
     model_config = _for_instance(message="What did I say about the router?")
 
     message: Text = Field(description="The user's words. Not needed with Last-Event-ID.", default="")
-    session_id: _Word | None = Field(None, description="The conversation; none begins one.")
-    model: _Word | None = Field(None, description='"provider:model"; none leaves the session its model.')
-    memory: bool = Field(True, description="Whether memories are shown to the model, and this is remembered.")
-    private: bool = Field(False, description="A new session of which nothing is remembered.")
+    session_id: _Word | None = Field(None, description="The conversation. Without it, a new one starts.")
+    model: _Word | None = Field(
+        None, description='"provider:model". Without it, the session keeps its model.'
+    )
+    memory: bool = Field(
+        True, description="Whether memories are shown to the model and the turn is remembered."
+    )
+    private: bool = Field(False, description="The new session is private: nothing of it is remembered.")
     mode: Mode | None = Field(
         None, description="For a new session: how calls that no rule covers are decided."
     )
@@ -152,7 +156,7 @@ class Answered(_Answered):
     """An answer that was taken."""
 
     turn: int | None = Field(
-        description="The turn that the answer began or resumed; null if the running one goes on."
+        description="The turn that the answer began or resumed; null if the running turn continues."
     )
 
 
@@ -162,17 +166,19 @@ class Opening(FromOutside):
     model_config = _for_instance(cwd="/home/ann/garden")
 
     session_id: _Word | None = Field(
-        None, description="The conversation, or the beginning of its id; none begins one."
+        None, description="The conversation's id, or the beginning of it. Without it, a new one starts."
     )
     last: bool = Field(
-        False, description="Instead: the newest one of the working directory, if there is one."
+        False, description="Open the newest conversation of the working directory instead, if there is one."
     )
     cwd: Annotated[str, Field(max_length=4096)] | None = Field(
-        None, description="The working directory of a new one, absolute; none takes the server's."
+        None, description="The absolute working directory of a new conversation. Default: the server's."
     )
-    model: _Word | None = Field(None, description='"provider:model"; none leaves it.')
-    mode: Mode | None = Field(None, description="How calls that no rule covers are decided; none leaves it.")
-    private: bool = Field(False, description="A new one of which nothing is remembered.")
+    model: _Word | None = Field(None, description='"provider:model". Without it, nothing changes.')
+    mode: Mode | None = Field(
+        None, description="How calls that no rule covers are decided. Without it, nothing changes."
+    )
+    private: bool = Field(False, description="The new conversation is private: nothing of it is remembered.")
 
 
 class RunningTurn(_Answered):
@@ -183,7 +189,7 @@ class RunningTurn(_Answered):
 
 
 class SessionState(_Answered):
-    """How a conversation stands."""
+    """The state of a conversation."""
 
     id: str
     cwd: str
@@ -194,10 +200,12 @@ class SessionState(_Answered):
     usage: dict[str, Any]
     last_seq: int = Field(description="The number of the newest event.")
     running: RunningTurn | None
-    is_interrupted: bool = Field(description="The newest turn was cut off by the end of the program.")
-    question: dict[str, Any] | None = Field(description="What the next message answers, as an event.")
-    questions: list[dict[str, Any]] = Field(description="What the turn asks, as events.")
-    builds: list[dict[str, Any]] = Field(description="What builds ask, as events.")
+    is_interrupted: bool = Field(description="The program stopped during the newest turn.")
+    question: dict[str, Any] | None = Field(
+        description="The question that the next message answers, as an event."
+    )
+    questions: list[dict[str, Any]] = Field(description="The turn's open questions, as events.")
+    builds: list[dict[str, Any]] = Field(description="The open questions of builds, as events.")
     failed_turn: int = Field(description="The newest turn that an error ended without a result; 0 for none.")
     failure: str
     project: str = Field(
@@ -216,9 +224,11 @@ class TurnRequest(FromOutside):
         description="The number that the turn has to get. A client that repeats a request of which it doesn't know "
         "whether it arrived gets a 409 if it did.",
     )
-    memory: bool = Field(True, description="Whether memories are shown to the model, and this is remembered.")
+    memory: bool = Field(
+        True, description="Whether memories are shown to the model and the turn is remembered."
+    )
     interactive: bool = Field(
-        False, description="Somebody answers the questions of this turn; it waits for them."
+        False, description="Somebody can answer this turn's questions, so it waits for the answers."
     )
     attached: Annotated[str, Field(max_length=20_000)] = Field(
         "",
@@ -232,7 +242,7 @@ class Command(FromOutside):
     model_config = _for_instance(text="/memory list")
 
     text: Annotated[str, Field(min_length=2, max_length=1_000_000)]
-    confirmed: bool = Field(False, description="The user has agreed to what the command asks first.")
+    confirmed: bool = Field(False, description="The user has confirmed what the command asks first.")
 
 
 class Completion(_Answered):
@@ -301,7 +311,7 @@ class SessionShown(Session):
 
     running: bool = Field(description="Whether a turn runs in this server.")
     last_seq: int = Field(description="The number of the last event of this page; `after` of the next one.")
-    questions: list[dict[str, Any]] = Field(description="What waits for an answer, as events.")
+    questions: list[dict[str, Any]] = Field(description="The open questions, as events.")
     events: list[dict[str, Any]]
 
 
@@ -387,7 +397,7 @@ class Change(_Answered):
 class Changed(_Answered):
     """A change that was made."""
 
-    change: str | None = Field(description="Its id; null if nothing was to be changed.")
+    change: str | None = Field(description="Its id; null if there was nothing to change.")
 
 
 class Receipt(_Answered):
@@ -439,7 +449,7 @@ class NewMemory(FromOutside):
 
 
 class MemoryEdit(FromOutside):
-    """What shall be different in a memory; what is not there stays."""
+    """What to change in a memory. Fields that are absent stay as they are."""
 
     model_config = _for_instance(
         content="My sister Mara is allergic to shellfish and nuts.", why="She told me."
@@ -466,7 +476,7 @@ class Piece(FromOutside):
         description='"other" is somebody who is not part of the conversation, such as a page that was read.'
     )
     content: Text
-    speaker: _Word = Field("", description="Who said it; none takes the role.")
+    speaker: _Word = Field("", description="Who said it. Default: the role.")
     said_at: Moment | None = None
 
 
@@ -485,7 +495,9 @@ class ObserveRequest(FromOutside):
     session: Annotated[str, Field(min_length=1, max_length=200)] = Field(
         description="The conversation's own id."
     )
-    turn: _Turn | None = Field(None, description="The exchange in it; none is the one after the newest.")
+    turn: _Turn | None = Field(
+        None, description="The number of the exchange. Default: the one after the newest."
+    )
     messages: Annotated[list[Piece], Field(min_length=1, max_length=1000)]
 
 
@@ -494,7 +506,7 @@ class Observed(_Answered):
 
     turn: int
     ids: list[str] = Field(
-        description="Of the episodes. Empty where memory doesn't capture, or nothing was said."
+        description="The ids of the stored episodes. Empty if memory doesn't capture, or nothing was said."
     )
 
 
@@ -518,17 +530,15 @@ class ContextRequest(FromOutside):
     )
 
     messages: Annotated[list[_Said], Field(min_length=1, max_length=1000)] = Field(
-        description="Oldest first; the last three count."
+        description="Oldest first. The last three are used."
     )
     budget_tokens: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        None, description="At most so many; none takes memory.budget_tokens."
+        None, description="The most tokens. Default: memory.budget_tokens."
     )
     limit: Annotated[int, Field(ge=1, le=100)] | None = None
-    session: _Word | None = Field(
-        None, description="The conversation that goes on: what it said is left out."
-    )
+    session: _Word | None = Field(None, description="The current conversation. Its own words are left out.")
     exclude: Annotated[list[_Word], Field(max_length=10_000)] = Field(
-        [], description="Ids that were shown before."
+        [], description="Ids of memories that were shown before."
     )
 
 
@@ -624,7 +634,7 @@ class BuildWish(FromOutside):
 
     name: Annotated[str, Field(min_length=1, max_length=64)]
     description: Annotated[str, Field(min_length=1, max_length=10_000)]
-    input_schema: Input = Field(default_factory=dict, description="Empty leaves it to the Builder.")
+    input_schema: Input = Field(default_factory=dict, description="If it is empty, the Builder chooses.")
 
 
 class RepairWish(FromOutside):
@@ -634,7 +644,7 @@ class RepairWish(FromOutside):
 
     wish: Annotated[str, Field(max_length=10_000)] = ""
     input: Input | None = Field(
-        None, description="With which it fails; none takes that of the last failed run."
+        None, description="An input with which it fails. Default: that of the last failed run."
     )
 
 
@@ -720,7 +730,7 @@ class Spent(_Answered):
 
     day: str
     model: str
-    purpose: str = Field(description='What for, such as "conversation", "gate", "extract".')
+    purpose: str = Field(description='The purpose, such as "conversation", "gate", "extract".')
     calls: int
     input_tokens: int
     output_tokens: int

@@ -42,7 +42,7 @@ __all__ = ["Place", "logged_turn", "turn_events"]
 _PAGE: Final = 500
 _PLACE: Final = re.compile(r"([A-Za-z0-9-]{1,64})\.(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 _INTERRUPTED: Final = (
-    "The server ended in the middle of this turn. To go on with it: POST /api/sessions/ID/resume"
+    "The server stopped during this turn. To go on with it: POST /api/sessions/ID/resume"
     " - or send the next message."
 )
 
@@ -72,10 +72,10 @@ class Place:
         """
         found = _PLACE.fullmatch(text.strip())
         if found is None:
-            raise UsageError("The Last-Event-ID is no id of an event of POST /api/chat.")
+            raise UsageError("The Last-Event-ID is not the id of an event of POST /api/chat.")
         first, seq, chars = (int(part) for part in found.groups()[1:])
         if seq < first:
-            raise UsageError("The Last-Event-ID names a place before its turn.")
+            raise UsageError("The Last-Event-ID points to a place before its turn.")
         return cls(session_id=found[1], first=first, seq=seq, chars=chars)
 
     def __str__(self) -> str:

@@ -32,7 +32,7 @@ class V1ErrorParts(BaseModel):
     type: str = Field(description='The kind of error, such as "invalid_request_error".')
     message: str = Field(description="What happened, to what, and what to do.")
     param: str | None = Field(None, description="The part of the request that is wrong.")
-    code: str | None = Field(None, description="The error in a word, if there is one.")
+    code: str | None = Field(None, description="A code for the error, if there is one.")
 
 
 class V1Error(BaseModel):

@@ -42,7 +42,7 @@ class Choose(ModalScreen[int | None]):
         """See `Widget.compose`."""
         with Vertical(id="dialog"):
             yield Static(Text(f"{self._title}  ", style="bold"), markup=False)
-            yield Input(placeholder="type to search; Enter takes it, Esc leaves", compact=True)
+            yield Input(placeholder="type to search; Enter selects, Esc closes", compact=True)
             yield OptionList(id="choices", markup=False, compact=True)
 
     def on_mount(self) -> None:

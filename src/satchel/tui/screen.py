@@ -73,11 +73,11 @@ INTERRUPTED: Final = 130
 _KEYS: Final = (
     ("Enter", "send"),
     ("Alt-Enter, Shift-Enter, Ctrl-J, or \\ Enter", "new line"),
-    ("Tab", "take the highlighted word"),
+    ("Tab", "accept the highlighted word"),
     ("Up, Down", "earlier messages"),
     ("Ctrl-R", "search earlier messages"),
     ("Ctrl-O", "continue another conversation"),
-    ("Ctrl-T", "show or hide what tools got and gave; a click does it for one"),
+    ("Ctrl-T", "show or hide the input and output of tools; a click does it for one"),
     ("PgUp, PgDn", "scroll"),
     ("Esc, Ctrl-C", "interrupt the answer"),
     ("Ctrl-C twice, Ctrl-D", "leave"),
@@ -611,7 +611,7 @@ class ConversationScreen(App[int]):
                 self._tell(line.text, "dim")
         if result.confirm is not None:
             text = Text(plain(result.confirm.question), style="bold")
-            text.append("\nType y and Enter to agree; anything else leaves it.", style="dim")
+            text.append("\nType y and Enter to agree; anything else cancels it.", style="dim")
             waiting = Waiting(text)
             self._confirm = result.confirm, waiting
             self._add(waiting)
@@ -743,7 +743,7 @@ class ConversationScreen(App[int]):
             if number is not None:
                 self._composer.put(said[number])
 
-        self.push_screen(Choose("Earlier messages", said, empty="Nothing was said before."), take)
+        self.push_screen(Choose("Earlier messages", said, empty="There are no earlier messages."), take)
 
     def action_sessions(self) -> None:
         """Choose a conversation to continue."""
@@ -765,7 +765,7 @@ class ConversationScreen(App[int]):
             if number is not None:
                 self.run_worker(self._switch(sessions[number].id), group="work")
 
-        self.push_screen(Choose("Conversations", lines, empty="There is none yet."), take)
+        self.push_screen(Choose("Conversations", lines, empty="There are none yet."), take)
 
     async def _switch(self, id: str) -> None:
         try:

@@ -59,7 +59,7 @@ def parse(text: str, where: str) -> Node:
         return Node(at, at, "object")
     node = _value(text, at, where, 0)
     if _after_space(text, node.end) != len(text):
-        raise _wrong(text, node.end, where, "something after its end")
+        raise _wrong(text, node.end, where, "unexpected text after its end")
     return node
 
 
@@ -182,11 +182,11 @@ def _value(text: str, at: int, where: str, depth: int) -> Node:
     if char == '"':
         found = _STRING.match(text, at)
         if found is None:
-            raise _wrong(text, at, where, "a string that doesn't end")
+            raise _wrong(text, at, where, "a string without an end")
         try:
             return Node(at, found.end(), "plain", json.loads(found[0]))
         except ValueError:
-            raise _wrong(text, at, where, "a string that is none") from None
+            raise _wrong(text, at, where, "an invalid string") from None
     if char == "{":
         members = tuple(_members(text, at, where, depth))
         return Node(
@@ -202,7 +202,7 @@ def _value(text: str, at: int, where: str, depth: int) -> Node:
         )
     found = _PLAIN.match(text, at)
     if found is None:
-        raise _wrong(text, at, where, "no value where one is expected")
+        raise _wrong(text, at, where, "expected a value")
     return Node(at, found.end(), "plain", json.loads(found[0]))
 
 
@@ -211,10 +211,10 @@ def _members(text: str, at: int, where: str, depth: int) -> Iterator[tuple[str, 
     while text[at : at + 1] not in ("}", ""):
         key = _STRING.match(text, at)
         if key is None:
-            raise _wrong(text, at, where, "no key where one is expected")
+            raise _wrong(text, at, where, "expected a key")
         colon = _after_space(text, key.end())
         if text[colon : colon + 1] != ":":
-            raise _wrong(text, colon, where, "no colon after a key")
+            raise _wrong(text, colon, where, "expected a colon after a key")
         node = _value(text, _after_space(text, colon + 1), where, depth + 1)
         yield json.loads(key[0]), at, node
         at = _next(text, node.end, "}", where)
@@ -233,7 +233,7 @@ def _next(text: str, at: int, closing: str, where: str) -> int:
     if text[at : at + 1] == ",":
         return _after_space(text, at + 1)
     if text[at : at + 1] != closing:
-        raise _wrong(text, at, where, f"neither a comma nor {closing!r}")
+        raise _wrong(text, at, where, f"expected a comma or {closing!r}")
     return at
 
 

@@ -44,13 +44,13 @@ class Prompts:
             OfferedPrompt(
                 name=_RECALL,
                 title="Bring what Satchel remembers",
-                description="Adds the memories that bear on a task or a question.",
+                description="Adds the memories that are relevant to a task or a question.",
                 arguments={"about": "The task or the question, in your words"},
             ),
             OfferedPrompt(
                 name=_ABOUT,
-                title="Tell it who I am",
-                description="Adds your profile, and what is ahead in the next days.",
+                title="Tell the agent who I am",
+                description="Adds your profile and your appointments of the next days.",
                 arguments={},
             ),
         ]
@@ -86,4 +86,4 @@ class Prompts:
             raise UsageError("The prompt recall needs the argument `about`.")
         settings = self._satchel.settings.memory
         found = await memory.surface(about, budget_tokens=settings.budget_tokens, limit=settings.limit)
-        return f"{about}\n\n{visible(found.text) or 'Nothing in memory bears on this.'}"
+        return f"{about}\n\n{visible(found.text) or 'No memory is relevant to this.'}"

@@ -32,8 +32,8 @@ _LATER_S: Final = 1.0
 """Before the stream of an old revision's notifications is opened again."""
 _FAREWELL_S: Final = 2.0
 _GONE: Final = (
-    "Satchel's server has stopped. Start it again with `satchel serve`, or have this agent start its MCP server "
-    "`satchel` anew."
+    "Satchel's server has stopped. Start it again with `satchel serve`, or restart the MCP server `satchel` "
+    "in this agent."
 )
 
 
@@ -83,7 +83,7 @@ class _Relay:
                 await self._refuse(None, -32700, "The line is not JSON.")
                 continue
             if not isinstance(message, dict) or not has_plain_id(message):
-                await self._refuse(None, -32600, "The line is no JSON-RPC message.")
+                await self._refuse(None, -32600, "The line is not a JSON-RPC message.")
                 continue
             id, method = message.get("id"), message.get("method")
             if isinstance(method, str) and id is not None and method != "initialize":

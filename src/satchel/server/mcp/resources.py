@@ -71,7 +71,7 @@ class Resources:
             UsageError: The cursor is none that was given out.
         """
         if cursor is not None and not re.fullmatch(r"[0-9]{1,9}", cursor):
-            raise UsageError("The cursor is not one of a page of this list.")
+            raise UsageError("The cursor doesn't belong to this list.")
         first = int(cursor or "0")
         sessions = await self._open_sessions()
         rest = len(sessions) > first + _PAGE
@@ -141,4 +141,4 @@ async def standing_text(satchel: Satchel) -> str:
     profile = await satchel.memory.profile(budget_tokens=settings.profile_tokens)
     agenda = await satchel.memory.agenda(budget_tokens=settings.agenda_tokens)
     parts = [standing.text for standing in (profile, agenda) if standing.memories]
-    return "\n".join(parts) or "Nothing is known of the user yet."
+    return "\n".join(parts) or "Nothing is known about the user yet."

@@ -80,7 +80,7 @@ async def _read(
                 continue
             if isinstance(message, JSONRPCNotification) and not has_plain_id(json.loads(line)):
                 # The SDK takes a request with an impossible id for a notification.
-                await lines.send(_error(None, INVALID_REQUEST, "The line is no JSON-RPC message."))
+                await lines.send(_error(None, INVALID_REQUEST, "The line is not a JSON-RPC message."))
                 continue
             pending.asked(message)
             await arrived.send(SessionMessage(message))
@@ -117,7 +117,7 @@ def _refusal(line: bytes, error: ValidationError) -> str:
         except (ValueError, RecursionError):
             found = None
     id = found if isinstance(found, str | int) and not isinstance(found, bool) else None
-    code, words = (INVALID_REQUEST, "no JSON-RPC message") if is_json else (PARSE_ERROR, "not JSON")
+    code, words = (INVALID_REQUEST, "not a JSON-RPC message") if is_json else (PARSE_ERROR, "not JSON")
     return _error(id, code, f"The line is {words}.")
 
 

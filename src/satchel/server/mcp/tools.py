@@ -37,7 +37,7 @@ _MEMORY: Final = {
     "properties": {
         "id": {"type": "string"},
         "content": {"type": "string"},
-        "cut": {"type": "boolean", "description": "content is the beginning; satchel://memories/ID has all."},
+        "cut": {"type": "boolean", "description": "content is cut; satchel://memories/ID has all of it."},
         "kind": {"type": "string"},
         "memory_type": {"type": "string"},
         "tags": {"type": "array", "items": {"type": "string"}},
@@ -235,7 +235,7 @@ def capability_tool(own: OwnTool) -> OfferedTool:
         problems = check.problems(value)
         if problems:
             raise UsageError(
-                f"The result of {capability.name} doesn't have the form that it declares: {problems[0]}"
+                f"The result of {capability.name} doesn't match the schema that it declares: {problems[0]}"
             )
         return value if is_object else {"result": value}
 
@@ -304,7 +304,7 @@ def _recall(memory: Memory) -> Tool:
             input["text"], budget_tokens=input.get("budget_tokens", 500), limit=input.get("limit", 8)
         )
         return ToolResult(
-            text=found.text or "Nothing in memory bears on this.",
+            text=found.text or "No memory is relevant to this.",
             data={
                 "text": visible(found.text),
                 "tokens": found.tokens,
@@ -315,7 +315,7 @@ def _recall(memory: Memory) -> Tool:
     return function_tool(
         call,
         name="memory_recall",
-        description="Get what a good assistant would want to know of the user now: pass what the user just said, and "
+        description="Get what a good assistant should know about the user now: pass what the user just said, and "
         "get the memories that bear on it as a short block of quotations, or nothing. Use it at the beginning of a "
         "task; use memory_search to look for something in particular.",
         properties={
@@ -329,13 +329,13 @@ def _recall(memory: Memory) -> Tool:
                 "type": "integer",
                 "minimum": 50,
                 "maximum": 4_000,
-                "description": "The block is never longer (default 500).",
+                "description": "The most tokens of the block (default 500).",
             },
             "limit": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 50,
-                "description": "At most so many memories (default 8).",
+                "description": "The most memories (default 8).",
             },
         },
         required=["text"],
@@ -354,29 +354,34 @@ def _related(memory: Memory) -> Tool:
             entries.append({**entry, "memory": _shown(entry["memory"])})
         lines = [f"{one.relation} [{one.memory.id}] {_line(one.memory.content)}" for one in found]
         return ToolResult(
-            text="\n".join(lines) or "Nothing is tied to this memory.",
+            text="\n".join(lines) or "No other memory is linked to this one.",
             data={"note": _NOTE, "related": entries},
         )
 
     return function_tool(
         call,
         name="memory_related",
-        description="Follow the ties of a memory (supersedes, contradicts, elaborates, derived_from, related…) to "
-        "others, the nearest first.",
+        description="Follow the links of a memory (supersedes, contradicts, elaborates, derived_from, related…) to "
+        "other memories, nearest first.",
         properties={
             "id": _ID,
-            "depth": {"type": "integer", "minimum": 1, "maximum": 5, "description": "Steps (default 2)."},
+            "depth": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 5,
+                "description": "The most links in a row (default 2).",
+            },
             "relations": {
                 "type": "array",
                 "items": {"type": "string", "maxLength": 100},
                 "maxItems": 20,
-                "description": "Only ties of these kinds.",
+                "description": "Only links of these kinds.",
             },
             "limit": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 100,
-                "description": "At most (default 20).",
+                "description": "The most memories (default 20).",
             },
         },
         required=["id"],

@@ -164,7 +164,7 @@ async def build(request: Request, service: Serves) -> Response:
     form = await form_of(request)
     name, description = form.get("name"), form.get("description")
     if not description:
-        problem = "Say what it shall do."
+        problem = "Describe what it should do."
     else:
         try:
             requested = await service.capabilities.builds.build(Wanted(name=name, description=description))
@@ -233,7 +233,7 @@ async def follow(request: Request, service: Serves, id: str) -> Response:
 def _answer_words(answer: BuildMessage | None) -> str:
     if answer is None:
         return ""
-    return answer.text or "No answer: it decides by itself."
+    return answer.text or "No answer: the Builder decides."
 
 
 def _build_state(build: Build, said: Sequence[_Said]) -> tuple[State, str]:
@@ -258,7 +258,7 @@ async def answer(request: Request, service: Serves, id: str) -> Response:
     if form.has("decline"):
         text = None
     elif not text:
-        say = Saying(text="Write an answer, or let it decide by itself.", state="warn")
+        say = Saying(text="Write an answer, or let the Builder decide.", state="warn")
         return see_other(request, f"/builds/{build.id}", say=say)
     try:
         await service.capabilities.builds.answer(build.id, form.get("question"), text, by="the web page")
@@ -279,4 +279,4 @@ async def cancel(request: Request, service: Serves, id: str) -> Response:
         raise
     except UserError as error:
         return see_other(request, f"/builds/{build.id}", say=Saying(text=str(error), state="warn"))
-    return see_other(request, f"/builds/{build.id}", say=Saying(text="The build is stopped."))
+    return see_other(request, f"/builds/{build.id}", say=Saying(text="The build was stopped."))

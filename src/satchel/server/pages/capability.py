@@ -199,7 +199,7 @@ async def _waiting(service: Service, capability: Capability) -> _Waiting | None:
 
 
 def _nothing(access: Access) -> tuple[str, ...]:
-    return () if access else ("It reaches nothing but its input.",)
+    return () if access else ("It has access to nothing but its input.",)
 
 
 def _files(package: Package, edited: Sequence[str]) -> list[_File]:
@@ -425,7 +425,7 @@ async def approve(request: Request, service: Serves, name: Name) -> Response:
     registrar = service.capabilities.registrar
     number, _ = await registrar.to_approve(capability.name)
     if form.get("version") != str(number):
-        text = f"Version {number} waits by now, not the one that was shown. Look at it first."
+        text = f"Version {number} is waiting for approval now, not the one that was shown. Look at it first."
         return see_other(request, _at(capability), say=Saying(text=text, state="warn"))
     try:
         done = await registrar.approve(capability.name)

@@ -39,9 +39,9 @@ _BY: Final = "browser"
 _TERMINAL_ONLY: Final = frozenset({"quit", "exit"})
 MODES: Final = (
     ("ask", "when I agree"),
-    ("auto", "by itself, in a sandbox"),
-    ("plan", "never, only plan"),
-    ("bypass", "by itself, everywhere"),
+    ("auto", "without asking, in a sandbox"),
+    ("plan", "never; it only plans"),
+    ("bypass", "without asking, everywhere"),
 )
 After = Annotated[int, Query(ge=0, le=_MOST_SEQ)]
 
@@ -164,7 +164,7 @@ async def events(
 def _place(text: str) -> tuple[int, int]:
     first, dot, after = text.partition(".")
     if not (dot and all(each.isascii() and each.isdigit() and len(each) <= 15 for each in (first, after))):
-        raise UsageError("The Last-Event-ID is no place in a session.")
+        raise UsageError("The Last-Event-ID is not a place in a session.")
     return int(first), int(after)
 
 
@@ -322,7 +322,7 @@ async def stop(request: Request, service: Serves, id: str) -> Response:
     kept = service.sessions.kept_session(info.id)
     running = kept.running if kept is not None else None
     if running is None:
-        raise NotFound("No turn runs here in this session.")
+        raise NotFound("No turn of this session is running here.")
     running.cancel()
     return _done(request, f"/chat/{info.id}")
 
@@ -372,14 +372,14 @@ async def _outdated(service: Service, id: str, record: MemoryRecord) -> Saying:
 
 async def _put_right(service: Service, id: str, record: MemoryRecord, content: str) -> Saying:
     if not content:
-        raise UsageError("Write what is right, or forget the memory.")
+        raise UsageError("Write the correct words, or forget the memory.")
     change = await service.memory.edit(
-        record.id, content=content, by="user", why="put right on the chat page"
+        record.id, content=content, by="user", why="corrected on the chat page"
     )
     if change is None:
-        return Saying(text="These are the words that it has.", state="off")
+        return Saying(text="It has these words already.", state="off")
     return Saying(
-        text="Put right. The old words are in its history.",
+        text="Corrected. The old words are in its history.",
         action=f"/chat/{id}/undo/{change}",
         link=f"/memories/{record.id}",
     )

@@ -87,7 +87,7 @@ async def fix(request: Request, service: Serves) -> Response:
             done = await service.memory.embed_pending()
             say = Saying(text=f"{counted(done, 'memory', 'memories')} got a vector.")
         case _:
-            raise NotFound(f"There is nothing that is called {kind[:40]!r} to fix.")
+            raise NotFound(f"There is no fix called {kind[:40]!r} to fix.")
     await _examine(kept_of(request), service)
     return see_other(request, "/doctor", say=say)
 

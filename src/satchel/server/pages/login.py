@@ -45,7 +45,7 @@ async def log_in(request: Request, service: Serves) -> Response:
     wait_s = pages.login_tries.take(client_of(request.scope), service.satchel.clock.monotonic_s())
     if wait_s:
         headers = {"retry-after": str(max(1, round(wait_s)))}
-        raise HTTPException(429, "There were too many tries to log in. Wait a little.", headers)
+        raise HTTPException(429, "Too many attempts to log in. Try again later.", headers)
     if not pages.access.browsers.is_token(form.get("token")):
         return _login_page(request, form.get("next", "/"), error=_WRONG_TOKEN, status=403)
     return await _logged_in(request, form.get("next", "/"))

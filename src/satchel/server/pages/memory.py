@@ -330,7 +330,7 @@ async def _why(service: Service, record: MemoryRecord, message: str) -> Why:
     for hit, reason in found.left_out:
         if hit.memory.id == record.id:
             return Why(False, hit.score or None, reasons_of(hit), reason, instead)
-    return Why(False, None, (), "it has too little to do with that", instead)
+    return Why(False, None, (), "it is not relevant enough", instead)
 
 
 # ---- Changing it
@@ -384,7 +384,7 @@ def _edits(form: Form, record: MemoryRecord, service: Service) -> dict[str, Any]
 
 def _said(id: str, text: str, change: str | None) -> Saying:
     if change is None:
-        return Saying(text="Nothing was different.", state="off")
+        return Saying(text="Nothing was changed.", state="off")
     return Saying(text=text, action=f"/memories/{id}/undo", fields={"change": change})
 
 
@@ -400,7 +400,7 @@ async def undo(request: Request, service: Serves, id: str) -> Response:
         done = await service.memory.undo(number)
     except UsageError as error:
         return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
-    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Taken back.", done))
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Undone.", done))
 
 
 @router.post("/memories/{id}/pin")
@@ -411,13 +411,13 @@ async def pin(request: Request, service: Serves, id: str) -> Response:
         done = await service.memory.pin(record.id)
     except (UsageError, Refused) as error:
         return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
-    text = "It stands in every conversation from now on."
+    text = "Every conversation begins with it from now on."
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
 
 
 @router.post("/memories/{id}/unpin")
 async def unpin(request: Request, service: Serves, id: str) -> Response:
-    """Take the pin back."""
+    """Unpin."""
     record = await service.memory.get(id)
     done = await service.memory.unpin(record.id)
     text = "No longer pinned. Its importance may still keep it in the profile."
@@ -434,7 +434,7 @@ async def outdated(request: Request, service: Serves, id: str) -> Response:
         )
     except UsageError as error:
         return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
-    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "It holds no longer.", done))
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "It no longer holds.", done))
 
 
 @router.post("/memories/{id}/holds")

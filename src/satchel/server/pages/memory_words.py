@@ -204,7 +204,7 @@ _DID: Final = {
     "link": "linked it",
     "unlink": "removed a link",
     "supersede": "let a newer memory take the place of an older one",
-    "undo": "took a change back",
+    "undo": "undid a change",
     "forget": "forgot it",
 }
 
@@ -214,7 +214,7 @@ def change_words(change: Change) -> str:
     who = _WHO.get(change.who, one_line(change.who, 60))
     fields = [field_words(name) for name in changed_fields(change)]
     if fields == ["pinned"]:
-        return f"{who} {'pinned it' if change.after.get('pinned') else 'took the pin back'}."
+        return f"{who} {'pinned it' if change.after.get('pinned') else 'unpinned it'}."
     if change.action == "edit" and fields:
         return f"{who} changed {', '.join(fields)}."
     return f"{who} {_DID.get(change.action, change.action)}."

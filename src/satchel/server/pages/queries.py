@@ -73,7 +73,7 @@ class Asked:
         except ValueError:
             found = date.min
         if found.year not in _YEARS:
-            self.problems[name] = f"{value[:40]!r} is no day. Write it as 2026-11-23."
+            self.problems[name] = f"{value[:40]!r} is not a day. Write it as 2026-11-23."
             return None
         return found
 

@@ -122,7 +122,7 @@ def error_page(scope: Scope, status: int, detail: str) -> HTMLResponse:
     phrase = HTTPStatus(status).phrase
     title = _TITLES.get(status) or phrase
     if detail == phrase:  # of a path without a route
-        detail = "No page has this address. It may be of something that was deleted or forgotten."
+        detail = "There is no page at this address. What it showed may have been deleted or forgotten."
     return rendered(scope, "error.html", status=status, title=title, detail=detail)
 
 
@@ -130,11 +130,11 @@ _TITLES: Final = {
     400: "That can’t be done",
     403: "That is not allowed",
     404: "There is nothing here",
-    409: "Something else is going on there",
+    409: "Something else is in progress",
     421: "Not the name of this server",
-    422: "Something is missing or doesn’t fit",
+    422: "Something is missing or invalid",
     429: "Too many requests",
-    500: "Something is broken in Satchel",
+    500: "Something went wrong in Satchel",
     503: "Not available now",
 }
 

@@ -35,7 +35,7 @@ _INPUT_TYPES: Final[Mapping[str, str]] = {
     "email": "email",
     "uri": "url",
 }
-_NEEDED: Final = "This is needed."
+_NEEDED: Final = "This is required."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,7 +360,7 @@ def parse_json(text: str) -> Any:
     """
 
     def refuse(word: str) -> Any:
-        raise ValueError(f"{word} is no number of JSON")
+        raise ValueError(f"{word} is not a JSON number")
 
     try:
         return json.loads(text, parse_constant=refuse)

@@ -43,7 +43,7 @@ _SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "builder": ("Builder", "What a build of a capability may take."),
     "tools": ("Tools", ""),
     "web": ("Web", "Search, pages and the browser."),
-    "sandbox": ("Sandbox", "Where code runs that nobody vouches for."),
+    "sandbox": ("Sandbox", "Where untrusted code runs."),
     "server": ("Server", "Where this server listens."),
 }
 _TOP: Final = ("model", "small_model", "database")
@@ -324,7 +324,7 @@ async def save(request: Request, service: Serves) -> Response:
 
 def _saved(changed: Mapping[str, str]) -> Saying:
     if not changed:
-        return Saying(text="Nothing was different.", state="off")
+        return Saying(text="Nothing was changed.", state="off")
     return Saying(
         text=f"Saved: {', '.join(changed)}. The server uses {'it' if len(changed) == 1 else 'them'} after a restart.",
         meta="Ctrl-C and satchel serve; as a service: systemctl --user restart satchel",
@@ -348,7 +348,7 @@ async def _reset(request: Request, key: str, now: Settings) -> Response:
     if _origin(now.sources.get(key, "default"), now) == "file":
         await anyio.to_thread.run_sync(lambda: set_value(now.config_path, key, None, providers=now.providers))
     section = "model" if key in _TOP else key.split(".")[0]
-    text = f"{key} has its default again, after a restart of the server."
+    text = f"{key} has its default again. The server uses it after a restart."
     return see_other(request, f"/settings#{section}", say=Saying(text=text))
 
 

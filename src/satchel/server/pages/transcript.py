@@ -382,7 +382,7 @@ class Transcript:
                     if call.state == "running":
                         call.state = "unknown"
                         self._changed(Change(turn.number, place, number))
-        words = "Satchel ended in the middle of this turn. What was said up to here stays."
+        words = "Satchel stopped during this turn. Everything up to here is kept."
         if any(isinstance(i, Steps) and any(c.state == "unknown" for c in i.calls) for i in turn.items):
             words += " Whether the last call finished is not known."
         self._add(Note(words, "warn", action="resume"))
@@ -432,7 +432,7 @@ class Transcript:
             return
         said = [item.text.strip() for item in turn.items if isinstance(item, Answer)]
         if status == "cancelled":
-            self._add(Note("You stopped it. What was said up to here stays.", "off"))
+            self._add(Note("You stopped it. Everything up to here is kept.", "off"))
         elif status == "done":
             if text.strip() and text.strip() not in said:
                 self._add(Answer(text))
@@ -588,7 +588,7 @@ class Transcript:
         if event.consents:
             item.answer = ", ".join(dict.fromkeys(_CONSENTS[each.consent] for each in event.consents))
         elif item.is_secret:
-            item.answer = "answered; the answer is kept nowhere"
+            item.answer = "answered; the answer was not stored"
         else:
             item.answer = event.text if event.text is not None else ("declined" if event.by else "")
         self._changed(Change(number, place))
@@ -649,7 +649,7 @@ class Transcript:
             return
         for place, item in enumerate(turn.items):
             if isinstance(item, Note) and item.action:
-                turn.items[place] = Note("It went on after Satchel was started again.", "done")
+                turn.items[place] = Note("It continued after Satchel was started again.", "done")
                 self._changed(Change(turn.number, place))
 
 

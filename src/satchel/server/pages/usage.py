@@ -74,7 +74,7 @@ async def usage(request: Request, service: Serves) -> Response:
     today = date.fromisoformat(local_day(service.satchel.clock.now()))
     month = asked.text("month") or f"{today:%Y-%m}"
     if not _MONTH.fullmatch(month):
-        asked.problems["month"] = f"{month[:40]!r} is no month. Write it as 2026-11."
+        asked.problems["month"] = f"{month[:40]!r} is not a month. Write it as 2026-11."
         month = f"{today:%Y-%m}"
     months = sorted({row.day[:7] for row in rows} | {f"{today:%Y-%m}", month}, reverse=True)
     chosen = [row for row in rows if row.day.startswith(month)]
@@ -134,9 +134,7 @@ def _chart(days: Sequence[Day], month: str, today: date) -> Any:
     dearest = max(days, key=lambda day: day.usage.cost_usd or 0.0)
     words = f"The most tokens, {most.usage.total_tokens:,}, were used on {most.day.day} {most.day:%B}."
     if dearest.usage.cost_usd:
-        words += (
-            f" The dearest day is {dearest.day.day} {dearest.day:%B} with ${dearest.usage.cost_usd:,.2f}."
-        )
+        words += f" The most expensive day is {dearest.day.day} {dearest.day:%B} with ${dearest.usage.cost_usd:,.2f}."
     top = max(day.usage.total_tokens for day in days)
     return column_chart(
         [

@@ -163,7 +163,7 @@ class Proxy:
         if port == here[1] and (base.host == here[0] or (is_loopback(base.host) and is_loopback(here[0]))):
             raise V1Failure(
                 500,
-                "The provider's address is this server's own, so requests would go round in circles. Where the server "
+                "The provider's address is this server's own, so requests would loop. Where the server "
                 "runs, ANTHROPIC_BASE_URL must not point to it; or set base_url of the provider.",
             )
         path = base.path.rstrip("/") + request.url.path

@@ -11,21 +11,21 @@ from satchel.server.v1_errors import V1Error
 __all__ = ["EVENT_SCHEMA", "PROBLEMS", "STREAMS", "UPSTREAM_ERRORS", "V1_ERRORS"]
 
 _ABOUT: Final = {
-    400: "The request doesn't fit what it is about.",
+    400: "The request is not valid for the thing that it names.",
     401: "The token is missing or wrong.",
     403: "A permission rule, a budget or the sandbox refused it, or the request came from another site's page.",
-    404: "There is no such thing.",
+    404: "What the request names does not exist.",
     405: "The path has no such method.",
     408: "The body took too long to arrive.",
-    409: "Something else is going on there.",
+    409: "The request conflicts with something in progress.",
     413: "The body is too long.",
     421: "The server is not known by the name in the Host header.",
     422: "The request doesn't have the expected form.",
     429: "There were too many requests.",
     431: "The headers are too long.",
-    500: "A defect of the server.",
+    500: "An internal error.",
     502: "A language model refused the request, or its key is missing.",
-    503: "Something that is needed doesn't serve now: the database, a model, the sandbox; or the server stops.",
+    503: "Something that is needed is unavailable (the database, a model, the sandbox), or the server is stopping.",
     507: "The disk is full or can't be written.",
 }
 PROBLEMS: Final[dict[int | str, dict[str, Any]]] = {

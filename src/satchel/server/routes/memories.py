@@ -98,7 +98,7 @@ async def search(
     ],
     limit: Limit = 10,
     mode: Mode = "hybrid",
-    superseded: Annotated[bool, Query(description="Also what no longer holds.")] = False,
+    superseded: Annotated[bool, Query(description="Include memories that no longer hold.")] = False,
     threshold: Annotated[float | None, Query(ge=-10, le=10)] = None,
 ) -> Response:
     """Find memories, best first, each with its score and the signals that it is made of."""
@@ -184,7 +184,7 @@ async def pin(service: Serves, id: str) -> Response:
 
 @router.delete("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Unpin a memory")
 async def unpin(service: Serves, id: str) -> Response:
-    """Take the pin back."""
+    """Unpin."""
     return JsonAnswer({"change": await service.memory.unpin(id)})
 
 

@@ -114,7 +114,7 @@ async def open_session(service: Serves, request: shapes.Opening) -> Response:
 def _folder(text: str) -> Path:
     # Not Path.is_dir: it raises where a name is too long.
     if not text.startswith("/") or not os.path.isdir(text):  # noqa: PTH112
-        raise UsageError("cwd is no folder of this machine. Give the absolute path of one.")
+        raise UsageError("cwd must be the absolute path of a folder on this machine.")
     return Path(text)
 
 
@@ -133,7 +133,7 @@ def _state(service: Service, session: Session) -> JsonAnswer:
     return JsonAnswer(state_to_json(found))
 
 
-@router.get("/{id}/state", response_model=shapes.SessionState, summary="How a conversation stands")
+@router.get("/{id}/state", response_model=shapes.SessionState, summary="Show a conversation's state")
 async def state(service: Serves, id: str) -> Response:
     """Say what runs, what waits for an answer, and which model answers."""
     async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
@@ -192,12 +192,12 @@ async def events(
         Query(
             ge=0,
             le=_MOST_SEQ,
-            description="The number of the last event that the client has; none: what comes now.",
+            description="The number of the last event that the client has. Without it, only new events.",
         ),
     ] = None,
     interactive: Annotated[bool, Query(description="The client answers questions.")] = False,
     last_event_id: Annotated[
-        str | None, Header(description="Instead of `after`, after a reconnection.")
+        str | None, Header(description="Takes the place of `after` when a client reconnects.")
     ] = None,
 ) -> Response:
     """Stream every event of a conversation, with its number as id: turns, questions, posts, notices.
@@ -343,7 +343,7 @@ async def answer(service: Serves, id: str, request: shapes.Answer) -> Response:
         return _begun(service, session, running)
 
 
-@router.post("/{id}/resume", response_model=shapes.Answered, summary="Go on with an interrupted turn")
+@router.post("/{id}/resume", response_model=shapes.Answered, summary="Resume an interrupted turn")
 async def resume(service: Serves, id: str) -> Response:
     """Go on with the turn that a program which was killed left unfinished. Calls that had started are not repeated."""
     async with service.sessions.used(id) as session:

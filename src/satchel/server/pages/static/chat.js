@@ -221,7 +221,7 @@ function change(turn) {
   message.focus();
   message.setSelectionRange(message.value.length, message.value.length);
   keepDraft();
-  tell(notice("Your words of that turn are in the field. Sent, they make a new turn at the end; what was said before stays.", "on"));
+  tell(notice("Your message is in the field again. Sending it makes a new turn at the end; the earlier turns stay.", "on"));
 }
 
 function tell(...notices) {
