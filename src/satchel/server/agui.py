@@ -1,4 +1,4 @@
-"""AG-UI: what a front end sends to run an agent, and a turn as the events of that protocol (version 1.0)."""
+"""AG-UI 1.0: the request to run the agent, and a turn as the events of that protocol."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def asked_of(request: RunInput) -> Asked:
     """What a run asks for.
 
     Raises:
-        UsageError: A message is of no known form.
+        UsageError: A message has an unknown form.
     """
     instructions: list[str] = []
     said: list[Said] = []
@@ -186,7 +186,7 @@ def consent_in(entry: ResumeEntry) -> Consent:
     """The consent that an answer gives: {"consent": "once"}, {"approved": true}, or just that value.
 
     Raises:
-        UsageError: It says neither.
+        UsageError: It contains neither.
     """
     if entry.status == "cancelled":
         return "no"
@@ -252,7 +252,7 @@ async def run_events(
 
 @dataclass(slots=True)
 class _Run:
-    """Reads the records of a turn and says what a front end is told."""
+    """Turns the records of a turn into events for a front end."""
 
     head: Mapping[str, str]
     session_id: str
@@ -289,7 +289,7 @@ class _Run:
             case Observation():
                 call = self.calls.pop(event.call_id, None)
                 if call is not None:
-                    # One that never ran, such as a refused one, has no `Action`.
+                    # A call that never ran, such as a refused one, has no `Action`.
                     yield from self._call(call.id, call.name, json.dumps(call.input))
                 yield self.event(
                     "TOOL_CALL_RESULT",

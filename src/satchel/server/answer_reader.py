@@ -1,4 +1,4 @@
-"""Reads the records of a turn for clients that know nothing of sessions: a text that grows, and how it ended."""
+"""Reads the records of a turn for clients without sessions: the growing text, and how it ended."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from satchel.server.problems import status_of_class
 __all__ = ["AnswerReader", "memories_to_json"]
 
 _BETWEEN = "\n\n"
-"""Between what the model said before its own calls and what it says after them."""
+"""Separates the model's text before its own calls from the text after them."""
 
 
 @dataclass(slots=True)
 class AnswerReader:
-    """Takes the records of one turn, in order.
+    """Reads the records of one turn in order.
 
     Attributes:
         turn: Its number; 0 before its first record.
@@ -89,7 +89,7 @@ class AnswerReader:
         return ""
 
     def _end(self, final: str) -> str:
-        """What the user is told at the end, of which the model may have said the beginning."""
+        """The final text for the user, whose beginning the model may already have written."""
         before, self.text, self._round = self.text, final, ""
         if self.said.endswith(final):
             return ""

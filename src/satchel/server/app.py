@@ -1,4 +1,4 @@
-"""The application: the routes over one open Satchel, behind the gate."""
+"""The ASGI application: the routes over one open Satchel, behind the gate."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class _Api(FastAPI):
 
 
 class App:
-    """The application, and what stops it in good order.
+    """The application, with its orderly stop.
 
     Attributes:
         gate: The ASGI application.
@@ -129,11 +129,11 @@ class App:
     async def stop(self) -> None:
         """Take no more work, interrupt the running turns, wait until each has ended validly, and end the streams.
 
-        Builds and distilling are left to go on elsewhere, or at the next start.
+        Builds and distilling continue in their own processes, or at the next start.
         """
         self.service.stopping.begin()
         if await self.service.sessions.stop_turns():
-            # Readers get the ends of these turns; one that reads slowly resumes at the next server.
+            # Readers get the ends of these turns; a slow reader resumes at the next server.
             await anyio.sleep(_LAST_WORDS_S)
         self.service.stopping.end_streams()
 
@@ -147,7 +147,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
 
     Args:
         satchel: Stays open while the application runs.
-        token: What clients have to send.
+        token: The token that clients must send.
         settings: None takes those of `satchel`.
     """
     settings = settings or satchel.settings.server
@@ -162,7 +162,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
         queue=AgentsQueue(satchel),
     )
     access = BrowserAccess(browsers)
-    # No page with documentation: its scripts would come from elsewhere.
+    # FastAPI's documentation pages are off: they load scripts from other sites.
     api = _Api(
         title="Satchel",
         version=__version__,
@@ -214,7 +214,7 @@ async def _defective(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    # Official clients have one class for a wrong request, with the status 400.
+    # The official clients have one exception class for an invalid request, with the status 400.
     status = 400 if has_v1_form(request.url.path) else 422
     return _answer(request, problem_fields(status, invalid_detail(error.errors())))
 

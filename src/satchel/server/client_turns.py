@@ -1,4 +1,4 @@
-"""Turns for clients that hold the history themselves and send it whole with every request.
+"""Turns for clients that keep the history themselves and send all of it with every request.
 
 The history is matched with a session by a hash of everything up to the last answer. The session then has the same
 conversation with more in it: memory, Satchel's own calls, a prompt that providers have cached. A history that matches
@@ -30,7 +30,7 @@ from satchel.tools import Tool, client_tool
 __all__ = ["Asked", "Begun", "Called", "ClientTool", "Said", "begin", "keep_answer", "session_of_thread"]
 
 _REPEATED: Final = timedelta(hours=1)
-"""The same request within this time asks for another answer to the same words; they are captured once."""
+"""The same request within this time asks for another answer to the same words, which are captured once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +73,11 @@ class Asked:
     """A request of such a client.
 
     Attributes:
-        namespace: Whose histories they are: the same words of another client or user are another conversation.
+        namespace: Separates clients and users: the same words from another one are another conversation.
         said: The whole history; it ends with the user or with results.
-        instructions: What the client wants of the model besides Satchel's own instructions.
+        instructions: The client's instructions, which are added to Satchel's own.
         model: "provider:model", or None for the model of the home.
-        ephemeral: Nothing is kept, not even the session.
+        ephemeral: Nothing is stored, not even the session.
         is_retry: The client sends the same request once more, because it got no answer.
         thread: The client's own name of the conversation; then no history is compared. "" if it has none.
         interactive: The client answers questions; see `resume`.
@@ -96,7 +96,7 @@ class Asked:
 
     @property
     def _last_answer(self) -> int:
-        """How many messages stand up to and including the last answer."""
+        """The number of messages up to and including the last answer."""
         return max((n for n, one in enumerate(self.said, start=1) if one.role == "assistant"), default=0)
 
     @property
@@ -125,7 +125,7 @@ class Asked:
 
     @property
     def terms(self) -> str:
-        """Names what a session has to be opened with."""
+        """A name for the options that the session must be opened with."""
         tools = [[tool.name, tool.description, tool.schema] for tool in self.tools]
         return _digest([self.instructions, tools])
 
@@ -342,7 +342,7 @@ def _key(asked: Asked, said: Sequence[Said], what: str) -> str:
 
 
 def _plain(one: Said) -> list[Any]:
-    """What clients give back unchanged: they trim texts, and write arguments anew."""
+    """The parts that clients return unchanged. They trim texts and reformat arguments."""
     calls = [[call.id, call.name, _plain_arguments(call.arguments)] for call in one.calls]
     return [one.role, one.text.strip(), calls, one.call_id]
 
@@ -355,5 +355,5 @@ def _plain_arguments(arguments: str) -> Any:
 
 
 def _digest(value: Any) -> str:
-    # Lone surrogates have no UTF-8; escaped, every text has one.
+    # UTF-8 can't encode lone surrogates, so they are escaped.
     return sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -17,7 +17,7 @@ from satchel.server.streams import ServerEvent
 __all__ = ["CommandRun"]
 
 _MOST_WAITING: Final = 1000
-"""Events that a slow client has not taken. More are left out: they come with the session's events, too."""
+"""The most events that wait for a slow client. Further ones are dropped; the session's own stream has them too."""
 
 
 class CommandRun:

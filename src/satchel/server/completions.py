@@ -1,4 +1,4 @@
-"""The chat completions of OpenAI: what a request means, and what an answer looks like."""
+"""OpenAI's chat completions: reading a request, and writing the answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 HOME_MODEL: Final = "satchel"
 """The model of the home."""
 EPHEMERAL_MODEL: Final = "satchel-ephemeral"
-"""The same, and nothing of the conversation is kept."""
+"""The same agent, without storing anything of the conversation."""
 
 _MOST_MESSAGES: Final = 10_000
 _MOST_TOOLS: Final = 512
@@ -44,7 +44,7 @@ _FINISH: Final = {"done": "stop", "asking": "stop", "calling": "tool_calls", "li
 
 
 class StreamOptions(BaseModel):
-    """What a stream contains."""
+    """Options of a stream."""
 
     include_usage: bool = Field(False, description="Whether a last chunk reports the usage.")
 
@@ -114,7 +114,7 @@ _ONLY: Final[Mapping[str, tuple[Any, ...]]] = {
     "function_call": (None, "auto", "none"),
     "tool_choice": (None, "auto", "none"),
 }
-"""What changes the answer and can't be done by a turn of an agent. Its neutral values are sent by many clients."""
+"""Parameters that an agent's turn can't honour, with the neutral values that many clients send."""
 
 
 class ChatCompletion(BaseModel):
@@ -303,7 +303,7 @@ def _invalid(where: str, what: str) -> V1Failure:
 
 @dataclass(slots=True)
 class _Answering:
-    """Everything that the answer to one request repeats."""
+    """The fields that every part of one answer repeats."""
 
     service: Service
     asked: Asked

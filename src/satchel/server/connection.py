@@ -1,4 +1,4 @@
-"""A connection that doesn't wait for a client that never finishes its request line and headers."""
+"""A connection with a time limit for the request line and headers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADERS_WAIT_S: Final = 10.0
 
 
 class GuardedConnection(H11Protocol):
-    """uvicorn has a limit for idle connections, and none for a request that arrives byte by byte (slow loris)."""
+    """Limits how long a request's head may take (slow loris). uvicorn limits only idle connections."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """See `H11Protocol`."""

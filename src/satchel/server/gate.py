@@ -43,11 +43,11 @@ _LINGER_S: Final = 2.0
 """After a refusal, what the client is still sending is read for this long: a connection that is closed with unread data
 is reset, and the client might never see the answer."""
 TOKEN_HEADER: Final = b"x-satchel-token"
-"""For the token, where `Authorization` is another server's: the proxy passes that one on, and this one never."""
+"""The token, if `Authorization` is for the provider: the proxy passes that one on, and never this one."""
 KEY_HEADER: Final = b"x-api-key"
-"""Where clients of Anthropic send their key; it may be the token below /v1."""
+"""The header in which Anthropic clients send their key. Below /v1 it may hold the token."""
 _OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/login", "/favicon.ico"})
-"""Need no token: they say nothing but yes or no, or ask for the token."""
+"""These need no token: they report only yes or no, or are the login page itself."""
 _STATIC: Final = "/static/"
 """Scripts and styles, the same for everybody."""
 _NO_PROOF: Final = (
@@ -64,7 +64,7 @@ _HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""Of every answer that doesn't set them itself."""
+"""Added to every response that doesn't set them itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class _Refusal:
 
 
 class Gate:
-    """Checks every request before anything else sees it.
+    """Checks every request before any route sees it.
 
     In this order: the size of its headers, the rate of its client, `Host`, `Origin`, the token or the cookie of a
     browser that is logged in, the size of its body, which is read here, and for a change by a browser, its form token.
@@ -103,13 +103,13 @@ class Gate:
         self._wrong_tokens = Rates(per_s=_WRONG_TOKENS_PER_S, burst=_WRONG_TOKENS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle one ASGI connection."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
         refusal = self._refusal(scope)
         if scope["type"] == "websocket":
-            # Nothing here speaks it. What will has to pass the same gate.
+            # No route uses web sockets. One that did would have to pass the same gate.
             await receive()
             await send({"type": "websocket.close", "code": 1008})
             return
@@ -226,7 +226,7 @@ class _Answer:
 
 
 def _header(scope: Scope, name: bytes) -> str | None:
-    """The only header with this name; None if there is none or several."""
+    """The value of the only header with this name; None if there is none or more than one."""
     found = [value for key, value in scope["headers"] if key == name]
     return found[0].decode("latin-1") if len(found) == 1 else None
 

@@ -1,4 +1,4 @@
-"""JSON that any text can be written in."""
+"""JSON encoding that accepts any text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["JsonAnswer", "json_bytes"]
 
 
 def json_bytes(value: Any) -> bytes:
-    """JSON in UTF-8. Half of a character (a lone surrogate) is escaped, because UTF-8 has none."""
+    """JSON in UTF-8. Lone surrogates are escaped, because UTF-8 can't encode them."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace")
 

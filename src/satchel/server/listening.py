@@ -44,12 +44,12 @@ async def serve(
     tell: Callable[[str], None],
     offer_login: Callable[[str], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. A second signal doesn't wait for what is going on.
+    """Serve until SIGTERM or SIGINT. A second signal exits without waiting for running work.
 
     Args:
         satchel: Stays open while this runs.
-        tell: Told the address, and what happens at the end.
-        offer_login: Gets an address that logs in one browser, within ten minutes.
+        tell: Called with a line for the user: the address, and later that the server stops.
+        offer_login: Called with an address that logs in one browser within ten minutes.
 
     Raises:
         ConfigError: The server may not listen where the settings say, or the token can't be used.
@@ -100,7 +100,7 @@ async def served(satchel: Satchel) -> AsyncIterator[tuple[str, App]]:
         server = _Server(_config(app, settings, home))
         async with anyio.create_task_group() as group:
             group.start_soon(app.service.sessions.sweep)
-            # What hooks of other agents left behind while no server was running.
+            # Capture what hooks of other agents queued while no server was running.
             app.service.queue.notify()
             ended = anyio.Event()
 
@@ -183,7 +183,7 @@ def _listening(settings: ServerSettings) -> Generator[socket.socket, None, None]
 
 
 def _allow_many_files() -> None:
-    """Each connection needs a descriptor, and many systems begin with 1,024."""
+    """Raise the limit on open files: each connection needs a descriptor, and many systems allow 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = (
         _MOST_CONNECTIONS + 1024 if hard == resource.RLIM_INFINITY else min(hard, _MOST_CONNECTIONS + 1024)
@@ -215,12 +215,12 @@ def _logging_to(path: Path) -> Generator[None, None, None]:
 
 
 class _WithoutWords(logging.Formatter):
-    """Leaves out what exceptions say, which may be what a user said, and masks what looks like a key."""
+    """Logs exceptions without their messages, which may quote the user, and masks what looks like a key."""
 
     def format(self, record: logging.LogRecord) -> str:
         """See `Formatter.format`."""
         return mask_text(super().format(record))
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name of the standard library
-        """Where it was raised, and its class."""
+        """The traceback and the class, without the message."""
         return f"{''.join(traceback.format_tb(ei[2]))}{ei[0].__name__}"

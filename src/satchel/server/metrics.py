@@ -1,4 +1,4 @@
-"""What the server counts, in the text format of Prometheus."""
+"""The server's counters, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Metrics:
 
     def request(self, method: str, route: str, status: int, took_s: float) -> None:
         """Count a request that has ended. A status of 0 is one that the client left before the answer."""
-        # Whatever a client makes up must not become a label: each one stays for ever.
+        # A value that a client invents must not become a label, because labels are never removed.
         self._requests[method if method in _METHODS else "other", route, status] += 1
         self._sums[route] += 1
         self._sum_s[route] = self._sum_s.get(route, 0.0) + took_s

@@ -1,4 +1,4 @@
-"""The sessions that clients of the server use. Each stays open for a while after its last use."""
+"""The sessions that the server's clients use. Each stays open for a minute after its last use."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OpenSessions:
 
     @property
     def running(self) -> int:
-        """How many turns run that clients of the server began."""
+        """The number of running turns that the server's clients started."""
         return len(self._turns)
 
     def turns_of(self, session_id: str) -> list[RunningTurn]:
@@ -104,7 +104,7 @@ class OpenSessions:
             ephemeral: Likewise.
             tools: Likewise.
             system: Likewise.
-            terms: Names all of these, for `terms_of`.
+            terms: A name for all of these; see `terms_of`.
             keeps_empty: Keep it open for a while even if nothing was said in it, because a client will join it.
 
         Raises:
@@ -131,7 +131,7 @@ class OpenSessions:
                 await self._keep(session, terms, even_empty=keeps_empty)
 
     async def _keep(self, session: Session, terms: str, *, even_empty: bool) -> None:
-        """Keep a session open for a while; one hold of each is enough. One in which nothing was said leaves nothing."""
+        """Keep a session open for a while; one hold of each is enough. A session without any message leaves no log."""
         if not session.turns and session.running is None and not even_empty:
             await session.aclose()
             return
@@ -160,7 +160,7 @@ class OpenSessions:
         self._metrics.turn(result.status if result is not None else "failed")
 
     async def sweep(self) -> None:
-        """Close what nobody has used for a while; runs until it is cancelled."""
+        """Close unused sessions; runs until it is cancelled."""
         while True:
             await anyio.sleep(_LOOK_S)
             now_s = self._satchel.clock.monotonic_s()

@@ -1,4 +1,4 @@
-"""Errors as clients see them: problem JSON (RFC 9457), one status for each class of error."""
+"""Errors as problem JSON (RFC 9457), with one status for each class of error."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _STATUS: Final[tuple[tuple[type[SatchelError], int], ...]] = (
     (NoSandbox, 503),
     (SandboxError, 500),
 )
-"""The first class that fits counts."""
+"""The first class that matches is used."""
 _CODES: Final[Mapping[int, str]] = {
     400: "bad_request",
     401: "no_token",
@@ -114,7 +114,7 @@ def retry_after(error: SatchelError) -> int | None:
 
 
 def problem_of(error: SatchelError) -> dict[str, Any]:
-    """The problem that tells of an error."""
+    """The problem that describes an error."""
     return problem_fields(status_of(error), str(error), code=_code(type(error).__name__))
 
 
@@ -135,7 +135,7 @@ def problem_body(status: int, detail: str, *, code: str = "") -> bytes:
 
 
 def invalid_detail(errors: Iterable[Mapping[str, Any]]) -> str:
-    """What is wrong with the parts of a request, without the values, which may be secret or huge."""
+    """What is wrong with a request, without its values, which may be secret or huge."""
     found = [
         f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}"
         for error, _ in zip(errors, range(10), strict=False)

@@ -1,4 +1,4 @@
-"""How often a client may do something, and what counts as one client."""
+"""Rate limits for each client, and which addresses are one client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Rates:
     """Limits how often each client may do something: a bucket for each, filled at a constant rate."""
 
     def __init__(self, *, per_s: float, burst: float) -> None:
-        """In the long run `per_s`, and at most `burst` at once."""
+        """Allow `per_s` on average, and at most `burst` at once."""
         self._per_s = per_s
         self._burst = max(burst, 1.0)
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
@@ -35,7 +35,7 @@ class Rates:
 
 
 def client_of(scope: Scope) -> str:
-    """What counts as one client: an IPv4 address, or a network of IPv6 addresses that one machine has."""
+    """The client that a request belongs to: an IPv4 address, or the /64 network of an IPv6 address."""
     host = scope["client"][0] if scope.get("client") else ""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])

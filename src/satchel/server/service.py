@@ -1,4 +1,4 @@
-"""What the routes need: the open Satchel, its sessions in use, and the server's own state."""
+"""What the routes need: the open Satchel, the sessions in use, and the server's state."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The requests and answers of the HTTP interface, as OpenAPI describes them.
+"""The requests and responses of the HTTP API, as OpenAPI describes them.
 
-Requests with fields that are not here are refused. Answers may get more fields; these stay.
+Requests with unknown fields are refused. Responses may get more fields; these stay.
 """
 
 from __future__ import annotations
@@ -470,7 +470,7 @@ class MemoryEdit(FromOutside):
 
 
 class Piece(FromOutside):
-    """A message of a conversation that is held elsewhere."""
+    """A message of a conversation in another program."""
 
     role: Literal["user", "assistant", "other"] = Field(
         description='"other" is somebody who is not part of the conversation, such as a page that was read.'
@@ -481,7 +481,7 @@ class Piece(FromOutside):
 
 
 class ObserveRequest(FromOutside):
-    """A piece of a conversation that is held elsewhere. The same piece twice changes nothing."""
+    """A part of a conversation in another program. Sending the same part twice changes nothing."""
 
     model_config = _for_instance(
         session="editor-42",
@@ -522,7 +522,7 @@ class _Said(FromOutside):
 
 
 class ContextRequest(FromOutside):
-    """Recent messages, for which relevant memory is wanted."""
+    """Recent messages for which to find relevant memories."""
 
     model_config = _for_instance(
         messages=[{"role": "user", "content": "What should I keep in mind when I cook for Mara?"}],
@@ -552,7 +552,7 @@ class Shown(_Answered):
 
 
 class Context(_Answered):
-    """What to show a model; `text` is empty where nothing bears on the messages."""
+    """What to show a model. `text` is empty if no memory is relevant to the messages."""
 
     text: str
     tokens: int
@@ -560,7 +560,7 @@ class Context(_Answered):
 
 
 class Profile(_Answered):
-    """What holds about the user at all times, and what happens in the next days."""
+    """What is always true of the user, and what happens in the next days."""
 
     text: str
     tokens: int
@@ -638,7 +638,7 @@ class BuildWish(FromOutside):
 
 
 class RepairWish(FromOutside):
-    """What a new version shall do differently."""
+    """What a new version should do differently."""
 
     model_config = _for_instance(wish="Give the temperature in Celsius.")
 

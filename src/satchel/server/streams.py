@@ -22,7 +22,7 @@ _HEARTBEAT_S: Final = 15.0
 """Proxies close connections on which nothing comes; common limits begin at 30 s."""
 _RETRY_MS: Final = 1000
 _SEND_WAIT_S: Final = 60.0
-"""A client that takes nothing for so long is gone, whatever its connection says."""
+"""A client that reads nothing for this long is considered gone, even if its connection is open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class ServerEvent:
     id: str = ""
 
     def encoded(self) -> bytes:
-        """As it is sent. JSON has no line breaks outside of strings, so the data is one line."""
+        """The bytes to send. JSON has no raw line breaks, so the data is one line."""
         head = f"id: {self.id}\n" if self.id else ""
         return f"{head}event: {self.name}\ndata: ".encode() + json_bytes(self.data) + b"\n\n"
 
@@ -46,16 +46,16 @@ class DataEvent:
     data: Mapping[str, Any] | str
 
     def encoded(self) -> bytes:
-        """As it is sent."""
+        """The bytes to send."""
         words = self.data.encode() if isinstance(self.data, str) else json_bytes(self.data)
         return b"data: " + words + b"\n\n"
 
 
 class Stopping:
-    """How far the stop of the server has come: first it takes no more work, then its streams end."""
+    """The stages of the server's stop: first it takes no more work, then its streams end."""
 
     def __init__(self) -> None:
-        """It runs."""
+        """Start in the running state."""
         self.has_begun = False
         self._streams_end = anyio.Event()
 
@@ -75,7 +75,7 @@ class Stopping:
 class EventStream(Response):
     """Sends events as they come, and a comment when none has come for a while.
 
-    It ends with the events, when the client leaves, or when the server stops; whatever makes the events goes on.
+    It ends with the events, when the client leaves, or when the server stops. The source of the events continues.
     """
 
     media_type = EVENT_STREAM
@@ -95,7 +95,7 @@ class EventStream(Response):
             events: What is sent.
             stopping: Ends the stream with the server.
             metrics: Counts it.
-            resumes: Clients are told to connect again when the connection breaks.
+            resumes: Whether clients are told to reconnect when the connection breaks.
             headers: More of them.
         """
         super().__init__(headers={"cache-control": "no-store", "x-accel-buffering": "no", **(headers or {})})
@@ -107,7 +107,7 @@ class EventStream(Response):
         self._sent_s = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle one ASGI connection."""
         self._metrics.streams += 1
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -135,7 +135,7 @@ class _Call:
 
 @dataclass(slots=True)
 class _Translator:
-    """Reads the records of one turn and says what a client that has everything up to `start` has not yet."""
+    """Turns the records of one turn into the events that a client at `start` does not have yet."""
 
     start: Place
     turn: int = 0
@@ -173,7 +173,7 @@ class _Translator:
             return
         is_new = record.seq > self.start.seq
         if isinstance(event, Assistant):
-            # What was not streamed: by a model that doesn't, or before this client came.
+            # Text that was not streamed: the model doesn't stream, or this client came later.
             rest = text_of(event.blocks)[self.chars :]
             if is_new and rest:
                 yield from self._said(rest)
@@ -225,7 +225,7 @@ class _Translator:
             case Notice():
                 return self._event("notice", {"part": event.part, "text": event.text})
             case TurnResumed():
-                # What was streamed of an answer before the program ended is not part of the next one.
+                # Text that was streamed before the program ended is not part of the next answer.
                 self.chars = self.skip = 0
                 return self._event("resumed", {"turn": event.turn})
             case AskUser():

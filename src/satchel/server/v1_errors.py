@@ -1,7 +1,7 @@
 """Errors below /v1, in the form that the official clients of OpenAI and Anthropic turn into their exceptions.
 
-Both read the status and `error.message`. OpenAI's has `param` and `code` beside it, Anthropic's a `type` around it;
-readers ignore what they don't know, so one form serves both.
+Both read the status and `error.message`. OpenAI's form has `param` and `code` beside it, Anthropic's a `type` around
+it; readers ignore what they don't know, so one form serves both.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class V1Failure(Exception):
 
 
 def has_v1_form(path: str) -> bool:
-    """Whether clients of this path read errors in this form."""
+    """Whether clients of this path expect this form of errors."""
     return path.startswith("/v1/")
 
 

@@ -37,7 +37,7 @@ class McpEndpoint:
         self._manager: StreamableHTTPSessionManager | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle one ASGI connection."""
         if self._stopping.has_begun:
             answer = JsonAnswer(
                 problem_fields(503, "The server is stopping."), status_code=503, media_type=PROBLEM_TYPE

@@ -105,7 +105,7 @@ class Relay(Response):
         self._heard = heard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Handle one ASGI connection."""
         self._metrics.streams += 1
         failed: httpx2.HTTPError | None = None
         has_begun = False

@@ -35,8 +35,8 @@ _STREAM: Final[dict[int | str, Any]] = {
 async def run(service: Serves, request: RunInput) -> Response:
     """Run the agent in a thread and stream the events of AG-UI 1.0.
 
-    A run that ends with the outcome `interrupt` waits for a permission or an answer: the next run of the thread brings
-    it in `resume`. Calls of the front end's tools have no result in the stream; the next run's messages bring them.
+    A run that ends with the outcome `interrupt` waits for a permission or an answer: the next run of the thread gives
+    it in `resume`. Calls of the front end's tools have no result in the stream; the next run's messages have it.
     """
     if service.stopping.has_begun:
         raise HTTPException(503, "The server is stopping.")

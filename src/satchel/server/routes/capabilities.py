@@ -39,7 +39,7 @@ _AT = "/api/capabilities/{name}"
 async def list_capabilities(
     service: Serves, status: Literal["building", "proposed", "active", "failed", "disabled"] | None = None
 ) -> Response:
-    """List the capabilities, with how their runs went."""
+    """List the capabilities, with the results of their runs."""
     found = await service.capabilities.catalogue.list(*([status] if status else []))
     return JsonAnswer([capability_to_json(each) for each in found])
 
@@ -93,7 +93,7 @@ async def remove(service: Serves, name: str) -> Response:
 
 @router.post(f"{_AT}/run", response_model=shapes.RunOutcome, summary="Run a capability")
 async def run(service: Serves, name: str, request: shapes.RunInput) -> Response:
-    """Run the active version in a fresh sandbox. A failure of its code is an outcome, with the status 200."""
+    """Run the active version in a fresh sandbox. If its code fails, the status is 200 and the outcome tells why."""
     return JsonAnswer(outcome_to_json(await service.capabilities.runner.run(name, request.input)))
 
 
@@ -101,7 +101,7 @@ async def run(service: Serves, name: str, request: shapes.RunInput) -> Response:
 async def run_cases(
     service: Serves, name: str, version: Annotated[int, Query(ge=0, le=1_000_000)] = 0
 ) -> Response:
-    """Run the cases of a version. What was edited by hand becomes a new version if they pass."""
+    """Run the cases of a version. Edits by hand become a new version if the cases pass."""
     tested = await service.capabilities.registrar.test(name, number=version)
     return JsonAnswer(
         {
@@ -115,7 +115,7 @@ async def run_cases(
 
 @router.get(f"{_AT}/approval", summary="Show what waits for approval")
 async def to_approve(service: Serves, name: str) -> Response:
-    """Show which version waits for approval, and what it wants to reach, in sentences."""
+    """Show which version waits for approval, and in sentences what it wants access to."""
     found = await service.capabilities.catalogue.get(name)
     number, access = await service.capabilities.registrar.to_approve(name)
     return JsonAnswer({"version": number, "may": list(sentences(access, name=found.name))})
@@ -123,9 +123,9 @@ async def to_approve(service: Serves, name: str) -> Response:
 
 @router.post(f"{_AT}/approve", response_model=shapes.Registered, summary="Approve a capability")
 async def approve(service: Serves, name: str, request: shapes.VersionNumber) -> Response:
-    """Allow what a version wants to reach. Its cases run, and it becomes active if they pass.
+    """Allow the access that a version wants. Its cases run, and it becomes active if they pass.
 
-    `version` is the one that was shown: another one that was proposed meanwhile is not approved unseen.
+    `version` is the one that was shown, so that a version proposed in the meantime is not approved unseen.
     """
     number, _ = await service.capabilities.registrar.to_approve(name)
     if number != request.version:
@@ -176,7 +176,7 @@ async def rollback(service: Serves, name: str) -> Response:
 
 @router.post(f"{_AT}/disable", response_model=shapes.Capability, summary="Disable a capability")
 async def disable(service: Serves, name: str) -> Response:
-    """Keep a capability, and don't use it."""
+    """Disable a capability without removing it."""
     return JsonAnswer(capability_to_json(await service.capabilities.catalogue.disable(name)))
 
 
@@ -190,14 +190,14 @@ async def enable(service: Serves, name: str) -> Response:
     f"{_AT}/repair", response_model=shapes.Capability, status_code=202, summary="Repair a capability"
 )
 async def repair(service: Serves, name: str, request: shapes.RepairWish) -> Response:
-    """Have a new version built, from the last failure or from a wish. The present version stays as it is."""
+    """Build a new version, from the last failure or a description of the change. The current version stays in use."""
     builds = service.capabilities.builds
     return _requested(await builds.repair(name, wish=request.wish, failing_input=request.input))
 
 
 @router.post(f"{_AT}/cancel", response_model=shapes.Capability, summary="Stop a build")
 async def cancel(service: Serves, name: str) -> Response:
-    """Stop the build of a capability, which `name` or the build's id names. Nothing of it is registered."""
+    """Stop the build of a capability, given by name or by the build's id. Nothing of it is registered."""
     return JsonAnswer(capability_to_json(await service.capabilities.builds.cancel(name)))
 
 
@@ -213,7 +213,7 @@ async def status(
     build_id: Annotated[str, Query(alias="buildId", max_length=200)],
     last_event_id: Annotated[str | None, Header(description="Only messages after this one.")] = None,
 ) -> Response:
-    """Stream the messages of a build, those so far and those to come, until it has ended: `question`, `answer`,
+    """Stream the past and future messages of a build until it has ended: `question`, `answer`,
     `progress`, `complete`, `error`. Questions are answered by `POST /api/builder/answer`.
     """
     after = last_event_id or "0"
@@ -233,7 +233,7 @@ async def _messages(builds: Builds, build_id: str, after: int) -> AsyncGenerator
 
 @router.post("/api/builder/answer", response_model=shapes.BuildMessage, summary="Answer a build's question")
 async def answer(service: Serves, request: shapes.BuildAnswer) -> Response:
-    """Answer a question of a build; the first answer holds."""
+    """Answer a question of a build. The first answer is used."""
     return JsonAnswer(message_to_json(await _answer(service, request)))
 
 

@@ -47,7 +47,7 @@ async def complete(
 ) -> Response:
     """Answer the last message of a conversation, as OpenAI's endpoint does; with `stream`, as a stream of chunks.
 
-    Satchel's memory and tools take part. Calls of the client's own tools are returned to it. A conversation that was
+    The model also has Satchel's memory and tools. Calls of the client's own tools are returned. A conversation that was
     held here before is continued, and only what is new in it is captured.
     """
     if service.stopping.has_begun:
@@ -73,7 +73,7 @@ async def complete(
 
 @router.get("/v1/models", response_model=ModelCards, summary="List the models")
 async def models(service: Serves, sent: Request) -> Response:
-    """List names for `model`. Any other PROVIDER:MODEL that the settings know will do, too.
+    """List names for `model`. Any other PROVIDER:MODEL of the settings works, too.
 
     A client of Anthropic (header `anthropic-version`) gets its provider's list.
     """

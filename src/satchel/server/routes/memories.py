@@ -76,7 +76,7 @@ async def list_memories(
     limit: Limit = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000_000)] = 0,
 ) -> Response:
-    """List the memories that fit every filter, those said last first. The header X-Total-Count says how many fit."""
+    """List the memories that fit every filter, the latest first. The header X-Total-Count has their number."""
     records = await service.memory.list(limit=limit, offset=offset, **wanted)
     total = await service.memory.count(**wanted)
     return JsonAnswer([record_to_json(record) for record in records], headers={"x-total-count": str(total)})
@@ -101,7 +101,7 @@ async def search(
     superseded: Annotated[bool, Query(description="Include memories that no longer hold.")] = False,
     threshold: Annotated[float | None, Query(ge=-10, le=10)] = None,
 ) -> Response:
-    """Find memories, best first, each with its score and the signals that it is made of."""
+    """Search memories, best first, each with its score and the signals that make it up."""
     hits = await service.memory.search(
         q,
         limit=limit,
@@ -130,14 +130,14 @@ async def show(service: Serves, id: str) -> Response:
 
 @router.patch("/api/memories/{id}", response_model=shapes.Memory, summary="Change a memory")
 async def edit(service: Serves, id: str, request: shapes.MemoryEdit) -> Response:
-    """Change a memory. Its history keeps what it was, and `undo` brings that back."""
+    """Change a memory. Its history keeps the old version, which `undo` restores."""
     await service.memory.edit(id, **request.model_dump(exclude_unset=True))
     return JsonAnswer(record_to_json(await service.memory.get(id)))
 
 
 @router.delete("/api/memories/{id}", response_model=shapes.Receipt, summary="Forget a memory")
 async def forget(service: Serves, id: str) -> Response:
-    """Forget a memory for good: its words, vectors and edges, the facts that rest on it alone, and its words in the
+    """Forget a memory for good: its words, vectors and edges, the facts that have no other source, and its words in the
     session logs. The receipt says what was removed; the same source can't bring it back.
     """
     memory = service.memory
@@ -157,7 +157,7 @@ async def related(
     limit: Limit = 100,
     relation: Annotated[list[str] | None, Query(max_length=20)] = None,
 ) -> Response:
-    """List what edges lead to from a memory, the nearest first."""
+    """List the memories that a memory is linked to, nearest first."""
     found = await service.memory.related(id, depth, relation, limit=limit)
     return JsonAnswer([related_to_json(one) for one in found])
 
@@ -166,32 +166,32 @@ async def related(
     "/api/memories/{id}/history", response_model=list[shapes.Change], summary="Show a memory's changes"
 )
 async def history(service: Serves, id: str) -> Response:
-    """List every change of a memory, oldest first; of a forgotten one, that it was forgotten."""
+    """List every change of a memory, oldest first. For a forgotten memory, the list has only the forgetting."""
     return JsonAnswer([change_to_json(change) for change in await service.memory.history(id)])
 
 
 @router.post("/api/memories/changes/{id}/undo", response_model=shapes.Changed, summary="Undo a change")
 async def undo(service: Serves, id: str) -> Response:
-    """Take a change of a memory back. Undoing the undoing brings it again."""
+    """Undo a change of a memory. Undoing that restores the change."""
     return JsonAnswer({"change": await service.memory.undo(id)})
 
 
 @router.post("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Pin a memory")
 async def pin(service: Serves, id: str) -> Response:
-    """Have a memory stand in the profile."""
+    """Pin a memory to the profile."""
     return JsonAnswer({"change": await service.memory.pin(id)})
 
 
 @router.delete("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Unpin a memory")
 async def unpin(service: Serves, id: str) -> Response:
-    """Unpin."""
+    """Unpin a memory."""
     return JsonAnswer({"change": await service.memory.unpin(id)})
 
 
 @router.get("/api/profile", response_model=shapes.Profile, summary="Show the profile and the agenda")
 async def profile(service: Serves) -> Response:
-    """Show what holds about the user at all times, and what happens in the next seven days: what every session's model
-    is shown.
+    """Show what is always true of the user, and what happens in the next seven days. Every session's
+    model is shown both.
     """
     settings = service.satchel.settings.memory
     found = await service.memory.profile(budget_tokens=settings.profile_tokens)
@@ -201,9 +201,9 @@ async def profile(service: Serves) -> Response:
 
 @router.post("/api/observe", response_model=shapes.Observed, summary="Capture a piece of a conversation")
 async def observe(service: Serves, request: shapes.ObserveRequest) -> Response:
-    """Capture what was said in a conversation that is held elsewhere. Facts are drawn from it later.
+    """Capture a part of a conversation that runs in another program. Facts are extracted from it later.
 
-    Secrets, `<private>` parts and what Satchel injected are left out, as everywhere.
+    Secrets, `<private>` parts and text that Satchel injected are left out.
     """
     memory = service.memory
     turn = request.turn
@@ -242,7 +242,7 @@ async def observe_queued(service: Serves) -> Response:
 
 @router.post("/api/context", response_model=shapes.Context, summary="Get relevant memory")
 async def context(service: Serves, request: shapes.ContextRequest) -> Response:
-    """Get at most `budget_tokens` of memory that bears on the last messages, as a marked block; or an empty text."""
+    """Get memories relevant to the last messages: a marked block of at most `budget_tokens`, or an empty text."""
     settings = service.satchel.settings.memory
     found = await service.memory.surface(
         [{"role": message.role, "content": message.content} for message in request.messages],

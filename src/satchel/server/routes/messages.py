@@ -48,7 +48,7 @@ _ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     summary="Ask the provider, with memory",
 )
 async def messages(service: Serves, request: Request) -> Response:
-    """Pass a request on to the provider, byte for byte, with a block of memory after the user's newest words if there
+    """Pass a request on to the provider, byte for byte, with a block of memory after the user's newest message if there
     is any. What the user and the model say is captured.
     """
     _check(service)
@@ -63,7 +63,7 @@ async def messages(service: Serves, request: Request) -> Response:
     summary="Count tokens",
 )
 async def count_tokens(service: Serves, request: Request) -> Response:
-    """Pass it on, with the memory that stands in the conversation."""
+    """Pass the request on, with the memory that was added to the conversation."""
     return await service.proxy.count(request, stopping=service.stopping)
 
 
@@ -73,7 +73,7 @@ others = APIRouter(include_in_schema=False)
 
 @others.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
 async def other(service: Serves, request: Request) -> Response:
-    """Pass what clients of Anthropic ask besides on as it is."""
+    """Pass other requests of Anthropic clients on unchanged."""
     if not passes_on(request):
         raise HTTPException(
             404,

@@ -24,13 +24,13 @@ router = APIRouter(tags=["program"])
 
 @router.get("/healthz", response_model=shapes.Checked, summary="Whether the server answers")
 async def healthz() -> Response:
-    """Answer, without a token."""
+    """Report that the server runs. Needs no token."""
     return JsonAnswer({"status": "ok"})
 
 
 @router.get("/readyz", response_model=shapes.Readiness, summary="Whether requests can be served")
 async def readyz(service: Serves) -> Response:
-    """Say whether the database serves and the server is not stopping, without a token. The status is 503 if not."""
+    """Report whether the database works and the server is not stopping. Needs no token. The status is 503 if not."""
     ready = await _is_ready(service)
     return JsonAnswer({"ready": ready}, status_code=200 if ready else 503)
 
@@ -47,14 +47,14 @@ async def _is_ready(service: Service) -> bool:
 
 @router.get("/metrics", response_class=PlainTextResponse, summary="Figures for Prometheus")
 async def metrics(service: Serves) -> Response:
-    """Requests, their time, turns, streams: in the text format of Prometheus."""
+    """Show counts and times of requests, turns and streams in the text format of Prometheus."""
     gauges = {"satchel_turns_running": ("Turns that run now.", float(service.sessions.running))}
     return Response(service.metrics.text(gauges=gauges), media_type=METRICS_TYPE)
 
 
 @router.get("/api/tools", response_model=list[shapes.Tool], summary="List tools")
 async def list_tools(service: Serves) -> Response:
-    """List all tools, and what can't be used, with the reason."""
+    """List all tools, including those that can't be used, with the reason."""
     registry = await service.satchel.tools()
     return JsonAnswer([_tool(entry, registry) for entry in await service.satchel.tooling.entries()])
 
@@ -86,7 +86,7 @@ def _tool(entry: ToolEntry, registry: Registry) -> dict[str, object]:
     "/api/usage", response_model=list[shapes.Spent], summary="Tokens and cost by day, model and purpose"
 )
 async def usage(service: Serves, days: Annotated[int, Query(ge=1, le=10_000)] = 30) -> Response:
-    """Show what the models cost, of the most recent days with any use."""
+    """Show what the models cost on the most recent days with any use."""
     rows = await service.satchel.usage()
     newest = sorted({row.day for row in rows}, reverse=True)[:days]
     summed = spent_by_purpose(row for row in rows if row.day in newest)

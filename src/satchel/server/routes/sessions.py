@@ -41,7 +41,7 @@ After = Annotated[int, Query(ge=0, le=_MOST_SEQ)]
 async def list_sessions(
     service: Serves, limit: Limit = 50, offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0
 ) -> Response:
-    """List the conversations, the most recent first. The header X-Total-Count says how many there are."""
+    """List the conversations, the most recent first. The header X-Total-Count has their number."""
     infos = await service.satchel.sessions.list()
     shown = [info_to_json(info) for info in infos[offset : offset + limit]]
     return JsonAnswer(shown, headers={"x-total-count": str(len(infos))})
@@ -53,7 +53,7 @@ async def search(
     q: Annotated[str, Query(min_length=1, max_length=1000, examples=["router"])],
     limit: Limit = 20,
 ) -> Response:
-    """Search what was said and what tools got and gave. Every word must occur, each as the beginning of a word."""
+    """Search messages and the input and output of tools. Every word must occur, each as the beginning of a word."""
     hits = await service.satchel.sessions.search(q, limit=limit)
     return JsonAnswer(
         [
@@ -80,9 +80,9 @@ async def said(service: Serves, limit: Annotated[int, Query(ge=1, le=MOST_SAID)]
 
 @router.post("", response_model=shapes.SessionState, summary="Open a conversation")
 async def open_session(service: Serves, request: shapes.Opening) -> Response:
-    """Open a conversation, or begin one, and say how it stands. One in which nothing is said leaves nothing.
+    """Open or start a conversation, and return its state. One without any message leaves no log.
 
-    A conversation that is open already keeps its working directory.
+    A conversation that is already open keeps its working directory.
     """
     if service.stopping.has_begun:
         raise HTTPException(503, "The server is stopping.")
@@ -135,7 +135,7 @@ def _state(service: Service, session: Session) -> JsonAnswer:
 
 @router.get("/{id}/state", response_model=shapes.SessionState, summary="Show a conversation's state")
 async def state(service: Serves, id: str) -> Response:
-    """Say what runs, what waits for an answer, and which model answers."""
+    """Show the running turn, the open questions and the model."""
     async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
         return _state(service, session)
 
@@ -258,7 +258,7 @@ def _event(record: Record) -> ServerEvent:
 
 @router.post("/{id}/turns", response_model=shapes.RunningTurn, status_code=201, summary="Begin a turn")
 async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> Response:
-    """Send a message. The events of its turn come by `GET /api/sessions/{id}/events`; the turn needs no reader."""
+    """Send a message. `GET /api/sessions/{id}/events` streams its turn, which also runs without a reader."""
     if service.stopping.has_begun:
         raise HTTPException(503, "The server is stopping.")
     async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
@@ -275,7 +275,7 @@ async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> R
 
 @router.get("/{id}/exchanges", response_model=list[shapes.Exchange], summary="The last exchanges")
 async def exchanges(service: Serves, id: str, limit: Annotated[int, Query(ge=1, le=100)] = 3) -> Response:
-    """Show what was said in the newest turns, the oldest of them first."""
+    """Show the newest exchanges, oldest first."""
     if service.satchel.has_open(id) and not await _is_logged(service, id):
         return JsonAnswer([])
     return JsonAnswer(
@@ -335,7 +335,7 @@ async def command(service: Serves, id: str, request: shapes.Command) -> Response
 
 @router.post("/{id}/answer", response_model=shapes.Answered, summary="Answer a question")
 async def answer(service: Serves, id: str, request: shapes.Answer) -> Response:
-    """Answer an open question: of a tool, for permission, or of a build. If several clients answer, the first holds."""
+    """Answer an open question of a tool, of a build, or for permission. The first answer is used."""
     async with service.sessions.used(await _full_id(service, id)) as session:
         running = await session.answer(
             request.id, request.text, consent=request.consent, words=request.words, by=request.by
@@ -345,7 +345,7 @@ async def answer(service: Serves, id: str, request: shapes.Answer) -> Response:
 
 @router.post("/{id}/resume", response_model=shapes.Answered, summary="Resume an interrupted turn")
 async def resume(service: Serves, id: str) -> Response:
-    """Go on with the turn that a program which was killed left unfinished. Calls that had started are not repeated."""
+    """Resume the turn that was unfinished when Satchel was killed. Calls that had started are not repeated."""
     async with service.sessions.used(id) as session:
         if session.running is not None:
             raise HTTPException(409, f"A turn is running in session {session.id}.")
