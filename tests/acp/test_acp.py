@@ -314,7 +314,7 @@ async def test_what_an_editor_attaches_reaches_the_model_and_is_not_what_the_use
         assert "40 trees" not in kept
         with pytest.raises(RequestError, match="text"):
             await say(client, id, image_block("aGk=", "image/png"))
-        with pytest.raises(RequestError, match="no words"):
+        with pytest.raises(RequestError, match="no text"):
             await say(client, id, "  ")
 
 

@@ -255,7 +255,7 @@ def test_a_correction_that_can_not_be_stored_keeps_what_was_typed(
     for fields, problem in (
         ({"content": ""}, "There are no words in this"),
         ({"content": "Later.", "importance": "9"}, "it goes from 1 (trivial) to 5 (critical)"),
-        ({"content": "Later.", "valid_from": "soon"}, "'soon' is no day"),
+        ({"content": "Later.", "valid_from": "soon"}, "'soon' is not a day"),
         ({"content": "Later.", "valid_from": "2026-02-01", "valid_to": "2026-01-01"}, "before"),
         ({"content": "Later.", "memory_type": "rumour"}, "rumour"),
     ):
@@ -290,7 +290,7 @@ def test_a_memory_is_pinned_and_marked_as_outdated_and_each_is_taken_back(
     page = open_page(page_of, path)
     assert send(page_of, page, f"{path}/pin").headers["location"] == path
     pinned = open_page(page_of, path)
-    assert "every conversation" in said(pinned)
+    assert "Every conversation" in said(pinned)
     assert call(world, "get", id).pinned
     send(page_of, pinned, f"{path}/unpin")
     assert not call(world, "get", id).pinned
@@ -333,7 +333,7 @@ def test_forgetting_says_what_goes_before_it_goes_and_shows_a_receipt_without_th
     [link] = after.cssselect('#sayings a[href^="/memories/receipts/"]')
     receipt = open_page(page_of, link.get("href"))
     assert "Forgotten: 2 memories" in words_of(receipt)
-    assert f"{again} says the same in its own right" in words_of(receipt)
+    assert f"{again} says the same independently" in words_of(receipt)
     assert "surprise" not in words_of(receipt)
     gone = open_page(page_of, f"/memories/{secret}", 404)
     assert "This memory was forgotten" in words_of(gone)

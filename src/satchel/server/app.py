@@ -70,7 +70,7 @@ _PAGES: Final = (
     settings_page,
     doctor_page,
 )
-"""What browsers open."""
+"""The routers of the web pages."""
 _ROUTERS: Final = (chat, sessions, memories, capabilities, program, messages, completions, agui, *_PAGES)
 _DESCRIPTION: Final = (
     "An agent that remembers its user and makes its own tools. Every request but those for /healthz and /readyz needs "

@@ -141,7 +141,7 @@ class Answer(FromOutside):
 
     model_config = _for_instance(id="q1", consent="once")
 
-    id: _Word = Field(description="Of the question.")
+    id: _Word = Field(description="The id of the question.")
     text: Text | None = Field(
         None, description="The answer to a tool's question or to a build's; null declines."
     )

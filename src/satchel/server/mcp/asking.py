@@ -1,4 +1,4 @@
-"""Asks the user through the client (elicitation) whether a call may run, as each revision of the protocol does it."""
+"""Asks the user through the client (elicitation) whether a call may run, in the way of each protocol revision."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Elicitation", "InputNeeded", "can_ask"]
 
 _KEY: Final = "permission"
 _WAIT_S: Final = 600.0
-"""How long the user may take; then the call is refused."""
+"""How long the user may take before the call is refused."""
 _MOST_SHOWN_CHARS: Final = 2_000
 _CONSENTS: Final[dict[str, Consent]] = {"once": "once", "always": "always", "no": "no"}
 _FORM: Final[dict[str, Any]] = {
@@ -44,10 +44,10 @@ _FORM: Final[dict[str, Any]] = {
 
 
 class InputNeeded(Exception):
-    """The call can't be decided before the user has answered; `result` asks the client, which then repeats the call."""
+    """The call waits for the user's answer: `result` asks the client, which repeats the call with it."""
 
     def __init__(self, result: InputRequiredResult) -> None:
-        """Take what is returned to the client."""
+        """`result` is returned to the client."""
         super().__init__()
         self.result = result
 
@@ -71,13 +71,13 @@ class Elicitation:
         client: str,
         details: Sequence[str] = (),
     ) -> None:
-        """Ask nothing yet.
+        """Prepare to ask; nothing is asked yet.
 
         Args:
             context: Of the request.
             params: The request.
             client: The name of the client.
-            details: What the user should know besides the call.
+            details: What the user should know in addition to the call.
         """
         self._context = context
         self._params = params
@@ -88,7 +88,7 @@ class Elicitation:
         """See `Approver`.
 
         Raises:
-            InputNeeded: The client has to be asked by a result.
+            InputNeeded: The client must be asked by a result.
         """
         form = ElicitRequestFormParams(message=self._message(requests), requested_schema=_FORM)
         if self._context.protocol_version in MODERN_PROTOCOL_VERSIONS:

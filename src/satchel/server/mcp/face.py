@@ -1,4 +1,4 @@
-"""The MCP server: answers requests of the protocol out of an open Satchel, whatever carries them."""
+"""The MCP server: answers protocol requests from an open Satchel, over any transport."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _INSTRUCTIONS: Final = (
     "with cap_ are programs that Satchel made and tested for the user."
 )
 _TTL_MS: Final = 60_000
-"""How long a client that doesn't follow the lists may go by the one that it has."""
+"""How long a client that doesn't follow the lists may use its copy."""
 _MOST_CLIENT_CHARS: Final = 40
 _MOST_SHOWN_FORGOTTEN: Final = 20
 _MOST_LOGGED_CHARS: Final = 500
@@ -392,7 +392,7 @@ class McpFace:
 
 
 def _client(context: _Context) -> str:
-    """The client's name for provenance: what it says of itself, in characters that can't pass for anything else."""
+    """The client's name for provenance: the name it gave, in characters that can't pass for anything else."""
     params = context.session.client_params
     name = params.client_info.name if params is not None else ""
     plain = re.sub(r"[^A-Za-z0-9._ -]+", "-", name)[:_MOST_CLIENT_CHARS].strip(" -.")
@@ -453,6 +453,6 @@ def _unreadable(context: _Context, error: SatchelError, uri: str) -> MCPError:
 
 
 def _refused(error: SatchelError) -> MCPError:
-    """The protocol's error for one of ours. What the client can't mend is called internal; the text says what it is."""
+    """The protocol's error for one of ours. What the client can't fix is an internal error; the text describes it."""
     code = INVALID_PARAMS if isinstance(error, UserError) else INTERNAL_ERROR
     return MCPError(code, visible(str(error)))

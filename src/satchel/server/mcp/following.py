@@ -234,7 +234,7 @@ class Following:
                 self._before = await self._look()
 
     def _follower(self, context: _Context) -> _Follower:
-        # The SDK gives handlers no other way to what outlives their request.
+        # The SDK gives handlers no other access to what outlives their request.
         connection: Connection = context.session._connection
         if connection not in self._followers:
             self._followers[connection] = _Follower()

@@ -1,4 +1,4 @@
-"""The prompts that other agents offer their users: what Satchel knows, and the user's skills."""
+"""The prompts that other agents offer their users: memory, and the user's skills."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Prompts:
     """Lists and fills in prompts."""
 
     def __init__(self, satchel: Satchel, calls: AgentCalls) -> None:
-        """Look at nothing yet."""
+        """`satchel` is read when a request asks."""
         self._satchel = satchel
         self._calls = calls
 
@@ -66,7 +66,7 @@ class Prompts:
         ]
 
     async def text(self, name: str, arguments: Mapping[str, str]) -> str:
-        """What a prompt says.
+        """The text of a prompt.
 
         Raises:
             NotFound: There is no such prompt.

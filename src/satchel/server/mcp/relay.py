@@ -26,10 +26,10 @@ __all__ = ["relay"]
 _PATH: Final = "/mcp"
 _VERSION_KEY: Final = "io.modelcontextprotocol/protocolVersion"
 _NAMED: Final[Mapping[str, str]] = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The requests whose target stands in a header, too, with the parameter that names it."""
+"""The requests whose target is also in a header, with the parameter that names it."""
 _LAST_ANSWERS_S: Final = 10.0
 _LATER_S: Final = 1.0
-"""Before the stream of an old revision's notifications is opened again."""
+"""The pause before the stream of an old revision's notifications is reopened."""
 _FAREWELL_S: Final = 2.0
 _GONE: Final = (
     "Satchel's server has stopped. Start it again with `satchel serve`, or restart the MCP server `satchel` "
@@ -38,11 +38,11 @@ _GONE: Final = (
 
 
 async def relay(settings: Settings, found: Serving, lines: Lines) -> None:
-    """Serve a client by way of a server, until the client closes its stream.
+    """Serve a client through a server, until the client closes its stream.
 
     Args:
         settings: Of the home that the server serves.
-        found: The server. If it is started again meanwhile, the new one is used.
+        found: The server. If it is restarted, the new one is used.
         lines: The client.
     """
     async with AsyncExitStack() as stack, anyio.create_task_group() as group:
@@ -89,7 +89,7 @@ class _Relay:
             if isinstance(method, str) and id is not None and method != "initialize":
                 self._group.start_soon(self._request, id, message, line)
             else:
-                # What has no answer, and what the rest depends on, keeps its place.
+                # Notifications, and `initialize`, on which the rest depends, keep their order.
                 await self._request(id, message, line)
         self._is_idle = anyio.Event()
         if self._running:
@@ -117,7 +117,7 @@ class _Relay:
                     self._is_idle.set()
 
     async def _again(self, id: Any, message: dict[str, Any], line: bytes) -> None:
-        """Carry a message that the server did not take, if it was started anew."""
+        """Send a message that the server did not take once more, if the server was restarted."""
         try:
             await self._reconnect()
             await self._carry(message, line)
@@ -125,7 +125,7 @@ class _Relay:
             await self._lose(id, message)
 
     async def _lose(self, id: Any, message: dict[str, Any]) -> None:
-        """Say that a message is lost. It is not sent again: the server may have taken it, and it may do something."""
+        """Report that a message is lost. It is not sent again: the server may have carried it out."""
         if id is not None and "method" in message:
             await self._refuse(id, -32000, _GONE)
 
@@ -146,7 +146,7 @@ class _Relay:
         client = await self._http()
         headers = {**self._headers(message), "content-type": "application/json"}
         try:
-            # As the client wrote it: JSON may hold what can't be written again, such as half a character.
+            # Sent as the client wrote it: JSON may hold what can't be encoded again, such as lone surrogates.
             request = client.build_request("POST", _PATH, content=line, headers=headers, timeout=None)
             answer = await client.send(request, stream=True)
         except httpx2.ConnectError as error:
@@ -225,7 +225,7 @@ class _Relay:
         return headers
 
     async def _listen(self, session: str) -> None:
-        """Pass on what the server tells a client of an older revision by itself."""
+        """Pass the server's notifications on to a client of an older revision."""
         while session == self._session:
             with suppress(httpx2.HTTPError, _Lost, SatchelError):
                 client = await self._http()
@@ -267,7 +267,7 @@ class _Relay:
             await self._begin_again(self._beginning)
 
     async def _begin_again(self, beginning: dict[str, Any]) -> None:
-        """Begin the client's session anew; the client learns nothing of it."""
+        """Begin the client's session again, without the client noticing."""
         client = await self._http()
         headers = {"accept": "application/json, text/event-stream"}
         answer = await client.post(_PATH, json=beginning, headers=headers)
@@ -286,7 +286,7 @@ class _Relay:
 
 
 class _closing:  # noqa: N801 - used like contextlib's
-    """Closes an answer also while the task is being cancelled."""
+    """Closes an answer even while the task is being cancelled."""
 
     def __init__(self, answer: httpx2.Response) -> None:
         self._answer = answer

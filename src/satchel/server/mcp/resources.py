@@ -1,4 +1,4 @@
-"""What other agents may read: the conversations of this home, the profile, and single memories."""
+"""The resources for other agents: the conversations of this home, the profile, and single memories."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SESSION_TEMPLATE: Final = "satchel://sessions/{id}"
 MEMORY_TEMPLATE: Final = "satchel://memories/{id}"
 
 _PLACE: Final = re.compile(r"satchel://(sessions|memories)/([A-Za-z0-9_-]{1,100})")
-"""Nothing else is looked for: no dots, no slashes, no escapes."""
+"""The only addresses that are looked up: without dots, slashes or escapes."""
 _PAGE: Final = 100
 _MOST_CHARS: Final = 1_000_000
-"""Of a conversation; it ends with a note."""
+"""The most characters of a conversation. A longer one is cut and ends with a note."""
 _MOST_COMPLETIONS: Final = 100
 """The protocol's own limit."""
 
@@ -58,7 +58,7 @@ class Page:
 
 
 class Resources:
-    """Reads what may be read. A private conversation is nobody else's business: it counts as not there."""
+    """Reads what other agents may read. Private conversations are treated as missing."""
 
     def __init__(self, satchel: Satchel) -> None:
         """`satchel` is read when a request asks."""
@@ -68,7 +68,7 @@ class Resources:
         """A page of the conversations, the most recent first.
 
         Raises:
-            UsageError: The cursor is none that was given out.
+            UsageError: The cursor was not issued by this list.
         """
         if cursor is not None and not re.fullmatch(r"[0-9]{1,9}", cursor):
             raise UsageError("The cursor doesn't belong to this list.")
@@ -105,7 +105,7 @@ class Resources:
         return Reading(uri=uri, text=text, mime_type="text/markdown")
 
     async def completed(self, template: str, beginning: str) -> tuple[list[str], int]:
-        """Ids that begin so, and how many there are in all."""
+        """Ids that begin with this text, and how many there are in all."""
         if template != SESSION_TEMPLATE:
             return [], 0
         ids = [info.id for info in await self._open_sessions() if info.id.startswith(beginning)]

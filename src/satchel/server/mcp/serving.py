@@ -26,7 +26,7 @@ __all__ = ["serve_lines"]
 _log = logging.getLogger(__name__)
 
 _LAST_ANSWERS_S: Final = 10.0
-"""How long what was asked before the client closed its stream may take."""
+"""How long open requests may take after the client has closed its stream."""
 
 
 async def serve_lines(face: McpFace, lines: Lines) -> None:

@@ -17,7 +17,7 @@ from satchel.tools.visible import visible, visible_schema
 __all__ = ["OfferedTool", "capability_tool", "memory_tools"]
 
 _MOST_CONTENT_CHARS: Final = 4_000
-"""Of one memory in a result; the resource `satchel://memories/ID` has the whole of it."""
+"""The most characters of a memory in a result. The resource `satchel://memories/ID` has all of it."""
 _SHOWN_FIELDS: Final = (
     "id", "content", "kind", "memory_type", "tags", "speaker", "said_at", "valid_from", "valid_to", "source", "trust",
 )  # fmt: skip
@@ -65,14 +65,14 @@ _NOTED: Final = {"type": "string", "description": "How to read what follows."}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OfferedTool:
-    """A tool as it is offered over MCP.
+    """A tool that is offered over MCP.
 
     Attributes:
-        tool: What runs, under the name that clients call.
+        tool: The tool to run, under the name that clients call.
         title: A name for people.
         output_schema: Of the structured result, always of an object.
-        structured: Makes the structured result out of the tool's data; raises `UsageError` if that has not the form.
-        permission: The tool as which a call with this input is permitted; permission rules match its name.
+        structured: Makes the structured result from the tool's data; raises `UsageError` if the data doesn't match.
+        permission: The tool whose name permission rules match for a call with this input.
     """
 
     tool: Tool
@@ -89,7 +89,7 @@ class OfferedTool:
 
 @dataclass(frozen=True, slots=True)
 class _Renamed:
-    """One of Satchel's own tools under another name, with other words for models that know nothing of Satchel."""
+    """One of Satchel's own tools with another name and description, for models that don't know Satchel."""
 
     tool: Tool
     name: str
@@ -119,8 +119,8 @@ def memory_tools(memory: Memory, own: Mapping[str, Tool]) -> tuple[OfferedTool, 
     """The memory tools.
 
     Args:
-        memory: What those that only read it read.
-        own: Satchel's own tools `recall_memory`, `store_memory` and `forget_memory`, which do the rest.
+        memory: For the tools that only read.
+        own: Satchel's own tools `recall_memory`, `store_memory` and `forget_memory`, for the other tools.
     """
     reads = own["recall_memory"].spec
     search = _Renamed(
@@ -180,7 +180,7 @@ def memory_tools(memory: Memory, own: Mapping[str, Tool]) -> tuple[OfferedTool, 
                 receipt={"type": "array", "items": {"type": "object"}},
             ),
             structured=_forgotten,
-            # Looking for what could be forgotten only reads.
+            # A query only lists what could be forgotten.
             permission=lambda input: own["forget_memory"].spec if "ids" in input else reads,
         ),
         OfferedTool(
@@ -267,7 +267,7 @@ def _shown(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _readable(value: Any) -> Any:
-    """Text with nothing in it that a reader can't see."""
+    """The text without invisible characters."""
     if isinstance(value, str):
         return visible(value)
     return [visible(each) for each in value] if isinstance(value, list) else value

@@ -1,6 +1,6 @@
-"""What a request of another agent says: whose conversation it is, the user's turns in it, and whether it is one at all.
+"""Reads a request of another agent: the conversation, the user's turns in it, and whether it is one at all.
 
-Agents send more under the user's name than the user says: reminders, results of tools, the output of hooks, prompts of
+Agents send more in the user's role than the user says: reminders, results of tools, the output of hooks, prompts of
 their own for titles and sub-agents. Only the user's words make a turn.
 """
 
@@ -20,7 +20,7 @@ __all__ = ["Conversation", "Turn", "digest_of", "is_auxiliary", "read_conversati
 
 _SUMMARY: Final = "This session is being continued from a previous conversation"
 _SURFACED: Final = 3
-"""Memory weighs the last three messages."""
+"""Surfacing looks at the last three messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Turn:
     Attributes:
         number: Of the message in the request, from 0.
         key: The hash of the conversation and of all that the user said in it, up to here.
-        words: What the user says, without what the agent put around it.
+        words: What the user says, without the agent's additions.
     """
 
     number: int
@@ -99,13 +99,13 @@ def read_conversation(request: RawMessages) -> Conversation | None:
 def is_auxiliary(
     request: RawMessages, conversation: Conversation, *, agent: str, prompts: Collection[str]
 ) -> bool:
-    """Whether the agent asks for itself: a probe, a title, a summary, a sub-agent.
+    """Whether the request is the agent's own: a probe, a title, a summary, a sub-agent.
 
     Args:
         request: The request.
         conversation: What is said in it.
         agent: The header `user-agent`.
-        prompts: The hashes of what models have lately written as arguments of calls (`digest_of`).
+        prompts: The hashes of texts that models have recently written as arguments of calls (`digest_of`).
     """
     if request.fields.get("max_tokens") == 1:
         return True
@@ -128,7 +128,7 @@ def _name_of(fields: Mapping[str, Any]) -> str:
 
 
 def _blocks(content: Any) -> Sequence[Any]:
-    """Content is a text, or a list of blocks; the same message changes from one to the other when it gets a mark."""
+    """Content is a text or a list of blocks. A cache mark turns the one into the other."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     return content if isinstance(content, list) else []

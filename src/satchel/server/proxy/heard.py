@@ -1,4 +1,4 @@
-"""What a provider answered: read from a copy of the bytes that went to the client, after they went."""
+"""Reads a provider's answer from a copy of the bytes that were sent to the client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import httpx2
 __all__ = ["Heard", "Hearing"]
 
 _MOST_BYTES: Final = 16_000_000
-"""Of an answer that is kept for reading. The longest one that a provider gives has about 1 MB as a stream."""
+"""The most of an answer that is kept for reading. The longest streams of providers have about 1 MB."""
 _MOST_ARGUMENTS: Final = 64
 
 
@@ -22,7 +22,7 @@ class Heard:
 
     Attributes:
         text: What the model says.
-        is_final: It is complete, and the model waits for nothing: it called no tool of the client.
+        is_final: The answer is complete, and calls no tool of the client.
         arguments: Texts among the arguments of its calls.
     """
 
@@ -47,7 +47,7 @@ class Hearing:
             self._pieces.append(piece)
 
     def read(self) -> Heard:
-        """What was said in it; nothing where it can't be read."""
+        """The answer; empty if it can't be read."""
         if self._size > _MOST_BYTES:
             return Heard()
         kept = [
@@ -60,7 +60,7 @@ class Hearing:
             if "event-stream" in self._headers.get("content-type", ""):
                 return _read_stream(_events(body.splitlines()))
             return _read_message(json.loads(body))
-        # Bytes from outside: compressed wrongly, cut, or of another form than expected. Nobody waits for this.
+        # The bytes are from outside: badly compressed, cut, or in an unexpected form. Nobody waits for this.
         except (httpx2.DecodingError, ValueError, RecursionError, AttributeError, TypeError):
             return Heard()
 

@@ -1,4 +1,4 @@
-"""The memory proxy as the routes use it: which provider, whose key, and what is added to a request."""
+"""The memory proxy as the routes use it: the provider, the key, and what is added to a request."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Proxy"]
 _KEY: Final = b"x-api-key"
 _AUTHORIZATION: Final = b"authorization"
 _SHORT_BYTES: Final = 200_000
-"""So much JSON is read in 2 ms."""
+"""This much JSON is parsed in 2 ms."""
 
 
 class Proxy:
@@ -97,10 +97,10 @@ class Proxy:
         return self._relay(request, self._headers(request), await request.body(), stopping=stopping)
 
     async def _conversation(self, request: Request, body: bytes) -> tuple[RawMessages, Conversation] | None:
-        """The conversation of a request that memory has to do with."""
+        """The conversation of a request, or None if memory has nothing to do with it."""
         if request.headers.get("x-satchel-memory", "").lower() == "off" or not self._satchel.memory:
             return None
-        # Megabytes of JSON take long enough to hold up every other client.
+        # Parsing megabytes of JSON would hold up every other client.
         found = await anyio.to_thread.run_sync(_read, body) if len(body) > _SHORT_BYTES else _read(body)
         if found is None:
             return None
@@ -137,7 +137,7 @@ class Proxy:
                 f"Satchel has no key for {provider.name}: {provider.env_api_key or 'env_api_key'} is not set where it "
                 "runs. Set it; or send the provider's key as usual, and Satchel's token as X-Satchel-Token.",
             )
-        # As the client sent the token, it would have sent the key.
+        # The key goes into the header in which the client sent the token.
         name = own[0][0]
         return [*headers, (name, f"Bearer {key}".encode() if name == _AUTHORIZATION else key.encode())]
 

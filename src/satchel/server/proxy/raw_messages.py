@@ -1,7 +1,7 @@
-"""A request's JSON as the text that it is: read for what is in it, and changed only where a block is added.
+"""A request's JSON kept as text: parsed for reading, and changed only where a block is added.
 
-Writing parsed JSON again would change numbers, escapes and spaces, and a provider would read the whole conversation
-anew. So a block is put into the text, and every other byte stays.
+Encoding parsed JSON again would change numbers, escapes and spaces, and a provider would read the whole conversation
+again. So a block is inserted into the text, and every other byte stays.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RawMessages:
 
     @classmethod
     def read(cls, body: bytes) -> RawMessages | None:
-        """Read a body; None if it is no request with messages, whose errors are the provider's to name."""
+        """Read a body; None if it is not a request with messages, so that the provider reports the error."""
         try:
             text = body.decode()
             return cls._read(text)

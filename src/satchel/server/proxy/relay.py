@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 _CONNECT_WAIT_S: Final = 10.0
 _READ_WAIT_S: Final = 600.0
-"""As the official clients wait: a model may think for minutes before its first word."""
+"""The limit of the official clients: a model may think for minutes before its first word."""
 _WRITE_WAIT_S: Final = 60.0
 _SEND_WAIT_S: Final = 60.0
 _MOST_CONNECTIONS: Final = 200
@@ -41,9 +41,9 @@ _OF_CONNECTION: Final = frozenset(
         b"upgrade",
     }
 )
-"""Belong to one connection (RFC 9110, 7.6.1)."""
+"""Headers of one connection (RFC 9110, 7.6.1)."""
 _OURS: Final = frozenset({b"host", b"content-length", b"cookie", b"expect"})
-"""Are made anew; and cookies of this server are nobody else's business."""
+"""Headers that are set again, and this server's cookies, which must not leave it."""
 
 
 def passed_on(headers: Sequence[Header]) -> list[Header]:
@@ -129,7 +129,7 @@ class Relay(Response):
                         has_begun = True
                         await self._pass_back(answer, send)
                     finally:
-                        # Also when the client has left: the provider must not go on writing for nobody.
+                        # Even if the client has left: the provider should stop generating.
                         with anyio.CancelScope(shield=True):
                             await answer.aclose()
                 except httpx2.HTTPError as error:
@@ -158,7 +158,7 @@ class Relay(Response):
             with anyio.move_on_after(_SEND_WAIT_S) as sending:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             if sending.cancelled_caught:
-                return  # It takes nothing any more, whatever its connection says.
+                return  # The client reads nothing any more, even if its connection is open.
         if hearing is not None and self._heard is not None:
             with anyio.CancelScope(shield=True):
                 await self._heard(hearing.read())

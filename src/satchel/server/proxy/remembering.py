@@ -1,7 +1,7 @@
-"""What memory adds to a conversation of another agent, and what it keeps of it.
+"""What memory adds to another agent's conversation, and what it captures of it.
 
-A block stands behind the words that it was found for, where providers have cached nothing yet, and in every later
-request it stands there again, byte for byte, so that what was cached stays valid. Which block stands where is found by
+A block follows the message that it was found for, where providers have cached nothing yet, and in every later
+request it is repeated there, byte for byte, so that the cache stays valid. The place of a block is found by
 a hash of what the user said up to there.
 """
 
@@ -26,7 +26,7 @@ from satchel.sessions import ClientPlace
 __all__ = ["Remembering", "Replayed"]
 
 _SEARCH_WAIT_S: Final = 3.0
-"""The other agent doesn't wait longer for memory. A search takes a tenth of a second."""
+"""The longest that the other agent waits for memory. A search takes a tenth of a second."""
 _CAPTURE_WAIT_S: Final = 2.0
 _AGAIN: Final = timedelta(hours=1)
 """The same words at the end of the same history, sent again within this time, get the block that they had. Later they
@@ -57,11 +57,11 @@ class Remembering:
 
     @property
     def prompts(self) -> frozenset[str]:
-        """The hashes of what models have lately written as arguments of calls."""
+        """The hashes of texts that models have recently written as arguments of calls."""
         return frozenset(self._prompts)
 
     async def replayed(self, conversation: Conversation, *, searches: bool = True) -> Replayed | None:
-        """The blocks of a request; None if memory is unavailable.
+        """The blocks for a request; None if memory is unavailable.
 
         Args:
             conversation: The conversation in the request.
@@ -73,7 +73,7 @@ class Remembering:
         try:
             return await self._replayed(memory, conversation, searches=searches)
         except SatchelError:
-            return None  # The other agent goes on without memory.
+            return None  # The other agent continues without memory.
 
     async def _replayed(self, memory: Memory, conversation: Conversation, *, searches: bool) -> Replayed:
         history = self._satchel.sessions.client_history
@@ -115,7 +115,7 @@ class Remembering:
     async def _found(
         self, memory: Memory, conversation: Conversation, place: ClientPlace, known: Sequence[ClientPlace]
     ) -> ClientPlace:
-        """The place with what memory has for it."""
+        """The place, with the block that memory has for it."""
         settings = self._satchel.settings.memory
         shown = [id for one in known for id in one.memory_ids]
         parts: list[str] = []
@@ -196,7 +196,7 @@ class Remembering:
             said_at=self._satchel.clock.now(),
             trust="user" if is_user else "outside" if is_from_outside else "agent",
         )
-        # The conversation is the other agent's; what can't be stored now is in its own log.
+        # What can't be stored now is still in the other agent's own log.
         with suppress(SatchelError):
             await memory.add_episodes([episode])
             self._satchel.distilling.notify()

@@ -94,7 +94,10 @@ async def search(
     service: Serves,
     wanted: Wanted,
     q: Annotated[
-        str, Query(max_length=10_000, description="A question, or some words.", examples=["router password"])
+        str,
+        Query(
+            max_length=10_000, description="A question, or words to look for.", examples=["router password"]
+        ),
     ],
     limit: Limit = 10,
     mode: Mode = "hybrid",

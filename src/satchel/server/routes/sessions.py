@@ -305,7 +305,7 @@ async def _is_logged(service: Service, id: str) -> bool:
 async def complete(
     service: Serves, id: str, text: Annotated[str, Query(max_length=10_000, examples=["/mem"])]
 ) -> Response:
-    """Say what the last word of a message or of a `/` command may become."""
+    """List completions for the last word of a message or a `/` command."""
     async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
         found = await completions(text, service.satchel, session)
     return JsonAnswer([{"word": word, "help": about} for word, about in found])
