@@ -1,4 +1,4 @@
-"""The agent: answers a client's requests out of an open Satchel."""
+"""The agent: answers a client's requests from an open Satchel."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ P = ParamSpec("P")
 _PAGE: Final = 50
 _READ: Final = 500
 _LAST_UPDATES_S: Final = 30.0
-"""How long the end of a prompt waits until its updates are sent; a client that reads takes milliseconds."""
+"""How long the end of a prompt waits until its updates are sent. That takes a reading client milliseconds."""
 _MODES: Final[dict[str, str]] = {
     "ask": "Ask before calls that change something",
     "auto": "Run commands in a sandbox without asking",
@@ -81,8 +81,8 @@ class _Open:
     """A session that the client has open.
 
     Attributes:
-        own: The turns that the client began; it knows what it said.
-        ended: Set when the updates of a turn are with the client.
+        own: The turns that the client started. It needs no echo of their messages.
+        ended: Set when the updates of a turn were sent to the client.
         asking: The questions that the client is asked, by id.
     """
 
@@ -100,7 +100,7 @@ class _Open:
 
 
 def _answered(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Turn our errors into the protocol's."""
+    """Turns Satchel's errors into the protocol's."""
 
     @functools.wraps(function)
     async def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -120,7 +120,7 @@ def _answered(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 
 
 class AcpAgent:
-    """Satchel for one client. It is an `Agent` of the SDK."""
+    """Satchel for one client; implements the SDK's `Agent`."""
 
     def __init__(self, place: Place, spawn: Callable[..., None]) -> None:
         """Open nothing yet.
@@ -150,7 +150,7 @@ class AcpAgent:
         client_info: Implementation | None = None,
         **kwargs: Any,
     ) -> InitializeResponse:
-        """Say what Satchel can do."""
+        """Report Satchel's capabilities."""
         self._capabilities = client_capabilities
         return InitializeResponse(
             protocol_version=PROTOCOL_VERSION,
@@ -170,11 +170,11 @@ class AcpAgent:
         )
 
     async def authenticate(self, method_id: str, **kwargs: Any) -> None:
-        """There is nothing to log in to."""
+        """Satchel needs no login."""
         raise RequestError(-32602, "Satchel needs no login: it runs as its user.")
 
     async def close(self) -> None:
-        """Give up every session; running turns are interrupted, and end validly."""
+        """Close every session. Running turns are interrupted and end validly."""
         for id in tuple(self._open):
             with suppress(SatchelError):
                 await self._close(id)
@@ -260,7 +260,7 @@ class AcpAgent:
         if not isinstance(id, str):
             raise RequestError.invalid_params({"details": "sessionId is missing"})
         if id in self._open and not self._open[id].session.turns:
-            await self._close(id)  # Nothing was said, so nothing is left.
+            await self._close(id)  # The session had no messages, so it left no log.
             return {}
         await self._check_known(id)
         await self._close(id)
@@ -268,7 +268,7 @@ class AcpAgent:
         return {}
 
     async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
-        """Nothing is known."""
+        """No extension notifications are known."""
 
     @_answered
     async def set_session_mode(self, session_id: str, mode_id: str, **kwargs: Any) -> SetSessionModeResponse:
@@ -349,7 +349,7 @@ class AcpAgent:
         return await session.start(text, attached=message.attached)
 
     async def _command(self, opened: _Open, message: Message) -> RunningTurn | None:
-        """Run a `/` command, which every face of Satchel has."""
+        """Run one of the `/` commands that all interfaces share."""
         found = find_command(message.text)
         if found is None:
             return await self._say(opened, message)
@@ -415,7 +415,7 @@ class AcpAgent:
         return opened
 
     async def _check_known(self, session_id: str) -> None:
-        """Check that there is such a session, by the whole of its id.
+        """Check that there is a session with this full id.
 
         Raises:
             NotFound: There is none.
@@ -453,7 +453,7 @@ class AcpAgent:
                 return
 
     async def _follow(self, opened: _Open, subscription: Subscription) -> None:
-        """Show everything that happens in a session, whoever begins it, until it is closed or the client is gone."""
+        """Show a session's events, also from other clients' turns, until it is closed or the client is gone."""
         session, translator = opened.session, Translator(cwd=opened.session.cwd)
         try:
             async for record in subscription:
@@ -494,9 +494,9 @@ class AcpAgent:
             try:
                 await ask()
             except (NotFound, UsageError, ConnectionError):
-                pass  # Somebody else has answered, the turn is over, or the client is gone.
+                pass  # Another client has answered, the turn is over, or this client is gone.
             except RequestError:
-                # The client can't ask. Nobody else may be there, so the call is refused.
+                # The client can't ask, and there may be no other client, so the call is refused.
                 with suppress(SatchelError):
                     await opened.session.answer(id, consent="no", by=BY)
             finally:

@@ -33,7 +33,7 @@ class Asker:
     """Asks the user of one client."""
 
     def __init__(self, client: Client, capabilities: Callable[[], ClientCapabilities | None]) -> None:
-        """Take the client, and what tells what it can do."""
+        """`client` asks the user; its capabilities decide how."""
         self._client = client
         self._capabilities = capabilities
 
@@ -44,7 +44,7 @@ class Asker:
         return found is not None and found.elicitation is not None and found.elicitation.form is not None
 
     async def settle(self, session: SharedSession, question: QuestionAsked) -> None:
-        """Ask, and hand the session the answer."""
+        """Ask, and give the session the answer."""
         if question.kind == "permission":
             consents = {call.call_id: await self._consent(session, call) for call in question.calls}
             await session.answer(question.id, consent=consents, by=BY)
@@ -53,7 +53,7 @@ class Asker:
             await session.answer(question.id, answer, by=BY)
 
     async def settle_build(self, session: SharedSession, asked: BuildPosted) -> None:
-        """Ask what a build wants to know. Without forms, the client's next prompt answers it."""
+        """Ask a build's question. Without forms, the client's next prompt answers it."""
         if not self.has_forms:
             return
         text = f"The Builder of {asked.capability} asks: {asked.text}"
@@ -88,7 +88,7 @@ class Asker:
             return await self._form(session.id, question.text, question.options)
         if question.options:
             return await self._choice(session.id, question.text, question.options)
-        # Words can't be asked for in another way while the call runs; it goes on without an answer.
+        # There is no other way to ask for text during a call, so it continues without an answer.
         return None
 
     async def _form(self, session_id: str, text: str, options: Sequence[str]) -> str | None:
@@ -110,7 +110,7 @@ class Asker:
         return str(answer) if answer is not None else None
 
     async def _choice(self, session_id: str, text: str, choices: Sequence[str]) -> str | None:
-        """Have the user choose, with the one dialog that every client has."""
+        """Ask with the permission dialog, which every client has."""
         options = [
             PermissionOption(option_id=str(number), name=visible(choice)[:200], kind="allow_once")
             for number, choice in enumerate(choices)

@@ -1,4 +1,4 @@
-"""A prompt's content blocks as a message: the user's words, and what is attached to them."""
+"""A prompt's content blocks as a message: the user's words and the attachments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from satchel.tools.visible import visible
 __all__ = ["Message", "read_prompt"]
 
 _MOST_ATTACHED_CHARS: Final = 18_000
-"""Of one attachment: a hook adds at most 20,000 characters to a message."""
+"""The most of one attachment: a hook adds at most 20,000 characters to a message."""
 _MOST_URI_CHARS: Final = 1_000
 
 

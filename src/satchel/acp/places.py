@@ -39,8 +39,8 @@ class Held:
     """A session that was opened for the editor.
 
     Attributes:
-        notice: What the user should know of it; "" for nothing.
-        release: Gives up what belongs to the session besides.
+        notice: A note for the user; "" if there is none.
+        release: Releases what else belongs to the session.
     """
 
     session: SharedSession
@@ -49,7 +49,7 @@ class Held:
 
 
 class Place(Protocol):
-    """Opens sessions, and knows which there are."""
+    """Opens and lists sessions."""
 
     @property
     def host(self) -> Host:
@@ -167,7 +167,7 @@ async def _nothing() -> None:
 
 
 def _unheard(_: str) -> None:
-    """What an editor's server has to say is in its log."""
+    """The messages of an editor's server are in its log."""
 
 
 def _entry(server: Any) -> McpServerSettings:

@@ -37,7 +37,7 @@ async def serve_lines(place: Place, lines: Lines) -> None:
 
 
 class Wire:
-    """The SDK's transport over lines. What is no message is answered here, because the SDK ends at it."""
+    """The SDK's transport over lines. Lines that are not messages are answered here, because the SDK would end."""
 
     def __init__(self, lines: Lines) -> None:
         """Nothing is read yet."""
@@ -66,7 +66,7 @@ class Wire:
         """Send a message.
 
         Raises:
-            ConnectionError: The client takes nothing any more.
+            ConnectionError: The client reads nothing any more.
         """
         try:
             await self._lines.send(json.dumps(message, ensure_ascii=False, separators=(",", ":")))

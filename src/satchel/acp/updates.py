@@ -52,7 +52,7 @@ from satchel.tools.visible import visible
 __all__ = ["Translator", "asked_call"]
 
 _MOST_SHOWN_CHARS: Final = 10_000
-"""Of a result. The model has the whole, and so has the session."""
+"""The most of a result that is sent. The model and the session have all of it."""
 _KINDS: Final[Mapping[str, ToolKind]] = {
     "bash": "execute",
     "browser": "fetch",
@@ -113,7 +113,7 @@ def asked_call(call: AskedCall, cwd: Path) -> ToolCallUpdate:
 
 @dataclass(slots=True)
 class Translator:
-    """Reads the events of a session, live or from its log, and says what the client is shown.
+    """Turns the events of a session, live or from its log, into updates for the client.
 
     Attributes:
         cwd: What paths of tools are relative to.
@@ -153,7 +153,7 @@ class Translator:
                 if rest:
                     yield update_agent_message_text(rest)
             case FinalEvent():
-                # What Satchel says itself, such as why a turn ended early.
+                # Text from Satchel itself, such as why a turn ended early.
                 if event.text and event.text not in self.said:
                     self.said = event.text
                     yield update_agent_message_text(event.text)
@@ -217,7 +217,7 @@ class Translator:
         if event.tool == "todo" and event.call_id in self.begun:
             return
         if event.call_id not in self.begun:
-            # It was refused, or its input was wrong: it never began.
+            # It was refused, or its input was invalid, so it never started.
             yield ToolCallStart(
                 session_update="tool_call",
                 tool_call_id=event.call_id,

@@ -22,7 +22,7 @@ __all__ = ["acp"]
 )
 @click.option("--no-server", is_flag=True, help="Don't use the server of this home, even if one runs.")
 def acp(model: str | None, no_server: bool) -> int:
-    """Be the agent of an editor, over the Agent Client Protocol on stdin and stdout.
+    """Run as an editor's agent, over the Agent Client Protocol on stdin and stdout.
 
     The editor starts this command. It ends when its stdin is closed.
     """

@@ -23,7 +23,7 @@ def completion(shell: str) -> None:
     """Print the script that lets SHELL complete the commands of Satchel."""
     found = get_completion_class(shell)
     assert found is not None
-    # `source` needs no command: the script asks the program when Tab is pressed.
+    # No command is needed for `source`: the script runs the program when Tab is pressed.
     script = found(click.Command("satchel"), {}, "satchel", _VARIABLE)
     if shell == "bash":
         # click would start bash here, to refuse versions before 4.4.

@@ -1,4 +1,4 @@
-"""`satchel connect`: sets up hooks and the MCP entry in another agent, and takes them out again."""
+"""`satchel connect`: sets up hooks and the MCP entry in another agent, and removes them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def connect(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Set up AGENT, so that it knows what Satchel remembers, and Satchel captures what you tell it.
+    """Set up AGENT to use Satchel's memory, and to have your conversations with it captured.
 
     claude-code, codex and goose get hooks and an entry for `satchel mcp`; generic gets the entry alone, in .mcp.json or
     another FILE. The change is shown as a diff before anything is written, and the files are copied into

@@ -19,9 +19,9 @@ def answer() -> int:
     """Read an event from stdin, and print the answer.
 
     Returns:
-        Always 0: any other code would stop some agents.
+        Always 0: another exit code would stop some agents.
     """
-    # The process ends before there would be anything to collect.
+    # The process is too short-lived to need garbage collection.
     gc.disable()
     try:
         raw = b"" if sys.stdin is None else sys.stdin.buffer.read(MOST_BYTES + 1)
@@ -29,7 +29,7 @@ def answer() -> int:
         if text:
             sys.stdout.buffer.write(text.encode("utf-8", "replace"))
         sys.stdout.flush()
-    # A boundary: the other agent has closed its pipes, or interrupted this process. It must not hear of it.
+    # A boundary: the other agent has closed its pipes, or interrupted this process. It must not notice.
     except BaseException:  # noqa: BLE001
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0

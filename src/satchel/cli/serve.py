@@ -28,9 +28,9 @@ __all__ = ["serve"]
 def serve(host: str | None, port: int | None, model: str | None, opens: bool) -> int:
     """Serve web pages, conversations, memory and capabilities over HTTP until it is stopped.
 
-    Clients send the token in SATCHEL_HOME/token; a browser logs in with it once, or with --open by itself. If this home
-    has a server already, --open opens that one. SIGTERM and Ctrl-C stop the server: running turns are interrupted, and
-    everything said is kept.
+    Clients send the token in SATCHEL_HOME/token; a browser logs in with it once, or automatically with --open. If this
+    home has a server already, --open opens that one. SIGTERM and Ctrl-C stop the server: running turns are interrupted,
+    and the conversation is kept.
     """
     settings = read_settings({"server.host": host, "server.port": port, "model": model})
     other = serving(settings.home) if opens else None
@@ -56,7 +56,7 @@ async def _open_there(settings: Settings, other: Serving) -> int:
 
 
 def _offer(opens: bool) -> Callable[[str], Awaitable[None]] | None:
-    """How a login link gets to the user. It is a secret for ten minutes, so it is written to no log of a service."""
+    """Show the login link to the user. It is a secret for ten minutes, so it is never written to a service's log."""
     if opens:
         return _open
     return _print if is_terminal(sys.stderr) else None

@@ -1,4 +1,4 @@
-"""Finds the server of this home, for the commands that can hold their conversation there."""
+"""Finds the server of this home, for commands that can run their conversation there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["Wish", "connected", "tell_missing", "usable_server"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Which session the user wants, as `Host.session` takes it. None of `model` and `mode` leaves them."""
+    """The session that the user wants, as `Host.session` takes it. If `model` or `mode` is None, it is kept."""
 
     session_id: str | None
     last: bool
@@ -42,12 +42,12 @@ class Wish:
 
 
 def usable_server(settings: Settings) -> Serving | None:
-    """The server of this home, if one runs and the user wants it. One of another version is said, and not used."""
+    """The running server of this home, if the user wants it. One of another version is reported and not used."""
     if not settings.server.join:
         return None
     found = serving(settings.home)
     if found is not None and found.version != __version__:
-        # Imported only where a server runs: it takes the HTTP client along.
+        # Imported only if a server runs, because it loads the HTTP client.
         from satchel.runtime.remote import other_version  # noqa: PLC0415
 
         tell(f"! {other_version(found)}")
@@ -65,7 +65,7 @@ async def connected(settings: Settings, found: Serving) -> AsyncIterator[RemoteH
 
 
 def tell_missing(settings: Settings, session: RemoteSession) -> None:
-    """Say what the user's folder has that the server doesn't use."""
+    """Warn about settings of the user's folder that the server doesn't use."""
     if settings.project is not None and settings.project_trusted and session.project != str(settings.project):
         tell(
             f"! The server doesn't use the settings, tools and AGENTS.md of {settings.project}, because it was started "

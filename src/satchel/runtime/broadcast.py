@@ -34,7 +34,7 @@ _RECENT_RECORDS = 1_000
 _PAGE = 200
 """The maximum number of records in one read of the log."""
 _MOST_BITS = 64
-"""A larger number is not printed: Python refuses to print some."""
+"""Larger numbers are not printed: Python refuses to convert very large ones."""
 _PIECES = (TextDelta, ThinkingDelta, ToolInputDelta)
 
 
@@ -53,7 +53,7 @@ class Broadcast:
         self._read = read
         self._recent: deque[Record] = deque(maxlen=_RECENT_RECORDS)
         self._partial = _Unlogged()
-        # Weak: a reader that is gone without saying so must not be fed for ever.
+        # Weak references, so that an abandoned reader is dropped.
         self._subscriptions: WeakSet[Subscription] = WeakSet()
         self._changed = anyio.Event()
         self._is_closed = False
@@ -62,7 +62,7 @@ class Broadcast:
         """Deliver a record that is in the log."""
         self.last_seq = record.seq
         self._recent.append(record)
-        # The record contains the whole text, so later readers don't need its pieces.
+        # The record contains the whole text, so later readers don't need the pieces.
         if isinstance(record.event, Assistant | TurnEnd):
             self._partial.clear()
         if isinstance(record.event, TurnStart):
@@ -113,7 +113,7 @@ class Broadcast:
         """
         if after_seq is None:
             after_seq = self.last_seq
-        # A client may send anything; True is a number only to Python.
+        # A client may send anything, and Python counts True as a number.
         is_number = type(after_seq) is int
         if not is_number or not 0 <= after_seq <= self.last_seq:
             named = after_seq if is_number and after_seq.bit_length() <= _MOST_BITS else "with this number"
@@ -175,7 +175,7 @@ class Subscription(AsyncIterator[Record]):
         self._pending.push(record)
 
     def drop_pending(self) -> None:
-        """Drop what was streamed and not read; the log has the whole text."""
+        """Drop streamed text that was not read; the log has the whole text."""
         self._pending.clear()
         self._ready.clear()
 

@@ -1,4 +1,4 @@
-"""Where a face finds its sessions: in its own process, or in the server of the home."""
+"""Where an interface finds its sessions: in its own process, or in the server of the home."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ __all__ = [
 ]
 
 _MOST_SESSIONS, MOST_SAID, _MOST_WAIT_S = 10, 200, 0.3
-"""How far the arrow keys go back: sessions, messages, and seconds for reading them, so that nobody notices."""
+"""The limits of earlier messages for the arrow keys: sessions, messages, and seconds for reading them."""
 
 
 class SharedSession(Protocol):
-    """A session as a face uses it, whoever else takes part in it. `Session` documents what members do."""
+    """A session as an interface uses it, local or shared. `Session` documents the members."""
 
     @property
     def id(self) -> str:
@@ -63,7 +63,7 @@ class SharedSession(Protocol):
 
     @property
     def usage(self) -> Usage:
-        """What it has cost."""
+        """Its tokens and cost."""
         ...
 
     @property
@@ -78,7 +78,7 @@ class SharedSession(Protocol):
 
     @property
     def is_interrupted(self) -> bool:
-        """Whether its last turn was cut off."""
+        """Whether its last turn was interrupted."""
         ...
 
     @property
@@ -88,12 +88,12 @@ class SharedSession(Protocol):
 
     @property
     def open_questions(self) -> tuple[QuestionAsked | AskUser, ...]:
-        """What waits for an answer."""
+        """The questions that wait for an answer."""
         ...
 
     @property
     def build_questions(self) -> tuple[BuildPosted, ...]:
-        """What builds ask."""
+        """The open questions of builds."""
         ...
 
     @property
@@ -103,7 +103,7 @@ class SharedSession(Protocol):
 
     @property
     def turns_go_on(self) -> bool:
-        """Whether a turn continues when this face leaves, because the session is not closed with it."""
+        """Whether a turn continues after this interface leaves, because the session stays open."""
         ...
 
     def subscribe(self, after_seq: int | None = None) -> Subscription: ...  # noqa: D102
@@ -134,7 +134,7 @@ class ListedSession:
 
 
 class Host(Protocol):
-    """Opens sessions for a face, and does what needs more than the session.
+    """Opens sessions for an interface, and does what needs more than one session.
 
     Attributes:
         url: The address of the server; "" in this process.
@@ -157,13 +157,13 @@ class Host(Protocol):
         """Begin a session, or continue one.
 
         Args:
-            session_id: The beginning of its id is enough.
+            session_id: The id, or the beginning of it.
             last: Continue the newest one of the working directory, if there is one.
-            model: The model that answers, as "provider:model"; None leaves it.
-            mode: How calls that no rule covers are decided; None leaves it.
+            model: The model that answers, as "provider:model"; None keeps it.
+            mode: How calls that no rule covers are decided; None keeps it.
             private: Nothing said in it is remembered.
-            interactive: The face answers questions.
-            like: A session whose model and mode it has, and its working directory if it is new.
+            interactive: The interface answers questions.
+            like: A session whose model and mode it takes over, and its working directory if it is new.
 
         Raises:
             SatchelError: As `Satchel.session`.
@@ -264,7 +264,7 @@ class LocalHost:
 
 
 def _own(session: SharedSession) -> Session:
-    # A host gets back what it opened.
+    # Interfaces pass back only sessions that this host opened.
     assert isinstance(session, Session)
     return session
 

@@ -1,4 +1,4 @@
-"""Sessions that are held in the server of this home, as a face in another process uses them."""
+"""Sessions in the server of this home, for an interface in another process."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ from satchel.version import __version__
 __all__ = ["RemoteHost", "RemoteSession", "other_version"]
 
 _LOOK_S: Final = 0.5
-"""How often a client looks for a server that has gone."""
+"""How often a client checks whether a missing server is back."""
 _RETURN_S: Final = 15.0
-"""How long a message waits for a server that has gone: longer than it takes to start."""
+"""How long a message waits for a missing server: longer than a server takes to start."""
 _CHECK_S: Final = 2.0
-"""How often a turn that runs is compared with what the server says of it."""
+"""How often a running turn is compared with the server's state."""
 _PART: Final = "server"
 _INTERRUPTED: Final = (
     "The server was stopped during this turn. /continue resumes it; any message abandons it."
@@ -65,7 +65,7 @@ _INTERRUPTED: Final = (
 
 
 class RemoteHost:
-    """The server of a home, as a face uses it. It may be stopped and started again meanwhile.
+    """The server of a home, for an interface. The server may be restarted meanwhile.
 
     Attributes:
         url: Its address.
@@ -87,7 +87,7 @@ class RemoteHost:
     async def connected(
         cls, found: Serving, *, settings: Settings, clock: Clock
     ) -> AsyncIterator[RemoteHost]:
-        """Use a server while the block runs. Its turns go on afterwards.
+        """Use a server while the block runs. Its turns continue afterwards.
 
         Raises:
             ConfigError: The token or the certificate can't be used.
@@ -102,7 +102,7 @@ class RemoteHost:
                     await host._stack.aclose()
 
     async def api(self) -> ServerApi:
-        """The connection to the server that runs now, or ran last."""
+        """The connection to the current server, or to the last one."""
         async with self._opening:
             if self._api is None:
                 self._api = await self._stack.enter_async_context(
@@ -111,7 +111,7 @@ class RemoteHost:
             return self._api
 
     async def look(self) -> str:
-        """Whether a server runs now that can be used: "", or why not."""
+        """Check whether a usable server is running: "" if so, otherwise the reason."""
         found = serving(self._settings.home)
         if found is None:
             return "gone"
@@ -217,7 +217,7 @@ class RemoteHost:
 
 
 def other_version(found: Serving) -> str:
-    """What to tell the user of a server that this program can't talk to."""
+    """What to tell the user about a server of another version."""
     version = f"version {found.version}" if found.version else "another version"
     return (
         f"The server at {found.url} is Satchel {version}, and this is {__version__}. Restart the server with this "
@@ -226,7 +226,7 @@ def other_version(found: Serving) -> str:
 
 
 def _own(session: SharedSession) -> RemoteSession:
-    # A host gets back what it opened.
+    # Interfaces pass back only sessions that this host opened.
     assert isinstance(session, RemoteSession)
     return session
 
@@ -244,10 +244,10 @@ def _exchange(value: Mapping[str, Any]) -> Exchange:
 
 
 class RemoteSession:
-    """One client's hold on a session in the server; made by `RemoteHost.session`. A `SharedSession`.
+    """One client's view of a session in the server, from `RemoteHost.session`. A `SharedSession`.
 
-    It follows the session's events the whole time. When the connection breaks, it looks for the server, goes on after
-    the last event that it has, and says both in a `Notice`.
+    It follows the session's events all the time. When the connection breaks, it looks for the server, continues after
+    the last event that it has, and reports both in a `Notice`.
     """
 
     turns_go_on = True
@@ -383,7 +383,7 @@ class RemoteSession:
             return self._begun(begun["turn"])
 
     async def _check_mine(self, number: int, text: str) -> None:
-        """Whether turn `number`, which has begun, is the one whose beginning nobody acknowledged."""
+        """Check that turn `number`, which has begun, is the one whose acknowledgement was lost."""
         exchanges = await self._host.exchanges(self, 1)
         if not exchanges or exchanges[-1].turn != number or exchanges[-1].said.strip() != text.strip():
             raise UsageError(
@@ -404,7 +404,7 @@ class RemoteSession:
         words: str = "",
         by: str = "",
     ) -> RunningTurn | None:
-        """See `Session`. An answer whose acknowledgement was lost is sent again; the first one holds."""
+        """See `Session`. An answer whose acknowledgement was lost is sent again; the first one is used."""
         body = {
             "id": id,
             "text": text,
@@ -417,7 +417,7 @@ class RemoteSession:
         except ServerUnavailable:
             await self._returned("The answer was not sent.")
             if id not in self._questions and id not in self._builds.questions:
-                return self._running  # it has arrived, or somebody else's
+                return self._running  # this answer has arrived, or another client's
             answered = await self._post("answer", body)
         return self._begun(answered["turn"]) if answered["turn"] is not None else None
 
@@ -453,7 +453,7 @@ class RemoteSession:
                     case "result":
                         result = result_from_json(data, proceed=proceed)
                         await self._refresh()
-                        # What it logged was shown already.
+                        # Its events were shown already.
                         await self._has(self._state.last_seq)
                         return result
                     case _:
@@ -463,8 +463,8 @@ class RemoteSession:
         )
 
     async def aclose(self, reason: str = "closed") -> None:
-        """See `Session`. A turn that runs goes on."""
-        del reason  # the server writes it, when the last client has left
+        """See `Session`. A running turn continues."""
+        del reason  # the server logs it when the last client has left
         self._scope.cancel()
         self._broadcast.close()
 
@@ -489,7 +489,7 @@ class RemoteSession:
         )
 
     async def follow(self) -> None:
-        """Follow the session until `aclose`; whatever happens to the server."""
+        """Follow the session until `aclose`, across restarts of the server."""
         with self._scope:
             while True:
                 try:
@@ -542,7 +542,7 @@ class RemoteSession:
                 self._tell(why)
 
     async def _begin_again(self) -> None:
-        """Nothing was said before the server ended, so it left nothing: open another session."""
+        """Open another session: the server stopped before the first message, so this one left no log."""
         with suppress(SatchelError):
             state = await self._host.open(self._wish)
             self._broadcast.forget()
@@ -556,7 +556,7 @@ class RemoteSession:
         self._broadcast.close()
 
     def _tell(self, text: str) -> None:
-        """Show a line that is no part of the session."""
+        """Show a line that is not part of the session."""
         notice = Notice(part=_PART, text=text)
         self._broadcast.publish_transient(notice, at=self._clock.now(), is_kept=False)
 
@@ -565,13 +565,13 @@ class RemoteSession:
         return [record_from_json(value) for value in shown["events"]]
 
     async def _refresh(self) -> None:
-        """Ask how the session stands."""
+        """Get the session's state."""
         before = self._running
         answer = await (await self._host.api()).get(f"/api/sessions/{self.id}/state")
         self._take_state(state_from_json(answer), before)
 
     def _take_state(self, state: SessionState, before: RunningTurn | None = None) -> None:
-        """Take how the session stands; `before` is the turn that ran when that was asked."""
+        """Take over the session's state; `before` is the turn that was running when it was requested."""
         self._state = state
         if state.last_seq >= self._counted_seq:
             self._usage, self._counted_seq = state.usage, state.last_seq
@@ -583,7 +583,7 @@ class RemoteSession:
         if state.running is not None:
             self._turn(state.running.turn).after_seq = min(state.running.after_seq, self.last_seq)
         elif before is not None and before is self._running and self.last_seq >= state.last_seq:
-            # The server knows nothing of this turn any more, and no event of it is to come.
+            # The server no longer has this turn, and no event of it will follow.
             self._abandon(before, state)
         self._turns = max(self._turns, state.turns)
 
@@ -596,7 +596,7 @@ class RemoteSession:
             self._finish(SatchelError(_INTERRUPTED))
 
     def _take(self, record: Record) -> None:
-        """Take the next event from the server: keep what follows from it, and pass it on."""
+        """Take the next event from the server: update the state, and pass the event on."""
         event = record.event
         if is_transient(event) or record.seq == self.last_seq:
             fresh = self._streamed.fresh(event)
@@ -630,12 +630,12 @@ class RemoteSession:
             self._finish(self._reader.result)
 
     def _begun(self, number: int) -> RunningTurn:
-        """The turn that a request began. All of it may have come before the answer to the request."""
+        """The turn that a request started. All its events may have come before the answer to the request."""
         ended = self._ended
         return ended if ended is not None and ended.number == number else self._turn(number)
 
     def _turn(self, number: int) -> RunningTurn:
-        """The turn that runs, which has this number."""
+        """The running turn, which has this number."""
         self._turns = max(self._turns, number)
         running = self._running
         if running is None or running.number != number:
@@ -652,7 +652,7 @@ class RemoteSession:
             running.finish(outcome)
 
     async def _watch(self, running: RunningTurn) -> None:
-        """Notice a turn that ends without an event: one that could not be logged, or was stopped before it began."""
+        """Detect a turn that ends without an event, because it could not be logged or was stopped before it began."""
         while not running.is_over:
             with anyio.move_on_after(_CHECK_S) as waiting:
                 await running.ended()
@@ -678,7 +678,7 @@ class RemoteSession:
         return await (await self._host.api()).post(f"/api/sessions/{self.id}/{what}", body)
 
     async def _returned(self, otherwise: str) -> None:
-        """Wait until the server is back, and this client has what happened meanwhile.
+        """Wait until the server is back, and this client has all events.
 
         Raises:
             ServerUnavailable: It doesn't come back.
@@ -694,14 +694,14 @@ class RemoteSession:
         raise ServerUnavailable(f"The server doesn't answer. {otherwise}")
 
     async def _has(self, seq: int) -> None:
-        """Wait until the events up to a number have come, at most as long as for a server that is gone."""
+        """Wait until the events up to a number have come, at most as long as for a missing server."""
         with anyio.move_on_after(_RETURN_S):
             while self.last_seq < seq:
                 await self._broadcast.wait()
 
 
 class _Streamed:
-    """How much of what is streamed has come. After a reconnection the server sends it from the answer's beginning."""
+    """Counts streamed text. After a reconnection, the server sends it again from the answer's beginning."""
 
     def __init__(self) -> None:
         self._came: dict[tuple[str, str], int] = {}
@@ -709,11 +709,11 @@ class _Streamed:
         self._notices: set[str] = set()
 
     def rewind(self) -> None:
-        """What comes next begins with what has come."""
+        """Skip what has already come: the stream repeats it."""
         self._skip = dict(self._came)
 
     def logged(self, event: Event) -> None:
-        """An event was logged; some contain all that was streamed before."""
+        """Forget the streamed text if a logged event contains it."""
         if isinstance(event, Assistant | TurnStart | TurnResumed | TurnEnd):
             self._came, self._skip, self._notices = {}, {}, set()
 

@@ -1,4 +1,4 @@
-"""Requests to the server of this home, with its errors as the exceptions that they were there."""
+"""Requests to the server of this home. Its errors are raised as the same exceptions."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from satchel.runtime.serving import Serving, read_token
 __all__ = ["ServerApi", "error_of", "http_client"]
 
 _REQUEST_S: Final = 60.0
-"""Opening a long session takes the longest: its log is read."""
+"""The slowest request opens a long session, whose log is read."""
 _SILENCE_S: Final = 45.0
-"""The server sends something every 15 s on a stream; one that is silent for so long is gone."""
+"""The server sends something every 15 s on a stream; one that is silent for longer is gone."""
 _CONNECT_S: Final = 5.0
 
 
 class ServerApi:
-    """A connection to a server that runs."""
+    """A connection to a running server."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
         """Use `connected`."""
@@ -39,7 +39,7 @@ class ServerApi:
         """Connections to the server of a home while the block runs.
 
         Raises:
-            ConfigError, StorageUnwritable: There is no token, or it can't be used; or the certificate can't be read.
+            ConfigError, StorageUnwritable: The token is missing or unusable, or the certificate can't be read.
         """
         async with http_client(found, settings=settings) as client:
             yield cls(client)
@@ -49,7 +49,7 @@ class ServerApi:
 
         Raises:
             ServerUnavailable: The server can't be reached, or is stopping.
-            SatchelError: What the server says.
+            SatchelError: The error that the server reports.
         """
         return await self._asked("GET", path, params=_given(params))
 
@@ -110,14 +110,14 @@ async def http_client(found: Serving, *, settings: Settings) -> AsyncIterator[ht
         headers={"authorization": f"Bearer {token}"},
         timeout=httpx2.Timeout(_REQUEST_S, connect=_CONNECT_S),
         verify=verify,
-        # The server is on this machine, whatever proxy leads out of it.
+        # The server is on this machine, so no proxy applies.
         trust_env=False,
     ) as client:
         yield client
 
 
 def _only(home: Path, name: str) -> ssl.SSLContext:
-    """Trust this certificate and no other. The client takes it from the server's home, so its name adds nothing."""
+    """Trust only this certificate. It comes from the server's home, so checking its host name would add nothing."""
     certificate = home / Path(name).expanduser()
     try:
         context = ssl.create_default_context(cafile=str(certificate))
@@ -173,10 +173,10 @@ def _said(status: int, body: bytes) -> SatchelError:
 
 
 def error_of(problem: Mapping[str, Any]) -> SatchelError:
-    """The error that a problem tells of.
+    """The error that a problem describes.
 
     Raises:
-        KeyError, TypeError: It is none.
+        KeyError, TypeError: It is not a problem.
     """
     detail, status = str(problem["detail"]), int(problem["status"])
     known = _CLASSES.get(str(problem["code"]))

@@ -30,13 +30,13 @@ SERVE_FILE = "serve.json"
 
 _TOKEN_BYTES = 32
 _FEWEST_TOKEN_CHARS = 20
-"""A token that the user wrote: shorter ones can be guessed by trying."""
+"""The minimum length of a token that the user wrote: shorter ones could be guessed."""
 _MOST_BYTES = 4096
 _LINK_WAIT_S = 5.0
 
 
 class Serving(NamedTuple):
-    """A server that runs: its address, such as "http://127.0.0.1:7437", its process, and its version of Satchel ("" if
+    """A running server: its address, such as "http://127.0.0.1:7437", its process, and its version of Satchel ("" if
     it is older than this field).
     """
 
@@ -49,7 +49,7 @@ def read_token(home: Path) -> str | None:
     """The token that clients of this home's server send; None if there is none yet.
 
     Raises:
-        ConfigError: The file can be read by others, or what it holds is no token.
+        ConfigError: The file can be read by others, or its content is not a token.
         StorageUnwritable: It can't be read.
     """
     path = home / TOKEN_FILE
@@ -85,7 +85,7 @@ def ensure_token(home: Path) -> str:
     with locked_folder(home):
         token = read_token(home)
         if token is None:
-            # A hook of another agent imports this module, and makes no token.
+            # Imported on demand: hooks of other agents import this module and create no token.
             import secrets  # noqa: PLC0415
 
             token = secrets.token_urlsafe(_TOKEN_BYTES)
@@ -95,9 +95,9 @@ def ensure_token(home: Path) -> str:
 
 @contextmanager
 def announced(home: Path, url: str) -> Iterator[None]:
-    """Say where the server of this home listens, while the block runs.
+    """Publish the address of this home's server while the block runs.
 
-    The process holds a lock on the file, so that a file that a killed server left behind is recognised.
+    The process holds a lock on the file, so that a file left by a killed server is recognised.
 
     Raises:
         UsageError: Another server of this home is running.
@@ -130,7 +130,7 @@ def announced(home: Path, url: str) -> Iterator[None]:
 
 
 def serving(home: Path) -> Serving | None:
-    """The server of this home that runs now, or None. A file without a process behind it counts as none."""
+    """The running server of this home, or None. A file without a process is ignored."""
     try:
         descriptor = os.open(home / SERVE_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -153,13 +153,13 @@ def serving(home: Path) -> Serving | None:
 
 
 async def login_link(home: Path, server: Serving) -> str:
-    """An address at a running server that logs in one browser, once, within ten minutes.
+    """An address that logs in one browser at a running server, once, within ten minutes.
 
     Raises:
         ConfigError, StorageUnwritable: The token can't be used; see `read_token`.
-        UsageError: The server doesn't give one.
+        UsageError: The server doesn't provide one.
     """
-    # Imported when needed: the other programs of this module don't speak HTTP.
+    # Imported on demand: other users of this module need no HTTP client.
     import httpx2  # noqa: PLC0415
 
     headers = {"authorization": f"Bearer {read_token(home)}"}

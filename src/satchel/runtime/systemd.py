@@ -1,4 +1,4 @@
-"""A systemd user unit that keeps `satchel serve` running: written, started, looked at and removed."""
+"""Writes, starts, inspects and removes a systemd user unit that keeps `satchel serve` running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "/._-+:@,=")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """How a command of systemctl ended, and what it said."""
+    """The result of a systemctl command: exit code and output."""
 
     code: int
     text: str
@@ -35,13 +35,13 @@ Runs: TypeAlias = Callable[[Sequence[str]], Awaitable[Ran]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceState:
-    """What is known of the service.
+    """The state of the service.
 
     Attributes:
         unit: The unit's file.
         is_installed: Whether it is there, made by Satchel.
-        active: As systemd says: "active", "failed", "inactive"; "" where there is no systemd.
-        enabled: As systemd says: "enabled", "disabled"; "".
+        active: As systemd reports it: "active", "failed", "inactive"; "" where there is no systemd.
+        enabled: As systemd reports it: "enabled", "disabled"; "".
     """
 
     unit: Path
@@ -56,7 +56,7 @@ def unit_text(program: Sequence[str], *, home: Path, environment_file: Path) -> 
     Args:
         program: `satchel` with its path, or Python and its arguments.
         home: SATCHEL_HOME.
-        environment_file: Where keys of model providers may stand, readable by the user alone. The unit has none.
+        environment_file: The file for keys of model providers, readable by the user alone. The unit has none.
     """
     command = " ".join(_quoted(word).replace("$", "$$") for word in [*program, "serve"])
     return f"""{_MARK}
@@ -124,7 +124,7 @@ async def remove(*, environ: Mapping[str, str], systemctl: Runs) -> Path:
     """Stop the service, and remove its unit. Its file with keys stays.
 
     Raises:
-        NotFound: There is no unit of ours.
+        NotFound: There is no unit that Satchel wrote.
         StorageUnwritable: It can't be removed.
     """
     path = unit_path(environ)
@@ -143,7 +143,7 @@ async def remove(*, environ: Mapping[str, str], systemctl: Runs) -> Path:
 
 
 async def state(*, environ: Mapping[str, str], systemctl: Runs) -> ServiceState:
-    """What is known of the service."""
+    """The state of the service."""
     path = unit_path(environ)
     known = _read(path)
     active = enabled = ""
@@ -225,7 +225,7 @@ def _escaped(text: str) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word as systemd reads it (systemd.service(5), "Command lines")."""
+    """A word, quoted for systemd (systemd.service(5), "Command lines")."""
     plain = _escaped(word)
     if set(plain) <= _PLAIN:
         return plain

@@ -11,12 +11,12 @@ from os import read
 __all__ = ["is_dark"]
 
 _WAIT_S = 0.2
-"""Terminals answer within milliseconds; over a slow line the default serves."""
+"""Terminals answer within milliseconds. On a slow line, the default is used."""
 _ANSWER = re.compile(rb"\x1b\]11;rgba?:([0-9a-fA-F]+)/([0-9a-fA-F]+)/([0-9a-fA-F]+)")
 
 
 def is_dark(environ: Mapping[str, str]) -> bool:
-    """Ask the terminal, or take what COLORFGBG says; dark if neither tells."""
+    """Ask the terminal, or read COLORFGBG; dark if neither answers."""
     asked = _asked()
     if asked is not None:
         return asked
@@ -36,7 +36,7 @@ def _asked() -> bool | None:
     except termios.error:
         return None
     try:
-        # Every terminal answers the second question, so nothing is waited for where the first one is not understood.
+        # Every terminal answers the second question, so there is no wait if it doesn't understand the first.
         sys.stdout.write("\x1b]11;?\x1b\\\x1b[c")
         sys.stdout.flush()
         answer = b""

@@ -1,4 +1,4 @@
-"""Where the user writes: several lines, earlier messages, completion, and pasted pages that don't fill the screen."""
+"""The input field: several lines, earlier messages, completion, and pasted text that doesn't fill the screen."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from satchel.tui.plain_text import plain
 __all__ = ["Composer", "Menu"]
 
 _LONG_PASTE: Final = 2_000
-"""A pasted text with more characters is shown as one word, which stands for it until the message is sent."""
+"""A longer pasted text is shown as one word until the message is sent."""
 
 
 class _MoreKeys(StrEnum):
@@ -33,7 +33,7 @@ _NEW_LINE: Final = ("shift+enter", "alt+enter", "ctrl+enter", "ctrl+j")
 
 
 class Menu(OptionList, can_focus=False):
-    """What the last word may become. The composer keeps the keys."""
+    """The completions of the last word. The composer keeps the focus."""
 
     def __init__(self) -> None:
         """Nothing is offered."""
@@ -56,7 +56,7 @@ class Composer(TextArea):
     """The field below the conversation."""
 
     class Sent(Message):
-        """The user sends what stands there."""
+        """The user sends the text of the field."""
 
         def __init__(self, text: str) -> None:
             """`text` has what was pasted in its place."""
@@ -94,21 +94,21 @@ class Composer(TextArea):
 
     @property
     def last_word(self) -> str:
-        """What stands before the cursor, back to the last blank."""
+        """The text before the cursor, back to the last blank."""
         return re.split(r"[ \n]", self.before)[-1]
 
     @property
     def before(self) -> str:
-        """What stands before the cursor."""
+        """The text before the cursor."""
         return self.get_text_range((0, 0), self.cursor_location)
 
     def put(self, text: str) -> None:
-        """Replace what stands there."""
+        """Replace the text of the field."""
         self.load_text(text)
         self.move_cursor(self.document.end)
 
     def complete(self) -> None:
-        """Take the highlighted word of the menu."""
+        """Accept the highlighted word of the menu."""
         if self._menu.highlighted is None:
             return
         word = self._menu.words[self._menu.highlighted]
@@ -117,7 +117,7 @@ class Composer(TextArea):
         self._menu.offer(())
 
     def send(self) -> None:
-        """Send what stands there, and begin anew."""
+        """Send the text of the field, and clear it."""
         text = self.text
         for shown, whole in self._pasted:
             text = text.replace(shown, whole)

@@ -21,7 +21,7 @@ _MOST_LISTED: Final = 100
 
 
 class Choose(ModalScreen[int | None]):
-    """Choose one of many lines by typing a part of it. Gives its number, or None."""
+    """Lets the user choose a line by typing a part of it. Returns its number, or None."""
 
     BINDINGS = [
         Binding("escape", "leave", show=False),
@@ -31,7 +31,7 @@ class Choose(ModalScreen[int | None]):
     ]
 
     def __init__(self, title: str, lines: Sequence[str], *, empty: str) -> None:
-        """`empty` is said where there are no lines."""
+        """`empty` is shown if there are no lines."""
         super().__init__()
         self._title = title
         self._lines = lines
@@ -56,12 +56,12 @@ class Choose(ModalScreen[int | None]):
         self._search(event.value)
 
     def on_input_submitted(self) -> None:
-        """Take the highlighted line."""
+        """Choose the highlighted line."""
         choices = self.query_one(OptionList)
         self.dismiss(self._found[choices.highlighted] if choices.highlighted is not None else None)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Take the line that was clicked."""
+        """Choose the clicked line."""
         self.dismiss(self._found[event.option_index])
 
     def action_move(self, step: int) -> None:

@@ -1,4 +1,4 @@
-"""Colours and layout of the screen, with the principles of the web pages: two voices, one tint, good news is ink."""
+"""Colours and layout of the screen, after the design of the web pages: only what waits for the user is tinted."""
 
 from __future__ import annotations
 

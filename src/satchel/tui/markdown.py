@@ -1,4 +1,4 @@
-"""Markdown on a terminal: where a block of a text that is still coming ends, and how a block is laid out."""
+"""Markdown on a terminal: where a block of a streamed text ends, and how a block is laid out."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def laid_out(text: str, *, is_dark: bool = True) -> TerminalMarkdown:
 
 
 def first_settled(text: str, *, is_complete: bool) -> int:
-    """The length of the first block if another one follows, so that it can't change any more; otherwise 0.
+    """The length of the first block if another one follows, so that it is final; otherwise 0.
 
     Args:
         text: Begins with a block.

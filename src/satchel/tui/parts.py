@@ -1,4 +1,4 @@
-"""The parts of the conversation on the screen: what was said, what was done, and what waits for the user."""
+"""The parts of the conversation on the screen: messages, tool calls, and what waits for the user."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from satchel.tui.terminal_text import input_lines, one_line
 __all__ = ["Answered", "Ask", "Note", "Said", "Step", "Turn", "Waiting", "line_of"]
 
 _MOST_WORDS, _MOST_ROWS = 2_000, 12
-"""The most characters and lines of the user's message that are shown again; the user knows it."""
+"""The most characters and lines of the user's own message that are shown."""
 _MOST_DETAIL: Final = 20_000
 _MOST_DETAIL_LINES: Final = 200
 _TYPED_AHEAD_S: Final = 0.5
-"""Keys that come sooner after a question appeared were typed before it was seen."""
+"""Keys pressed sooner after a question appeared were typed before it was seen."""
 _SAID = ("it ", "the rule ")
-"""Reasons that say more than that the mode asks, which the user knows."""
+"""Reasons worth showing: that the mode asks, the user knows."""
 
 
 def line_of(text: str, kind: str = "") -> Static:
-    """A line of the program's own; nothing in it is markup. `kind` is a class of the style sheet."""
+    """A line from the program, without markup. `kind` is a class of the style sheet."""
     return Static(Text(plain(text)), classes=f"line {kind}".rstrip(), markup=False)
 
 
 class Turn(Vertical):
-    """A turn: the user's words at its head, then everything that came of them."""
+    """A turn: the user's message, then everything that followed."""
 
     def __init__(self, words: str, *, time: str, is_dark: Callable[[], bool]) -> None:
         """`time` stands in the line above; `is_dark` says which colours code has."""
@@ -80,7 +80,7 @@ class Turn(Vertical):
         return self.said
 
     def close(self) -> None:
-        """Nothing comes any more: what still ran is shown as interrupted."""
+        """The turn is over: calls that were still running are shown as interrupted."""
         self.is_open = False
         if self.said is not None:
             self.said.finish()
@@ -92,11 +92,11 @@ class Turn(Vertical):
 class Said(Widget):
     """An answer while it is written, in one widget: what is finished is laid out once, only the last block again.
 
-    A widget for each block would have Textual measure all of them again with every piece that comes.
+    With a widget for each block, Textual would measure all of them again for every piece.
     """
 
     def __init__(self, *, is_dark: Callable[[], bool]) -> None:
-        """Nothing was said yet."""
+        """Start without text."""
         super().__init__(classes="said")
         self._is_dark = is_dark
         self._tail = ""
@@ -112,13 +112,13 @@ class Said(Widget):
         self._pending.append(text)
 
     def paint(self) -> None:
-        """Show what has come."""
+        """Show the pieces that have come."""
         if self._take():
             self._settle(is_complete=False)
             self._draw()
 
     def finish(self, whole: str | None = None) -> None:
-        """Show the rest. `whole` is the whole answer as it is in the log, which counts."""
+        """Show the rest. `whole` is the answer from the log, which replaces the pieces."""
         self._take()
         if whole is not None and whole != "".join(self._fed):
             self._tail, self._fed, self._blocks, self._settled = plain(whole), [whole], [], []
@@ -143,7 +143,7 @@ class Said(Widget):
             self._add(head)
 
     def _add(self, text: str) -> None:
-        """Keep a block that changes no more."""
+        """Keep a block that is final."""
         self._blocks.append(text)
         if self._laid_width:
             self._settled += self._strips(text, self._laid_width, is_first=not self._settled)
@@ -225,7 +225,7 @@ class Note(Static):
 
 
 class Step(Static):
-    """One call, as a line of the ledger: what is done, with what, and how it went. A click opens it."""
+    """One call as a line: the tool, its input, and the outcome. A click opens it."""
 
     def __init__(self, tool: str, input: Mapping[str, Any]) -> None:
         """A call that has begun."""
@@ -242,7 +242,7 @@ class Step(Static):
 
     @classmethod
     def of(cls, event: Action) -> Step:
-        """The call that an event says has begun."""
+        """The call of an event that reports its start."""
         return cls(event.tool, event.input)
 
     def on_mount(self) -> None:
@@ -250,7 +250,7 @@ class Step(Static):
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
-        """Show more or less of the result; a selection of text is none."""
+        """Show more or less of the result. Selecting text is not a click."""
         if self.screen.get_selected_text() is None:
             event.stop()
             self.open_up(not self.is_expanded)
@@ -334,7 +334,7 @@ _LINE_STYLES: Final = {"plain": "dim", "added": "green", "removed": "red", "acti
 
 
 class Waiting(Vertical):
-    """Something that waits for the user, and is tinted because of that."""
+    """Something that waits for the user, shown tinted."""
 
     def __init__(self, *lines: Text) -> None:
         """`lines` say what it is."""
@@ -347,7 +347,7 @@ class Waiting(Vertical):
             yield Static(line, markup=False)
 
     def settle(self, outcome: str) -> None:
-        """It waits no longer."""
+        """Mark it as settled."""
         self.remove_class("waits")
         self.add_class("settled")
         self.remove_children()
@@ -379,7 +379,7 @@ class Answered(Message):
 
 
 class Ask(Waiting, can_focus=True):
-    """A question of a running turn. It takes keys once the user can have seen it."""
+    """A question of a running turn. It accepts keys once the user can have seen it."""
 
     def __init__(self, question: QuestionAsked, *, monotonic_s: Callable[[], float]) -> None:
         """`monotonic_s` tells how long it has been on the screen."""

@@ -1,4 +1,4 @@
-"""The conversation on a full screen: shows the events of its session, whoever caused them, and sends what is typed."""
+"""The conversation on the full screen: shows the events of its session, from all clients, and sends what is typed."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from satchel.version import __version__
 __all__ = ["ConversationScreen"]
 
 _PAINT_S: Final = 0.05
-"""Seconds between two paintings of a text that comes. One that takes long is painted less often."""
+"""Seconds between two paintings of streamed text. A text that takes long to paint is painted less often."""
 _TWICE_S: Final = 2.0
 """Within this time, a second Ctrl-C leaves."""
 _MOST_TURNS: Final = 60
@@ -125,7 +125,7 @@ class ConversationScreen(App[int]):
             notices: What the user should know first.
         """
         super().__init__()
-        # Textual would show greys, and the user wants no colour at all.
+        # With NO_COLOR, Textual would still show greys.
         self._filters = [NoColor() if isinstance(each, Monochrome) else each for each in self._filters]
         self.register_theme(DARK)
         self.register_theme(LIGHT)
@@ -279,7 +279,7 @@ class ConversationScreen(App[int]):
         self.call_after_refresh(self._draw_status)
 
     def _tell(self, text: str, kind: str = "") -> None:
-        """Show a line of the program's own at the end."""
+        """Show a line from the program at the end."""
         self._add(line_of(text, kind))
 
     def _add(self, widget: Widget) -> None:
@@ -384,7 +384,7 @@ class ConversationScreen(App[int]):
             await old.remove()
 
     async def _turn_now(self) -> Turn:
-        """The turn that runs; made where this face joined in its middle, or a tool runs without one."""
+        """The running turn; created if this client joined in its middle, or a tool runs without one."""
         if self._turn is None or not self._turn.is_open:
             await self._begin("", "")
         assert self._turn is not None
@@ -401,7 +401,7 @@ class ConversationScreen(App[int]):
     async def _surfaced(self, event: MemorySurfaced) -> None:
         turn = await self._turn_now()
         if event.standing:
-            # The user knows who they are; /profile and /agenda show the lines.
+            # Only the number of lines is shown; /profile and /agenda show them.
             await turn.mount(line_of(f"{event.standing}: {counted(len(event.memories), 'line')}", "note"))
             return
         await turn.mount_all([Note(memory) for memory in event.memories])
@@ -464,7 +464,7 @@ class ConversationScreen(App[int]):
         if event.status == "cancelled":
             self._tell("(interrupted)", "warn")
         elif rest.strip():
-            # Satchel's own words about how the turn ended.
+            # Satchel's own text about the turn's end.
             kind = {"failed": "bad", "limit": "warn"}.get(event.status, "")
             self._tell(rest.strip(), kind)
 
@@ -514,7 +514,7 @@ class ConversationScreen(App[int]):
         self._focus_next()
 
     def _sync(self) -> None:
-        """Show the questions that are open, and no others."""
+        """Show exactly the open questions."""
         asked = {each.id: each for each in self.session.open_questions if isinstance(each, QuestionAsked)}
         for id in [id for id in self._asks if id not in asked]:
             self._asks.pop(id).settle("? withdrawn")
@@ -600,7 +600,7 @@ class ConversationScreen(App[int]):
             self._draw_status()
 
     async def _done(self, result: CommandResult) -> None:
-        """Show what a command did, and do what is left to do."""
+        """Show the result of a command, and carry out its consequences."""
         data = "\n".join(line.text for line in result.lines if line.kind == "data")
         if data:
             if len(data) > _MOST_OUTPUT:
@@ -664,7 +664,7 @@ class ConversationScreen(App[int]):
         if self._composer.before == before:
             last = self._composer.last_word
             is_whole = [word for word, _ in found] == [last]
-            # A word that is whole already comes before those that go on from it.
+            # A complete word comes before those that continue it.
             self._menu.offer(() if is_whole else sorted(found, key=lambda each: each[0] != last))
 
     async def _read_said(self) -> None:
@@ -716,7 +716,7 @@ class ConversationScreen(App[int]):
         return True
 
     def action_details(self) -> None:
-        """Show or hide what tools got and gave."""
+        """Show or hide the input and output of tools."""
         self._is_expanded = not self._is_expanded
         for step in self._conversation.query(Step):
             step.open_up(self._is_expanded)
@@ -731,7 +731,7 @@ class ConversationScreen(App[int]):
             conversation.scroll_page_down(animate=False)
 
     def action_keys(self) -> None:
-        """Say what the keys do."""
+        """Show what the keys do."""
         width = max(len(keys) for keys, _ in _KEYS)
         self._tell("\n".join(f"{keys:{width}}  {what}" for keys, what in _KEYS), "output")
 

@@ -17,7 +17,7 @@ _LINE = 100
 _MOST_SHOWN = 20_000
 """The most characters of a text that are shown. Nobody reads a longer one before deciding."""
 _MOST_BESIDE = 4_000
-"""The same for a text that doesn't say what the call does, such as the content of a file."""
+"""The same for a field that doesn't tell what the call does, such as the content of a file."""
 _MOST_BLANKS = 16
 """The most blanks in a row. More could push what follows off the screen."""
 
@@ -34,7 +34,7 @@ def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
 
     Args:
         input: The call's input.
-        subject: The field that says what the call does, or "". Less of the others is shown.
+        subject: The field that tells what the call does, or "". Less of the others is shown.
     """
     if len(input) == 1:
         (value,) = input.values()

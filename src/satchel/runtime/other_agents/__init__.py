@@ -1,1 +1,1 @@
-"""Other agents: what their hooks send and want to hear, what is captured of them, and how they are set up."""
+"""Other agents: their hooks' payloads and answers, the capture of their conversations, and their set-up."""

@@ -1,4 +1,4 @@
-"""Asks the running server, over a socket: an HTTP client takes longer to load than a hook may take."""
+"""Requests to the running server over a plain socket: an HTTP client takes longer to load than a hook may take."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ask(
     """Send a request to the server of this home, and return the JSON that it answers.
 
     Args:
-        url: As `serving` says, such as "http://127.0.0.1:7437".
+        url: From `serving`, such as "http://127.0.0.1:7437".
         token: The token of the home.
         method: Of the request.
         path: Of the route.
@@ -92,7 +92,7 @@ def _with_tls(raw: socket.socket, host: str) -> socket.socket:
 
     context = ssl.create_default_context()
     if host in ("localhost", "127.0.0.1", "::1"):
-        # The certificate is for the name that others use. Here the lock of the home's file says who listens.
+        # The certificate is for the public name. Here, the lock on the home's file proves who listens.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context.wrap_socket(raw, server_hostname=host)

@@ -1,4 +1,4 @@
-"""Takes what hooks of other agents have queued into memory: transcripts that have grown, and what was said."""
+"""Captures what hooks of other agents have queued: transcripts that have grown, and messages."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 _MOST_BYTES: Final = 1 << 30
 _KEPT_DAYS: Final = 60
-"""So long after its last event, it is known what a conversation was shown."""
+"""How long after a conversation's last event the memories that it was shown are remembered."""
 
 
 class AgentsQueue:
-    """Takes the queue in the background of an open Satchel, once at a time."""
+    """Captures the queue in the background of an open Satchel, one run at a time."""
 
     def __init__(self, satchel: Satchel) -> None:
         """`satchel` stays open as long as this is used."""
@@ -43,7 +43,7 @@ class AgentsQueue:
         self._again = False
 
     def notify(self) -> None:
-        """Something may have been queued."""
+        """Start a run: something may have been queued."""
         self._again = True
         if not self._is_running:
             self._is_running = True
@@ -82,13 +82,13 @@ async def renew_standing(memory: Memory, settings: Settings, *, clock: Clock) ->
 
 
 async def take_queue(memory: Memory, settings: Settings, *, clock: Clock, tell: Callable[[str], None]) -> int:
-    """Capture what waits.
+    """Capture the queue.
 
     Args:
         memory: The user's.
-        settings: Of the home; where an agent worked in a project, that project's count.
+        settings: The home's. For an agent in a trusted project, the project's settings apply.
         clock: For the dates of files.
-        tell: Says what happens. No line contains words of a conversation.
+        tell: Called with progress lines, which contain no words of a conversation.
 
     Returns:
         How many memories are new.
@@ -151,13 +151,13 @@ def _stat_of(path: Path) -> int | None:
 
 
 def _keeps_memory(settings: Settings, cwd: str) -> bool:
-    """Whether conversations held there become memories."""
+    """Whether conversations in that folder become memories."""
     if not cwd or not Path(cwd).is_dir():
         return settings.keeps_memory
     try:
         return load({**settings.environ, **settings.secrets}, cwd=Path(cwd), home=settings.home).keeps_memory
     except SatchelError:
-        return False  # Its settings can't be read, so nobody knows.
+        return False  # Its settings can't be read, so nothing is captured.
 
 
 def _take_away(one: Queued) -> None:
@@ -168,7 +168,7 @@ def _take_away(one: Queued) -> None:
 
 
 def _drop_stale(home: Path, now: datetime) -> None:
-    """Remove what is known of conversations that ended long ago."""
+    """Remove the records of conversations that ended long ago."""
     before = (now - timedelta(days=_KEPT_DAYS)).timestamp()
     with suppress(OSError):
         for path in (home / "agents" / "conversations").iterdir():

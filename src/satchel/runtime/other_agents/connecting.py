@@ -1,4 +1,4 @@
-"""Sets up other agents: which of their files get which entries, and how the entries are taken out again.
+"""Sets up other agents: which of their files get which entries, and how the entries are removed.
 
 A plan is made first, for all files; nothing is written before every file could be read and changed. An entry of ours is
 recognised by its command, `… satchel hook` or `satchel mcp`; everything else stays as it is.
@@ -32,14 +32,14 @@ Agent: TypeAlias = Literal["claude-code", "codex", "goose", "generic"]
 
 _NAME: Final = "satchel"
 _MOST_BYTES: Final = 64 << 20
-"""Claude Code keeps its history in the file that lists MCP servers."""
+"""Large, because Claude Code keeps its history in the file that lists MCP servers."""
 _HOOK: Final = re.compile(r"(?:\A|[\s/'\"])satchel['\"]? hook\s*\Z")
-"""A command of ours, by whatever path and with whatever variables before it."""
+"""A command of Satchel, with any path and any variables before it."""
 _TIMEOUTS_S: Final[Mapping[str, int]] = {
     "SessionStart": 10,
     "UserPromptSubmit": 10,
     "Stop": 10,
-    # Without one, Claude Code ends it after 1.5 s.
+    # Without a timeout, Claude Code ends it after 1.5 s.
     "SessionEnd": 20,
     "PreCompact": 10,
 }
@@ -117,13 +117,13 @@ def plan(
     Args:
         agent: Which one.
         program: How it starts Satchel.
-        environ: For the places of the user's files.
+        environ: Determines where the user's files are.
         project: Change the files of this project instead of the user's.
         file: Of `generic`: the list of MCP servers.
-        remove: Take the entries out again.
+        remove: Remove the entries.
 
     Raises:
-        ConfigError: A file can't be read, isn't what it should be, or has an entry of another program in our place.
+        ConfigError: A file can't be read, has an unexpected form, or has an entry `satchel` of another program.
         UsageError: The agent has no such files.
     """
     given: dict[str, Any] = {"environ": environ, "project": project, "file": file}
@@ -148,7 +148,7 @@ def _is_empty(text: str) -> bool:
 
 
 def is_connected(agent: Agent, *, environ: Mapping[str, str], project: Path | None = None) -> bool:
-    """Whether an agent has entries of ours."""
+    """Whether an agent has Satchel's entries."""
     try:
         return bool(
             plan(agent, Program(command=_NAME, environ={}), environ=environ, project=project, remove=True)
@@ -158,7 +158,7 @@ def is_connected(agent: Agent, *, environ: Mapping[str, str], project: Path | No
 
 
 def diff_of(change: Change) -> str:
-    """A change as a unified diff, without what looks like a key: such files may hold those of other programs."""
+    """A change as a unified diff. What looks like a key is masked: such files may hold those of other programs."""
     before, after = change.before or "", change.after or ""
     lines = difflib.unified_diff(
         before.splitlines(),
@@ -172,7 +172,7 @@ def diff_of(change: Change) -> str:
 
 
 def apply(changes: Sequence[Change], *, home: Path, clock: Clock) -> tuple[Path, ...]:
-    """Make the changes, each file atomically. What was there before is copied into SATCHEL_HOME/agents/backups.
+    """Make the changes, each file atomically. The old content is copied into SATCHEL_HOME/agents/backups.
 
     Returns:
         The backups.
@@ -270,7 +270,7 @@ def _wanted(event: str, program: Program) -> dict[str, Any]:
 
 
 def _without_hooks(text: str, where: str, keep: Sequence[str], program: Program) -> str:
-    """Take our hooks out, but for those of `keep` that are as they should be."""
+    """Remove Satchel's hooks, except those that are equal to an entry of `keep`."""
     while True:
         root = _object(jsonc.parse(text, where), where, "the file")
         hooks = root.get("hooks")

@@ -1,6 +1,6 @@
-"""One event of another agent's hook: what it is told, and what is written down to be captured.
+"""Handles one event of another agent's hook: what the agent is told, and what is queued for capture.
 
-The agent waits for the answer, so nothing here may hold it up or fail it: every wait has a bound, every failure is a
+The agent waits for the answer, so nothing here may delay it or make it fail: every wait has a bound, every failure is a
 line in SATCHEL_HOME/logs/hook.log, and the answer is empty then. Modules that take long to load (SQLAlchemy, numpy,
 pydantic, dataclasses) are not imported on this way; `benchmarks/hook.py` measures it.
 """
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 __all__ = ["answer_hook"]
 
 _SERVER_S: Final = 2.0
-"""How long the server may take; then words alone have to do."""
+"""How long the server may take. After that, memory is searched by words alone."""
 _POKE_S: Final = 1.0
 _DATABASE_S: Final = 1.0
 _BUSY_MS: Final = 200
 _MOST_TOKENS: Final = 2_400
-"""Of one answer: Claude Code passes 10,000 characters on whole, and of more a preview (notes of its users)."""
+"""The most tokens of one answer. Claude Code shows up to 10,000 characters in full, and a preview of more."""
 _LOG_BYTES: Final = 1 << 20
 _COMMAND: Final = re.compile(r"\s*/[\w:-]+(?:\s|\Z)")
 """A command of the agent's own, which no model reads."""
 
 _WITH_TRANSCRIPT: Final = ("claude-code", "codex")
 _TELLS_NOTHING: Final = ("goose",)
-"""Their hooks can't add to the conversation: goose logs what they print."""
+"""Agents whose hooks can't add to the conversation: goose only logs their output."""
 _WITHOUT_SERVER: Final = (
     "Satchel: no server is running, so memories are found by their words alone, and what you say is stored in the "
     "background. `satchel serve` or `satchel service install` starts one."
@@ -49,7 +49,7 @@ _WITHOUT_SERVER: Final = (
 
 
 class Told(NamedTuple):
-    """What the model is told, the ids of the memories in it, and whether the profile is part of it."""
+    """The text for the model, the ids of its memories, and whether it contains the profile."""
 
     text: str = ""
     ids: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ def answer_hook(raw: bytes, *, environ: Mapping[str, str], cwd: Path, clock: Clo
         what = f"{event.dialect} {event.raw_name}"
         hook = _Hook(event, _settings(environ, event, cwd), environ=environ, clock=clock)
         return hook.answer()
-    # A boundary: whatever fails here must not fail the other agent.
+    # A boundary: a failure here must not make the other agent fail.
     except Exception as error:  # noqa: BLE001
         _log(home, clock, f"{what}: {_reason(error)}")
         return ""
@@ -86,7 +86,7 @@ def _settings(environ: Mapping[str, str], event: HookEvent, cwd: Path) -> BriefS
     brief = read_brief(environ, cwd=place)
     if not brief.in_full:
         return brief
-    # A project with settings: only the whole of them tells whether the user trusts it, and what they are.
+    # A project with settings: only loading all settings shows whether the user trusts it.
     from satchel.config.loading import load  # noqa: PLC0415
 
     settings = load(environ, cwd=place)
@@ -131,7 +131,7 @@ class _Hook:
             case "prompt":
                 return self._prompt()
             case "compact":
-                # What was shown is summarised away, so it may be shown again.
+                # The compaction removed what was shown, so it may be shown again.
                 known = read_conversation(self._home, event.key)
                 self._remember(known._replace(shown=(), has_standing=False))
             case _:
@@ -143,13 +143,13 @@ class _Hook:
         event = self._event
         known = read_conversation(self._home, event.key)
         if event.source == "fork":
-            # The conversation goes on in a copy, with everything that it was shown.
+            # The conversation continues in a copy, which contains everything that it was shown.
             self._remember(known._replace(has_standing=True))
             return ""
         if event.source == "resume" and known.has_standing:
             return ""
         if event.dialect in ("hermes", *_TELLS_NOTHING):
-            return ""  # Nobody reads it: Hermes is told with the first prompt.
+            return ""  # Hermes ignores this answer; it gets the profile with the first prompt.
         told = self._standing()
         self._remember(Conversation(event.key, told.ids, bool(told.text), known.turn))
         return self._worded(told.text, note="" if self._server is not None else _WITHOUT_SERVER)
@@ -208,7 +208,7 @@ class _Hook:
         return Told(found.text, found.ids)
 
     def _bearing(self, shown: tuple[str, ...]) -> Told:
-        """The memory that bears on the prompt."""
+        """The memories that are relevant to the prompt."""
         settings, event = self._settings, self._event
         budget = max(1, min(settings.budget_tokens, _MOST_TOKENS // 2))
         if self._server is not None:
@@ -293,7 +293,7 @@ class _Hook:
         self._hand_over()
 
     def _capture_words(self, role: str, text: str, turn: int, position: int) -> None:
-        """Capture what was said to an agent that keeps no transcript."""
+        """Queue a message of an agent that keeps no transcript."""
         if not self._settings.keeps_memory or not text.strip():
             return
         from satchel.memory.redaction import redact, strip_private  # noqa: PLC0415
@@ -321,7 +321,7 @@ class _Hook:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Have the queue taken: by the server, or by a process of its own."""
+        """Have the queue captured, by the server or by a background process."""
         if self._server is not None:
             try:
                 self._ask("POST", "/api/observe/queued", limit_s=_POKE_S)
@@ -386,7 +386,7 @@ def _standing_of(found: Mapping[str, Any]) -> Told:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without words of the conversation: other errors may quote them."""
+    """The reason of a failure, for the log. Only messages that can't quote the conversation are included."""
     return str(error) if isinstance(error, SatchelError) else type(error).__name__
 
 

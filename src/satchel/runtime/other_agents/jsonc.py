@@ -1,4 +1,4 @@
-"""Edits JSON as text, so that everything else in a file stays as it is: order, blanks, comments, trailing commas."""
+"""Edits JSON as text, which keeps everything else in a file: order, blanks, comments, trailing commas."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_DEPTH: Final = 100
 
 
 class Node(NamedTuple):
-    """A value and where it stands.
+    """A value and its position in the text.
 
     Attributes:
         start: Its first character; `end` is after its last one.
@@ -49,7 +49,7 @@ class Node(NamedTuple):
 
 
 def parse(text: str, where: str) -> Node:
-    """Read JSON with comments and trailing commas; nothing but blanks counts as an empty object.
+    """Read JSON with comments and trailing commas. An empty file is read as an empty object.
 
     Raises:
         ConfigError: It is something else; the message begins with `where` and names the line.

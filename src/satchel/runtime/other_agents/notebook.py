@@ -1,8 +1,8 @@
-"""What hooks write down in SATCHEL_HOME/agents: what each conversation was shown, and what is yet to be captured.
+"""The hooks' files in SATCHEL_HOME/agents: what each conversation was shown, and the queue for capture.
 
 A hook is a process of its own each time, so everything is in small files: one for each conversation, replaced as a
-whole; and the queue, one file for each transcript that has grown, or for each thing that was said where an agent keeps
-no transcript. Whoever takes the queue removes a file after its words are in memory; taking it twice changes nothing.
+whole; and the queue, one file for each transcript that has grown, or for each message of an agent that keeps
+no transcript. A file is removed from the queue after its words are in memory; capturing it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = [
 
 _MOST_BYTES: Final = 1 << 20
 _MOST_SHOWN: Final = 1_000
-"""A conversation that was shown so many memories has been compacted since."""
+"""The most ids that are kept. A conversation that was shown more has been compacted since."""
 _MOST_QUEUED: Final = 10_000
-"""Files that are looked at in one go."""
+"""The most files that one run reads."""
 
 
 class Conversation(NamedTuple):
-    """What is known of a conversation of another agent.
+    """The record of a conversation of another agent.
 
     Attributes:
         key: Its name in memory, such as "claude-code:3f1c…".
@@ -53,7 +53,7 @@ class Conversation(NamedTuple):
 
 
 class Queued(NamedTuple):
-    """What is yet to be captured.
+    """An entry of the queue.
 
     Attributes:
         path: The file in the queue.
@@ -82,7 +82,7 @@ class Queued(NamedTuple):
 
 
 def read_conversation(home: Path, key: str) -> Conversation:
-    """What is known of a conversation; nothing if its file is missing or damaged."""
+    """Read the record of a conversation; an empty one if its file is missing or damaged."""
     found = _read(_conversation_file(home, key))
     if found is None or found.get("key") != key:
         return Conversation(key)
@@ -96,7 +96,7 @@ def read_conversation(home: Path, key: str) -> Conversation:
 
 
 def write_conversation(home: Path, known: Conversation) -> None:
-    """Write down what is known of a conversation.
+    """Write the record of a conversation.
 
     Raises:
         StorageUnwritable: The file can't be written.
@@ -115,12 +115,12 @@ def queue(home: Path, name: str, entry: Mapping[str, Any]) -> None:
 
 
 def has_queue(home: Path) -> bool:
-    """Whether something waits."""
+    """Whether the queue has entries."""
     return next(_queue_files(home), None) is not None
 
 
 def queued(home: Path) -> Sequence[Queued]:
-    """What waits, the oldest first. Files that hold nothing usable are removed."""
+    """The entries of the queue, oldest first. Unusable files are removed."""
     found: list[Queued] = []
     for path in _queue_files(home):
         try:
@@ -181,7 +181,7 @@ def _conversation_file(home: Path, key: str) -> Path:
 
 
 def _file_name(name: str) -> str:
-    """A name for a file, which two names never share but by a chance of one in four billion."""
+    """A file name for a key. Two keys share one with a chance of one in four billion."""
     plain = re.sub(r"[^A-Za-z0-9-]+", "-", name)[:80].strip("-")
     return f"{plain}-{zlib.crc32(name.encode('utf-8', 'replace')):08x}"
 

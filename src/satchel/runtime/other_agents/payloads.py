@@ -1,7 +1,7 @@
-"""What the hooks of other agents send, in their dialects, as one kind of event.
+"""Reads the payloads of other agents' hooks, in their dialects, as one kind of event.
 
-Dialects are told by the field that names the event: `hook_event_name` (Claude Code, Codex, Hermes), `event` (goose and
-other Open Plugins), `event_type` (Letta Code).
+The field that names the event identifies the dialect: `hook_event_name` (Claude Code, Codex, Hermes), `event` (goose
+and other Open Plugins), `event_type` (Letta Code).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EventName: TypeAlias = Literal["start", "prompt", "stop", "end", "compact", ""]
 is about to be compacted; "" is anything else."""
 
 MOST_BYTES: Final = 8 << 20
-"""Of a payload. A prompt with a pasted log has some hundred kilobytes."""
+"""The most bytes of a payload. A prompt with a pasted log has some hundred kilobytes."""
 _MOST_TEXT_CHARS: Final = 200_000
 _MOST_NAME_CHARS: Final = 200
 _MOST_PATH_CHARS: Final = 4_096
@@ -45,15 +45,15 @@ class HookEvent(NamedTuple):
     Attributes:
         dialect: Whose it is.
         name: What happens.
-        raw_name: As the agent calls it; its answer repeats that.
+        raw_name: The agent's name for the event, which the answer repeats.
         session: The agent's own id of the conversation, "" if it gave none.
         prompt: What the user said.
         answer: What the agent said last, where the payload has it.
         transcript: The file with the conversation, or "".
         cwd: Where the agent works, or "".
-        source: Why a session begins ("startup", "resume", "clear", "compact", "fork"), or where a prompt comes from.
-        is_subagents: Whether it comes from an agent that the agent has started.
-        is_again: Whether a Stop was caused by another hook that let the agent go on.
+        source: Why a session begins ("startup", "resume", "clear", "compact", "fork"), or the origin of a prompt.
+        is_subagents: Whether it comes from a sub-agent.
+        is_again: Whether the Stop follows a hook that made the agent continue.
     """
 
     dialect: Dialect
@@ -75,7 +75,7 @@ class HookEvent(NamedTuple):
 
     @property
     def is_users(self) -> bool:
-        """Whether a prompt is the user's, and not one that the agent's own program made."""
+        """Whether a prompt is the user's own, and not made by the agent's program."""
         return self.source in ("", "user", "sdk")
 
 
@@ -132,7 +132,7 @@ def _dialect(found: Mapping[str, Any], field: str, raw_name: str) -> Dialect:
 
 def _text(found: Mapping[str, Any], name: str) -> str:
     value = found.get(name)
-    # Lone surrogates can't be stored, and are no words.
+    # Lone surrogates can't be stored.
     return value[:_MOST_TEXT_CHARS].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 

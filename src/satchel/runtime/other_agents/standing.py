@@ -1,6 +1,6 @@
-"""The profile and the agenda, kept where a hook finds them without composing them: which words of which memories.
+"""The profile and the agenda, stored for hooks as positions of words in memories, so that hooks need not compose them.
 
-The file has no words. What was forgotten, edited or superseded since is therefore not shown, whoever reads it and when.
+The file contains no words, so memories that were forgotten, edited or superseded since are never shown from it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 __all__ = ["KeptStanding", "keep_standing", "read_standing"]
 
 _AHEAD_DAYS: Final = 21
-"""A hook shows the next eight days of these, so that the file serves for two weeks."""
+"""How far ahead appointments are stored. A hook shows the next eight days, so the file can be used for two weeks."""
 _PROFILE_TOKENS: Final = 600
 _AGENDA_TOKENS: Final = 400
-"""Twice what is shown, so that there is something in the place of what no longer holds."""
+"""Twice what is shown, so that there are replacements for memories that no longer hold."""
 _MOST_BYTES: Final = 1 << 20
 _BUSY_MS: Final = 2_000
 
 
 class KeptStanding(NamedTuple):
-    """What was kept.
+    """The stored profile and agenda.
 
     Attributes:
         day: When, in ISO 8601.
@@ -46,7 +46,7 @@ class KeptStanding(NamedTuple):
 
 
 async def keep_standing(memory: Memory, *, home: Path, database: Path, clock: Clock) -> None:
-    """Compose the profile and the agenda, and keep where their words stand.
+    """Compose the profile and the agenda, and store the positions of their words.
 
     Raises:
         StorageError: The database can't be read.
@@ -82,7 +82,7 @@ def _kept(line: StandingLine, changed: dict[str, int]) -> KeptLine | None:
 
 
 def read_standing(home: Path) -> KeptStanding | None:
-    """What was kept, or None if nothing was or the file is damaged."""
+    """The stored profile and agenda; None if there is none or the file is damaged."""
     try:
         found = json.loads(_text_of(_file(home)))
         return KeptStanding(_lines(found["profile"]), _lines(found["agenda"]), str(found["day"]))

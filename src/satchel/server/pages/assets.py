@@ -1,4 +1,4 @@
-"""The scripts, styles and drawings of the pages: files of this package, which browsers may keep."""
+"""The scripts, styles and icons of the pages: files of this package, which browsers may cache."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _assets() -> tuple[str, dict[str, _Asset]]:
 def asset_url(name: str) -> str:
     """The address of a file in `static/`.
 
-    It contains the version of all files, so browsers keep a file without asking, and a module that imports another
+    It contains the version of all files, so browsers cache a file without asking, and a module that imports another
     gets the one that fits.
 
     Raises:

@@ -39,7 +39,7 @@ _STATES: Final[dict[str, tuple[State, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Reliable:
-    """How the newest runs went: drawn, and in words."""
+    """The results of the newest runs, as a drawing and in words."""
 
     drawing: Any
     words: str
@@ -58,7 +58,7 @@ def reliable(runs: Sequence[bool], *, is_failing: bool) -> Reliable | None:
 
 
 def capability_state(capability: Capability) -> tuple[State, str]:
-    """Its mark, and its state in a word or two."""
+    """The mark and the state of a capability, in a word or two."""
     if capability.status == "active" and capability.reliability.failing_since is not None:
         return "warn", "Failing"
     return _STATES[capability.status]
@@ -96,7 +96,7 @@ async def _entry(service: Service, capability: Capability) -> _Entry:
 
 @router.get("/capabilities")
 async def capabilities(request: Request, service: Serves) -> Response:
-    """All of them, those that want something first."""
+    """All capabilities, those that need the user first."""
     return await _page(request, service, Asked.of(request))
 
 
@@ -143,7 +143,7 @@ async def _page(
 
 
 async def _others(service: Service) -> list[tuple[str, Sequence[ToolEntry]]]:
-    """The tools that are no capabilities, by where they come from."""
+    """The tools that are not capabilities, by their source."""
     entries = [entry for entry in await service.satchel.tooling.entries() if entry.source != "capability"]
     names = {
         "skill": "Skills of others",
@@ -160,7 +160,7 @@ async def _others(service: Service) -> list[tuple[str, Sequence[ToolEntry]]]:
 
 @router.post("/capabilities")
 async def build(request: Request, service: Serves) -> Response:
-    """Have one built."""
+    """Build a capability."""
     form = await form_of(request)
     name, description = form.get("name"), form.get("description")
     if not description:
@@ -199,7 +199,7 @@ class _Said:
 
 @router.get("/builds/{id}")
 async def follow(request: Request, service: Serves, id: str) -> Response:
-    """What a build has said, and the questions that wait."""
+    """A build's messages, and its open questions."""
     builds = service.capabilities.builds
     build = await builds.queue.get(id)
     messages = await builds.queue.messages(id)
@@ -251,7 +251,7 @@ def _build_state(build: Build, said: Sequence[_Said]) -> tuple[State, str]:
 
 @router.post("/builds/{id}/answer")
 async def answer(request: Request, service: Serves, id: str) -> Response:
-    """Answer a question. The first answer holds, whoever gives it."""
+    """Answer a question. The first answer is used, from any client."""
     form = await form_of(request)
     build = await service.capabilities.builds.queue.get(id)
     text: str | None = form.get("choice") or form.get("answer")

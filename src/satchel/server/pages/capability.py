@@ -1,4 +1,4 @@
-"""`/capabilities/{name}`: what one capability is and may reach; run it, test it, approve it, change its version."""
+"""`/capabilities/{name}`: one capability and its access; run it, test it, approve it, change its version."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """A case: what is given, and how it went when the version was checked."""
+    """A case: its input, and its result when the version was checked."""
 
     name: str
     given: str
@@ -73,7 +73,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """A line of a difference; "place" says where in a file the next ones are."""
+    """A line of a difference; "place" gives the position of the next lines in the file."""
 
     kind: Literal["added", "removed", "place", ""]
     mark: str
@@ -178,13 +178,15 @@ async def _edited(service: Service, capability: Capability, number: int) -> tupl
         return ()
     try:
         return await service.capabilities.catalogue.edited(capability.id, number)
-    except StorageError as error:  # the folder is gone or can't be read; the rest of the page doesn't need it
+    except (
+        StorageError
+    ) as error:  # the folder is missing or can't be read; the rest of the page doesn't need it
         return (str(error),)
 
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """The version that waits for approval, and what it wants to reach, in sentences."""
+    """The version that waits for approval, and the access that it wants, in sentences."""
 
     number: int
     may: Sequence[str]
@@ -241,7 +243,7 @@ def _expected(case: Case) -> str:
 
 
 async def _compared(service: Service, capability: Capability, asked: Asked) -> tuple[str, list[_Line]] | None:
-    """The difference that the page was asked for, with its heading."""
+    """The requested difference, with its heading."""
     if not asked.text("from"):
         return None
     before = asked.number("from", 0, low=1, high=1_000_000)
@@ -267,7 +269,7 @@ def _line(line: str) -> _Line:
 
 @router.post("/capabilities/{name}/run")
 async def run(request: Request, service: Serves, name: Name) -> Response:
-    """Run it with what was filled in, or with JSON. What is wrong is said at its field, and nothing runs."""
+    """Run it with the fields of the form, or with JSON. Problems are shown at their fields, and nothing runs."""
     form = await form_of(request)
     capability = await service.capabilities.catalogue.get(name)
     input, fields, raw, raw_problem = _input(form, fields_of(capability.input_schema))
@@ -275,7 +277,7 @@ async def run(request: Request, service: Serves, name: Name) -> Response:
     if input is not None:
         fields, problems = place_problems(fields, InputSchema(capability.input_schema).problems(input))
         if form.get("as") == "json" and any(map(_has_problem, fields)):
-            # Whoever writes JSON doesn't look at the fields.
+            # With JSON as the input, the fields are not shown.
             raw_problem = " ".join(InputSchema(capability.input_schema).problems(input))
             problems = ()
     if input is None or problems or raw_problem or any(map(_has_problem, fields)):
@@ -301,7 +303,7 @@ async def run(request: Request, service: Serves, name: Name) -> Response:
 
 @router.get("/capabilities/{name}/run")
 async def run_page(service: Serves, name: Name) -> Response:
-    """Where a browser goes that opens the address of a form again."""
+    """Redirects a browser that opens the address of a form again."""
     return RedirectResponse(_at(await service.capabilities.catalogue.get(name)), 303)
 
 
@@ -354,7 +356,7 @@ def _as_text(value: object) -> str:
 
 
 def _result(outcome: Outcome) -> Shown:
-    """A result in a layout that people read. It is untrusted: it is only ever text."""
+    """A result in a readable layout. It is untrusted, so it is only ever shown as text."""
     text = outcome.result or ""
     is_json = False
     if text[:1] in ("{", "["):
@@ -369,7 +371,7 @@ def _at(capability: Capability) -> str:
 
 @router.get("/capabilities/{name}/runs/{kept}/{number}")
 async def made_file(request: Request, service: Serves, name: Name, kept: str, number: int) -> Response:
-    """A file that a run made, to be saved: its content is untrusted, so no browser shows it."""
+    """A file that a run made, as a download: its content is untrusted, so the browser must not display it."""
     capability = await service.capabilities.catalogue.get(name)
     ran = kept_of(request).runs.get(kept)
     if ran is None or ran.capability_id != capability.id or not 0 <= number < len(ran.outcome.artifacts):
@@ -387,7 +389,7 @@ async def made_file(request: Request, service: Serves, name: Name, kept: str, nu
 
 @router.post("/capabilities/{name}/test")
 async def test(request: Request, service: Serves, name: Name) -> Response:
-    """Run the cases of a version as its folder is now."""
+    """Run the cases of a version, with the current files of its folder."""
     form = await form_of(request)
     capability = await service.capabilities.catalogue.get(name)
     number = Asked({"version": form.get("version")}).number("version", 0, low=0, high=1_000_000)
@@ -419,7 +421,7 @@ def _failed(checks: Sequence[CaseResult]) -> int:
 
 @router.post("/capabilities/{name}/approve")
 async def approve(request: Request, service: Serves, name: Name) -> Response:
-    """Allow what the version that was shown wants to reach."""
+    """Allow the access that the shown version wants."""
     form = await form_of(request)
     capability = await service.capabilities.catalogue.get(name)
     registrar = service.capabilities.registrar
@@ -443,7 +445,7 @@ async def approve(request: Request, service: Serves, name: Name) -> Response:
 
 @router.post("/capabilities/{name}/repair")
 async def repair(request: Request, service: Serves, name: Name) -> Response:
-    """Have a new version built; the present one stays as it is meanwhile."""
+    """Build a new version; the current one stays in use meanwhile."""
     form = await form_of(request)
     capability = await service.capabilities.catalogue.get(name)
     try:
@@ -455,7 +457,7 @@ async def repair(request: Request, service: Serves, name: Name) -> Response:
 
 @router.get("/capabilities/{name}/remove")
 async def before_removing(request: Request, service: Serves, name: Name) -> Response:
-    """What goes, before it goes."""
+    """A preview of what would be removed."""
     capability = await service.capabilities.catalogue.get(name)
     versions = await service.capabilities.catalogue.versions(capability.id)
     return await page(
@@ -484,7 +486,7 @@ _Change = Literal["disable", "enable", "rollback", "activate"]
 
 @router.post("/capabilities/{name}/{change}")
 async def change(request: Request, service: Serves, name: Name, change: _Change) -> Response:
-    """Switch it off or on, or use another version."""
+    """Disable or enable it, or use another version."""
     form = await form_of(request)
     catalogue = service.capabilities.catalogue
     capability = await catalogue.get(name)

@@ -1,8 +1,8 @@
 """Charts as SVG, drawn by the server: pure functions of their data.
 
-They are read without colour (outline, hatch, solid), and whoever can't see them gets a title, a description and, on the
-page, the same figures as a table or a list. Wide ones have no viewBox: positions across are percentages, so that bars
-bend with the page and text doesn't.
+They are readable without colour (outline, hatch, solid). For screen readers there are a title, a description and, on
+the page, the same figures as a table or a list. Wide ones have no viewBox: positions across are percentages, so that
+bars stretch with the page and text doesn't.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LEFT: Final = 9.0
 _MOST_PLACE: Final = 12.0
 """Percent of the width that a column and its gap take where there are few: they begin at the left."""
 _GAP: Final = 0.38
-"""Of a column's place, the part that stays empty."""
+"""The part of a column's place that stays empty."""
 _UP: Final = 150.0
 _DOWN: Final = 90.0
 _HEAD: Final = 18.0
@@ -51,7 +51,7 @@ class Column:
 
 
 def nice_step(most: float, *, steps: int = 3) -> float:
-    """The distance of rules of which about `steps` reach `most`: 1, 2 or 5 times a power of ten.
+    """The distance between about `steps` rules up to `most`: 1, 2 or 5 times a power of ten.
 
     Args:
         most: The largest value; 0 or less gives 1.
@@ -80,7 +80,7 @@ def column_chart(
     Args:
         columns: From left to right.
         title: What it shows.
-        description: What there is to see, in a sentence or two.
+        description: What the chart shows, in a sentence or two.
         says_up: The format of a value at a rule, after division by `up_scale`.
         up_scale: Such as 1,000 where the format ends in "k".
         says_down: The format of a value at a rule below the axis.
@@ -212,8 +212,8 @@ class Neighbour:
     Attributes:
         words: Its own.
         href: Where it is shown.
-        relation: How the one in the middle stands to it, in a word or two.
-        is_thread: It is what the one in the middle rests on, or rests on that.
+        relation: How the memory in the middle is related to it, in a word or two.
+        is_thread: One of the two is a source of the other.
         is_past: It no longer holds.
     """
 
@@ -232,10 +232,10 @@ def graph(
     label: str,
     is_past: bool = False,
 ) -> Markup:
-    """A memory, above it what it rests on, below it what it is linked to.
+    """A memory, its sources above it, and the memories that it is linked to below it.
 
     Drawn 320 wide, for phone and margin alike, and scaled as a whole. At most 3 sources and 8 others are drawn: the
-    page says all of them in a list.
+    page lists all of them.
 
     Args:
         words: Of the memory in the middle.
@@ -313,7 +313,7 @@ def _first(text: str, chars: int) -> str:
 
 
 def wrapped(text: str, *, chars: int, lines: int) -> list[str]:
-    """The beginning of a text in lines, for SVG, which breaks none by itself.
+    """The beginning of a text in lines, because SVG doesn't wrap text.
 
     Args:
         text: Any text, on one line or several.

@@ -1,4 +1,4 @@
-"""The chat: one page for each session, what it is sent while it is open, and what its forms do."""
+"""The chat: one page for each session, its live updates, and the handlers of its forms."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ router = APIRouter(include_in_schema=False)
 _AGENDA_TOKENS: Final = 300
 """About ten lines."""
 _MOST_LOOKED_UP: Final = 200
-"""Each is read by itself, and a page waits for all of them."""
+"""Each is read with a query of its own, and the page waits for all of them."""
 _TURNS_ON_PAGE: Final = 40
 _MOST_SEQ: Final = 10**15
 _BY: Final = "browser"
@@ -72,7 +72,7 @@ async def begin(
 
 
 async def _ahead(service: Service) -> Sequence[AgendaLine]:
-    """What happens in the next days; without memory, nothing is known of them."""
+    """The agenda of the next days; empty without memory."""
     if service.satchel.memory is None:
         return ()
     try:
@@ -107,7 +107,7 @@ async def show(
         turns=turns,
         ended=await _ended(service, turns),
         earlier=max(1, shown[0] - _TURNS_ON_PAGE) if shown and shown[0] > numbers[0] else None,
-        # Whoever follows draws the same turns, and those after them.
+        # The page's event stream draws the same turns, and those after them.
         first_seq=turns[0].after_seq if turns and shown[0] > numbers[0] else 0,
         is_running=transcript.is_running and where != "nobody",
         draft="",
@@ -117,7 +117,7 @@ async def show(
 
 
 async def _ended(service: Service, turns: Sequence[Turn]) -> frozenset[str]:
-    """Which of the memories that were shown no longer hold, or are forgotten."""
+    """Which of the shown memories no longer hold or are forgotten."""
     ids = {memory.id for turn in turns for memory in turn.recalled}
     if service.satchel.memory is None or not ids:
         return frozenset()
@@ -134,7 +134,7 @@ async def _ended(service: Service, turns: Sequence[Turn]) -> frozenset[str]:
 
 
 async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:
-    """What the field for the next message has around it."""
+    """The context of the field for the next message."""
     kept = service.sessions.kept_session(session_id) if session_id else None
     return {
         "mode": kept.mode if kept is not None else service.satchel.settings.agent.mode,
@@ -153,7 +153,7 @@ async def events(
     after: After = 0,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """What changes on the page of a session, as events; see `follow`."""
+    """The changes of a session's page, as events; see `follow`."""
     if last_event_id is not None:
         first, after = _place(last_event_id)
     info = await service.satchel.sessions.info(id)
@@ -168,7 +168,7 @@ def _place(text: str) -> tuple[int, int]:
     return int(first), int(after)
 
 
-# What forms do. A script asks for JSON and shows the rest by itself; a browser without one opens the page.
+# The handlers of forms. A script asks for JSON and updates the page itself; without one, the browser opens the page.
 
 
 def _done(request: Request, to: str, *, say: Saying | None = None, **more: Any) -> Response:
@@ -289,7 +289,7 @@ class _Command:
 
 
 def _ignore(_: Event) -> None:
-    """What a tool that a command runs reports is in its result."""
+    """The events of a tool that a command runs are in its result too."""
 
 
 @router.post("/chat/{id}/answer")
@@ -329,7 +329,7 @@ async def stop(request: Request, service: Serves, id: str) -> Response:
 
 @router.post("/chat/{id}/resume")
 async def resume(request: Request, service: Serves, id: str) -> Response:
-    """Go on with a turn that was cut off."""
+    """Resume an interrupted turn."""
     info = await service.satchel.sessions.info(id)
     async with service.sessions.used(info.id, interactive=True) as session:
         if session.running is not None:
@@ -339,7 +339,7 @@ async def resume(request: Request, service: Serves, id: str) -> Response:
 
 @router.post("/chat/{id}/memories/{memory_id}")
 async def judge(request: Request, service: Serves, id: str, memory_id: str) -> Response:
-    """Say of a memory that was shown that it is wrong, no longer holds, or is to be forgotten."""
+    """Mark a shown memory as wrong or outdated, or forget it."""
     form = await form_of(request)
     record = await service.memory.get(memory_id)
     match form.get("do"):
@@ -397,7 +397,7 @@ async def _plan(service: Service, id: str, record: MemoryRecord) -> Saying:
 
 
 def _going(receipt: ForgetReceipt) -> str:
-    """What a forgetting takes, in a sentence."""
+    """What would be removed, as a part of a sentence."""
     gone = receipt.store.forgotten
     derived = sum(bool(entry.because_of) for entry in gone)
     edges = sum(entry.edges for entry in gone)
@@ -414,13 +414,13 @@ def _going(receipt: ForgetReceipt) -> str:
 
 
 def _kept_elsewhere(receipt: ForgetReceipt) -> str:
-    """Where the words may still be."""
+    """Backups and logs that may still have the words."""
     return "\n".join(line.strip() for line in receipt_lines(receipt) if line.lstrip().startswith("!"))
 
 
 @router.post("/chat/{id}/undo/{change_id}")
 async def undo(request: Request, service: Serves, id: str, change_id: str) -> Response:
-    """Take a change of a memory back."""
+    """Undo a change of a memory."""
     await service.memory.undo(change_id, by="user", why="undone on the chat page")
     return _done(request, f"/chat/{id}", say=Saying(text="It holds again."))
 

@@ -1,4 +1,4 @@
-"""`/doctor`: what `satchel doctor` and `satchel memory doctor` check, with what to do, and buttons that do it."""
+"""`/doctor`: the checks of `satchel doctor` and `satchel memory doctor`, with fixes and buttons that apply them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.get("/doctor")
 async def doctor(request: Request, service: Serves) -> Response:
-    """The last results; the first visit after a start checks."""
+    """The last results. The first visit after a start runs the checks."""
     kept = kept_of(request)
     if kept.examined is None:
         await _examine(kept, service)
@@ -56,7 +56,7 @@ def _heading(checks: Sequence[Check]) -> str:
 
 
 async def _examine(kept: Kept, service: Service) -> None:
-    """Check every part. Two visits at once check once."""
+    """Check every part. Concurrent visits share one check."""
     clock = service.satchel.clock
     asked_s = clock.monotonic_s()
     async with kept.examining:
@@ -77,7 +77,7 @@ async def again(request: Request, service: Serves) -> Response:
 
 @router.post("/doctor/fix")
 async def fix(request: Request, service: Serves) -> Response:
-    """Do what a check proposes."""
+    """Apply the fix that a check proposes."""
     kind = (await form_of(request)).get("fix")
     match kind:
         case "private_home":
@@ -104,7 +104,7 @@ async def check_memories(request: Request, service: Serves) -> Response:
 
 @router.post("/doctor/memories/repair")
 async def repair_memories(request: Request, service: Serves) -> Response:
-    """Repair what can be repaired. Secrets stay: to remove them for good takes the command, which asks."""
+    """Repair what can be repaired. Secrets stay: only the command removes them, after asking."""
     try:
         done = await service.memory.repair()
     except SatchelError as error:

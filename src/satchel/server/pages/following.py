@@ -1,4 +1,4 @@
-"""What a page is sent while a conversation goes on: the parts of it that have changed, as HTML."""
+"""Live updates of a conversation's page: the parts that have changed, as HTML."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from satchel.server.streams import ServerEvent
 __all__ = ["Followed", "follow", "read_transcript", "who_runs"]
 
 _LOOK_S: Final = 1.0
-"""How often the log of a session that nobody has open here is looked at."""
+"""How often the log of a session that is not open here is polled."""
 _GATHER_S: Final = 0.05
 _MOST_GATHER_S: Final = 1.0
 _CHARS_PER_S: Final = 200_000
-"""A long block that is still written is drawn less often, so that drawing it again and again stays cheap."""
+"""A long unfinished block is redrawn less often, so that the cost of redrawing stays bounded."""
 _PAGE: Final = 1000
 
 
@@ -58,7 +58,7 @@ async def read_transcript(
 
 
 async def who_runs(service: Service, session_id: str) -> str:
-    """Who may go on with the session's turn: "here", "elsewhere" if another process has it open, or "nobody"."""
+    """Who runs the session's turn: "here", "elsewhere" if another process has it open, or "nobody"."""
     kept = service.sessions.kept_session(session_id)
     if service.sessions.turns_of(session_id) or (kept is not None and kept.running is not None):
         return "here"
@@ -68,7 +68,7 @@ async def who_runs(service: Service, session_id: str) -> str:
 
 
 async def follow(service: Service, scope: Scope, followed: Followed) -> AsyncGenerator[ServerEvent, None]:
-    """Yield what changes on the page, from what it has, until the reader leaves.
+    """Yield the changes of the page since `followed`, until the reader leaves.
 
     The events are `put` {id, html, into}: an element to replace, or to add at the end of another; `write` {id, blocks,
     count}: blocks of an answer that is being written; and `state` {running, asks, where}. All may come twice.
@@ -95,7 +95,7 @@ async def follow(service: Service, scope: Scope, followed: Followed) -> AsyncGen
 async def _batches(
     service: Service, session_id: str, seq: int, transcript: Transcript
 ) -> AsyncGenerator[Sequence[Record], None]:
-    """Records as they come, those of a moment together; an empty batch says only that time has passed."""
+    """Records as they come, in batches; an empty batch only marks that time has passed."""
     kept = service.sessions.kept_session(session_id)
     try:
         subscription = kept.subscribe(seq) if kept is not None else None
@@ -120,7 +120,7 @@ async def _batches(
             batch, is_open = ([following], True) if following is not None else ([], False)
     finally:
         await subscription.aclose()
-    await anyio.sleep(_LOOK_S)  # it was closed; the log is looked at from now on
+    await anyio.sleep(_LOOK_S)  # it was closed; its log is polled from now on
 
 
 class _Drawing:
@@ -133,8 +133,8 @@ class _Drawing:
         self._state: dict[str, Any] | None = None
 
     def events(self, where: str, seq: int) -> Sequence[ServerEvent]:
-        """What the page does not have yet."""
-        # The last one has the place from which a reader goes on: nothing is lost if it gets only the first ones.
+        """The events that the page doesn't have yet."""
+        # Only the last event has the id to resume from, so a reader that gets only the first ones loses nothing.
         drawn = [
             self._written(change, piece) if piece is not None else self._put(change, where)
             for change, piece in self._transcript.take_changes()

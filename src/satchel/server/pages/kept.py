@@ -1,4 +1,4 @@
-"""What pages keep between a form and the page that follows it: results that stand nowhere else. The newest only."""
+"""The newest results that pages keep between a form and the page after it, because they are stored nowhere else."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _MOST: Final = 20
 
 
 class Newest(Generic[T]):
-    """The newest twenty of something, by names that nobody can guess."""
+    """The newest twenty values, by unguessable names."""
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
+        """Start empty."""
         self._kept: OrderedDict[str, T] = OrderedDict()
 
     def keep(self, value: T) -> str:
@@ -48,7 +48,7 @@ class Newest(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunShown:
-    """A run that was begun on a page: of which capability, with what, and what came of it."""
+    """A run that was started on a page: its capability, input and outcome."""
 
     capability_id: str
     input: Mapping[str, Any]
@@ -58,7 +58,7 @@ class RunShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examined:
-    """What the doctor found: when, how long it took in seconds, and when it was done by the monotonic clock."""
+    """The doctor's findings: their time, the duration in seconds, and the monotonic time of their end."""
 
     checks: Sequence[Check]
     at: datetime
@@ -80,11 +80,11 @@ class Kept:
 
     @classmethod
     def of(cls, satchel: Satchel) -> Kept:
-        """Keep nothing yet."""
+        """Start empty."""
         return cls(Surfacings(satchel.sessions))
 
 
 def kept_of(request: Request) -> Kept:
-    """What the pages of the server that answers keep."""
+    """The results that this server's pages keep."""
     found: Kept = request.app.state.kept
     return found

@@ -21,7 +21,7 @@ __all__ = ["router"]
 router = APIRouter(include_in_schema=False)
 
 _LOCAL: Final = re.compile(r"/(?![/\\])[!-\[\]-~]*")
-"""A path of this server: not `//host`, which is another one, and without what browsers read as a slash."""
+"""A path on this server: not `//host`, and without characters that browsers read as a slash."""
 _THEME_LASTS_S: Final = 365 * 24 * 3600
 _WRONG_LINK: Final = "This link has been used, or is older than ten minutes. Log in with the token."
 _WRONG_TOKEN: Final = "That is not the token of this home."
@@ -106,7 +106,7 @@ async def asset(request: Request, version: str, name: str) -> Response:
 
 @router.get("/favicon.ico")
 async def icon() -> Response:
-    """What browsers ask for where a page names no icon."""
+    """The icon that browsers request without being told to."""
     return RedirectResponse(asset_url("icon.svg"), 301)
 
 

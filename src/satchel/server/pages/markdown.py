@@ -1,4 +1,4 @@
-"""Markdown as HTML in which nothing runs and nothing is fetched, whatever a model, a tool or a page wrote."""
+"""Markdown as HTML without scripts or remote resources, for text from models, tools and pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 __all__ = ["MarkdownBlocks", "markdown"]
 
 _MOST_CHARS: Final = 400_000
-"""Longer texts are shown as they are written: about a second of work, and more than a model says in one answer."""
+"""Longer texts are shown as plain text. This many take about a second, and no answer of a model is longer."""
 _TAGS: Final = {
     "a", "blockquote", "br", "code", "del", "div", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s",
     "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
@@ -29,7 +29,7 @@ _CLASSES: Final = {"scroll", "num"}
 _LINK: Final = re.compile(r"(https?|mailto):", re.IGNORECASE)
 _LANGUAGE: Final = re.compile(r"[\w+#.-]{1,30}")
 _HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
-"""The page has the first two ranks for itself."""
+"""The page itself uses the first two levels."""
 
 
 def markdown(text: str) -> Markup:
@@ -41,9 +41,9 @@ def markdown(text: str) -> Markup:
 
 
 class MarkdownBlocks:
-    """Markdown that is still being written: after each piece, only the blocks that may have changed.
+    """Markdown that is still being written: gives, after each piece, only the blocks that may have changed.
 
-    A block is settled once no line that is still half written can change it. References to links that are defined later
+    A block is settled once no unfinished line can change it. References to links that are defined later
     are the exception, so the whole text is shown once it is complete.
     """
 
@@ -132,7 +132,7 @@ def _cleaner() -> nh3.Cleaner:
 def _kept(_: str, name: str, value: str) -> str | None:
     """An attribute's value, or None to leave it out."""
     if name == "href":
-        # Not an address of this server: a model's words must not pass for the program's own.
+        # No links to this server: a model's text must not look like part of the program.
         return value if _LINK.match(value) else None
     if name == "class":
         return value if value in _CLASSES else None

@@ -1,4 +1,4 @@
-"""`/memories`: find, browse and add memories, what stands in every conversation, and what was shown to models."""
+"""`/memories`: search, browse and add memories; the profile and the agenda; and what models were shown."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOST_TAGS_GIVEN: Final = 100
 
 @router.get("/memories")
 async def memories(request: Request, service: Serves) -> Response:
-    """Search, or browse those said last."""
+    """Search, or list the latest."""
     asked = Asked.of(request)
     memory, settings = service.memory, service.satchel.settings.memory
     wanted = _filters(asked, service)
@@ -89,7 +89,7 @@ async def memories(request: Request, service: Serves) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A page of what was found, of how many, and whether there may be more."""
+    """A page of results, their number, and whether there may be more."""
 
     shown: Sequence[Any]
     total: int
@@ -165,7 +165,7 @@ async def add(request: Request, service: Serves) -> Response:
 
 
 def tags_in(text: str) -> list[str]:
-    """Tags that stand in a field, between commas."""
+    """The tags in a field, separated by commas."""
     return [tag.strip() for tag in text.split(",") if tag.strip()][:_MOST_TAGS_GIVEN]
 
 
@@ -174,7 +174,7 @@ def tags_in(text: str) -> list[str]:
 
 @router.get("/memories/recalled")
 async def recalled(request: Request, service: Serves) -> Response:
-    """What a message would recall now and why, and what was shown to models lately."""
+    """What a message would recall now and why, and what models were shown recently."""
     asked = Asked.of(request)
     message = asked.text("message")
     settings = service.satchel.settings.memory
@@ -230,7 +230,7 @@ class _Span:
 
 @dataclass(frozen=True, slots=True)
 class OverTime:
-    """The drawing and the same as a table, the newest first."""
+    """The chart, and the same as a table, the newest first."""
 
     chart: Any
     spans: Sequence[_Span]
@@ -241,7 +241,7 @@ _Unit = Literal["month", "quarter", "year"]
 
 
 def over_time(days: Sequence[DayCount], today: date) -> OverTime | None:
-    """What is kept, by the time when it was said: by months, or by longer spans where those would be too many."""
+    """Memories by the time when they were said: by month, or by longer spans if there would be too many columns."""
     if not days:
         return None
     first = min(day.day for day in days)

@@ -59,10 +59,10 @@ class Linked:
     """A memory that edges lead to.
 
     Attributes:
-        words: How the one that is shown stands to it.
-        is_source: The one that is shown rests on it.
-        is_thread: One of the two rests on the other.
-        is_past: The one that is shown took its place.
+        words: How the shown memory is related to it.
+        is_source: It is a source of the shown memory.
+        is_thread: One of the two is a source of the other.
+        is_past: The shown memory replaced it.
     """
 
     memory: MemoryRecord
@@ -75,7 +75,7 @@ class Linked:
 
 @dataclass(frozen=True, slots=True)
 class Quoted:
-    """Words that a memory rests on: before, in and after the quote."""
+    """The words that a memory is based on: before, in and after the quote."""
 
     memory: MemoryRecord
     before: str
@@ -90,7 +90,7 @@ class Step:
     Attributes:
         words: Who did what.
         fields: Each field with its name, before and after.
-        link: Of a changed link: how this memory stands to the other, in words, and the other's id.
+        link: For a changed link: how this memory is related to the other, in words, and the other's id.
         is_link_gone: The link was removed.
     """
 
@@ -207,7 +207,7 @@ def _other(edge: Edge, id: str) -> str:
 
 
 def _quotes(record: MemoryRecord, linked: Sequence[Linked]) -> list[Quoted]:
-    """What it rests on, oldest first: the turns with the quote in them, or the quote alone."""
+    """Its sources, oldest first: the turns with the quote in them, or the quote alone."""
     quote = record.source.quote or ""
     found = [
         _quoted(one.memory, quote)
@@ -306,7 +306,7 @@ def _step(change: Change, id: str) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """What came of a message: the memory would be shown with these reasons, or not, and why."""
+    """The result for a message: the memory would be shown with these reasons, or why not."""
 
     is_shown: bool
     sure: float | None
@@ -338,7 +338,7 @@ async def _why(service: Service, record: MemoryRecord, message: str) -> Why:
 
 @router.post("/memories/{id}")
 async def edit(request: Request, service: Serves, id: str) -> Response:
-    """Correct it. What was typed stays in the form if something is wrong with it."""
+    """Correct it. If something is wrong, the form keeps what was typed."""
     form = await form_of(request)
     memory = service.memory
     record = await memory.get(id)
@@ -354,7 +354,7 @@ async def edit(request: Request, service: Serves, id: str) -> Response:
 
 
 def _edits(form: Form, record: MemoryRecord, service: Service) -> dict[str, Any]:
-    """What is different in the form from what is stored.
+    """The differences between the form and the stored memory.
 
     Raises:
         UsageError: A field can't be read.
@@ -390,7 +390,7 @@ def _said(id: str, text: str, change: str | None) -> Saying:
 
 @router.post("/memories/{id}/undo")
 async def undo(request: Request, service: Serves, id: str) -> Response:
-    """Take a change back."""
+    """Undo a change."""
     record = await service.memory.get(id)
     number = (await form_of(request)).get("change")
     # Only changes of this memory: the id comes from a page.
@@ -405,7 +405,7 @@ async def undo(request: Request, service: Serves, id: str) -> Response:
 
 @router.post("/memories/{id}/pin")
 async def pin(request: Request, service: Serves, id: str) -> Response:
-    """Have it stand in the profile."""
+    """Pin it to the profile."""
     record = await service.memory.get(id)
     try:
         done = await service.memory.pin(record.id)
@@ -417,7 +417,7 @@ async def pin(request: Request, service: Serves, id: str) -> Response:
 
 @router.post("/memories/{id}/unpin")
 async def unpin(request: Request, service: Serves, id: str) -> Response:
-    """Unpin."""
+    """Unpin it."""
     record = await service.memory.get(id)
     done = await service.memory.unpin(record.id)
     text = "No longer pinned. Its importance may still keep it in the profile."
@@ -426,7 +426,7 @@ async def unpin(request: Request, service: Serves, id: str) -> Response:
 
 @router.post("/memories/{id}/outdated")
 async def outdated(request: Request, service: Serves, id: str) -> Response:
-    """Let it hold until now."""
+    """Mark it as outdated."""
     record = await service.memory.get(id)
     try:
         done = await service.memory.edit(
@@ -439,7 +439,7 @@ async def outdated(request: Request, service: Serves, id: str) -> Response:
 
 @router.post("/memories/{id}/holds")
 async def holds(request: Request, service: Serves, id: str) -> Response:
-    """Let it hold again."""
+    """Mark it as valid again."""
     record = await service.memory.get(id)
     done = await service.memory.edit(record.id, valid_to=None, why="It holds after all.")
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, "It holds again.", done))
@@ -450,7 +450,7 @@ async def holds(request: Request, service: Serves, id: str) -> Response:
 
 @router.get("/memories/{id}/forget")
 async def before_forgetting(request: Request, service: Serves, id: str) -> Response:
-    """What goes with it, before it goes."""
+    """A preview of what would be removed with it."""
     record = await service.memory.get(id)
     plan = (await service.satchel.forget([record.id], dry_run=True)).store
     told = await _told(service.memory, [*plan.echoes, *plan.still_said, *plan.requoted, *plan.reopened])
@@ -525,7 +525,7 @@ async def receipt(request: Request, number: str) -> Response:
 
 
 async def _forgotten(request: Request, service: Service, id: str) -> Response:
-    """That a memory was forgotten, which is all that is left of it.
+    """The page of a forgotten memory, of which nothing else is left.
 
     Raises:
         NotFound: There never was one.

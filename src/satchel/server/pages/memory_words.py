@@ -1,4 +1,4 @@
-"""What memories, their signals and their changes are called on pages."""
+"""The words for memories, their signals and their changes on pages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _LEAST: Final = 0.005
 
 
 def reasons_of(hit: Hit) -> tuple[str, ...]:
-    """What the score of a hit is made of, the largest part first: "words 0.31", "cosine 0.56", "recency +6 %"."""
+    """The parts of a hit's score, the largest first: "words 0.31", "cosine 0.56", "recency +6 %"."""
     if "need" in hit.signals:
         return _reasons_to_show(hit)
     parts = {
@@ -77,7 +77,7 @@ def reasons_of(hit: Hit) -> tuple[str, ...]:
 
 
 def _reasons_to_show(hit: Hit) -> tuple[str, ...]:
-    """What speaks for showing a memory with a message (`choosing.LINE_FEATURES`), in words."""
+    """The reasons for showing a memory with a message (`choosing.LINE_FEATURES`), in words."""
 
     def of(name: str) -> float:
         return hit.signals.get(name) or 0.0
@@ -103,10 +103,10 @@ class Shown:
     """A memory in a list.
 
     Attributes:
-        words: What is shown of it: of a long one the passage that fits, or its beginning.
+        words: The words to show: of a long memory the matching passage, or its beginning.
         is_cut: There is more of it.
         title: Of the session that it comes from, or "".
-        replaced_by: What takes its place for certain, and `doubted_by` what may.
+        replaced_by: What replaced it for certain, and `doubted_by` what may have.
         score: Of a hit; None in a list.
         reasons: What the score is made of.
     """
@@ -124,7 +124,7 @@ class Shown:
 
     @property
     def is_past(self) -> bool:
-        """Something took its place."""
+        """Whether something replaced it."""
         return bool(self.replaced_by)
 
 
@@ -140,7 +140,7 @@ def shown(
 
     Args:
         found: What is shown.
-        later: What takes the place of memories, by id.
+        later: What replaces memories, by id.
         titles: Of sessions, by id.
     """
     hit = found if isinstance(found, Hit) else None
@@ -174,7 +174,7 @@ _RELATIONS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 def relation_words(relation: str, *, outgoing: bool) -> str:
-    """How a memory stands to another, for the end that an edge leads from or, if not `outgoing`, to."""
+    """How a memory is related to another: for the source of an edge or, if not `outgoing`, its target."""
     words = _RELATIONS.get(relation)
     if words is None:
         return one_line(relation.replace("_", " "), 40)
@@ -210,7 +210,7 @@ _DID: Final = {
 
 
 def change_words(change: Change) -> str:
-    """Who did what, as in "You changed words, tags.", in a sentence."""
+    """A change as a sentence, such as "You changed words, tags."."""
     who = _WHO.get(change.who, one_line(change.who, 60))
     fields = [field_words(name) for name in changed_fields(change)]
     if fields == ["pinned"]:
@@ -221,7 +221,7 @@ def change_words(change: Change) -> str:
 
 
 def field_words(name: str) -> str:
-    """What a field of a change is called."""
+    """The name of a field of a change."""
     return _FIELDS.get(name, name.replace("_", " "))
 
 

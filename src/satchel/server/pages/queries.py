@@ -1,4 +1,4 @@
-"""What the query of a page asks for, read leniently or refused with words at its field."""
+"""Reads the query of a page. An invalid field is reported beside it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _YEARS: Final = range(1601, 3001)
 
 @dataclass(slots=True)
 class Asked:
-    """Reads fields, and collects what is wrong with them.
+    """Reads fields, and collects their problems.
 
     Attributes:
         values: The fields as they were sent.
@@ -33,7 +33,7 @@ class Asked:
 
     @classmethod
     def of(cls, request: Request) -> Asked:
-        """The fields of a query; of one that is there several times, the last."""
+        """The fields of a query. Of a repeated one, the last is used."""
         return cls({name: value[:_MOST_CHARS] for name, value in request.query_params.items()})
 
     @property

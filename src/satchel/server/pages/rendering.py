@@ -61,7 +61,7 @@ THEMES: Final = ("light", "dark")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saying:
-    """What the program says once, on the next page: that something was saved, and how to take it back.
+    """A message for the next page, shown once: that something was saved, and how to undo it.
 
     Attributes:
         text: A sentence or two.
@@ -86,12 +86,12 @@ class Saying:
 
 
 def rendered(scope: Scope, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """A page without what surrounds the pages of somebody who is logged in; see `site.page` for those."""
+    """A page without navigation; see `site.page` for pages of logged-in users."""
     return HTMLResponse(text_of_template(scope, template, **context), status, _HEADERS)
 
 
 def fragment(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """A piece of a page, for a script that puts it in its place. The same templates and rules as for pages."""
+    """A part of a page, which a script inserts. The same templates and rules apply as for pages."""
     return rendered(request.scope, template, status=status, **context)
 
 
@@ -102,7 +102,7 @@ def text_of_template(scope: Scope, template: str, **context: Any) -> str:
         .get_template(template)
         .render(form_token=form_token_of(scope), path=scope["path"], theme=_theme(scope), **context)
     )
-    # Half of a character (a lone surrogate), as tools may give it, can't be written in UTF-8.
+    # Tools may return lone surrogates, which UTF-8 can't encode.
     return html.encode("utf-8", "replace").decode()
 
 
@@ -113,12 +113,12 @@ def _theme(scope: Scope) -> str:
 
 
 def wants_page(scope: Scope) -> bool:
-    """Whether a person waits for the answer: browsers ask for HTML when they open a page or send a form."""
+    """Whether the request is a browser's: browsers ask for HTML when they open a page or send a form."""
     return "text/html" in HTTPConnection(scope).headers.get("accept", "")
 
 
 def error_page(scope: Scope, status: int, detail: str) -> HTMLResponse:
-    """What a browser is shown instead of a problem in JSON. `detail` says what happened and what to do."""
+    """The page that a browser gets instead of a problem in JSON. `detail` says what happened and what to do."""
     phrase = HTTPStatus(status).phrase
     title = _TITLES.get(status) or phrase
     if detail == phrase:  # of a path without a route
@@ -229,12 +229,12 @@ def _day(at: datetime) -> str:
 
 
 def _short_day(at: date) -> str:
-    """A date in little room: "12 May 2025", "4 Mar 2026"."""
+    """A short date: "12 May 2025", "4 Mar 2026"."""
     return f"{at.day} {at:%b %Y}"
 
 
 def _took(ms: float) -> str:
-    """A duration that may be very short: "40 ms", "0.3 s", "10 min"."""
+    """A duration, also a very short one: "40 ms", "0.3 s", "10 min"."""
     if ms < 100:
         return f"{ms:.0f} ms"
     return _seconds(ms).removesuffix(" 0 s")

@@ -1,8 +1,8 @@
 """A form made of a JSON Schema, and its fields read back into JSON.
 
-The schema may be a stranger's: what it says is text, and its references are followed only inside itself and only so
-deep. What has no field of its own (unions, objects without properties, lists of lists) is written as JSON, and all of
-it can be.
+The schema may be a stranger's: its texts are only shown, and its references are followed only inside it and only so
+deep. Values without a field of their own (unions, objects without properties, lists of lists) are written as JSON, and
+the whole input can be.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Field:
         input_type: Of an input, such as "date".
         options: Of a choice: what is sent, and what is shown.
         element: Of the values in lines: their JSON type.
-        value: What stands in it: a text; for a check "on" or ""; for several choices their tuple.
+        value: Its content: a text; for a check box "on" or ""; for several choices their tuple.
         fields: Of a group.
         problem: What is wrong with it.
     """
@@ -84,7 +84,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was typed: the input that it means, and the fields as they were filled in, with what is wrong."""
+    """A submitted form: the input that it describes, and its fields as filled in, with their problems."""
 
     input: dict[str, Any]
     fields: tuple[Field, ...]
@@ -200,7 +200,7 @@ class _Reader:
 
 
 def _at(root: object, reference: str) -> object:
-    """What a reference inside a schema names; None if there is nothing."""
+    """The target of a reference inside a schema; None if there is none."""
     if reference != "#" and not reference.startswith("#/"):
         return None
     place = root
@@ -262,7 +262,7 @@ def _limits(schema: Mapping[str, Any]) -> str:
 
 
 def read_fields(fields: Sequence[Field], form: Mapping[str, Sequence[str]]) -> Filled:
-    """Read what was filled in. What is empty is left out, unless it is needed.
+    """Read a submitted form. Empty fields are left out, unless they are required.
 
     Args:
         fields: As `fields_of` made them.
@@ -274,7 +274,7 @@ def read_fields(fields: Sequence[Field], form: Mapping[str, Sequence[str]]) -> F
     for field in fields:
         given = form.get(field.name, ())
         if field.kind == "group" and not field.required and not _is_touched(field, form):
-            # What a part needs is needed only where the part is given.
+            # A group's required fields are required only if the group is given.
             filled.append(field)
             continue
         if field.kind == "group":

@@ -59,8 +59,8 @@ class _Shown:
 
     Attributes:
         text: Its value as it is typed; "" for a secret one.
-        typed: What stands in the field: what the user typed, where that can't be kept.
-        running: What the server uses until it is restarted, where that is something else; "" otherwise.
+        typed: The content of the field: what the user typed, if it could not be saved.
+        running: What the server uses until it is restarted, if that differs; "" otherwise.
         fixed_by: Why it can't be changed here; "" if it can.
         problem: What is wrong with what was typed.
     """
@@ -143,7 +143,7 @@ _BY_KEY: Final = {setting.key: setting for setting in _OWN}
 
 
 def _now(running: Settings) -> Settings:
-    """What the next start would read."""
+    """The settings that the next start would read."""
     environ = {**running.environ, **running.secrets}
     given = {
         key: _value(running, key)
@@ -337,7 +337,7 @@ def _write(settings: Settings, key: str, text: str, dry_run: bool) -> None:
     Raises:
         ConfigError: It is not allowed.
     """
-    # What holds anyway needs no line in the file.
+    # A default needs no line in the file.
     value = None if text.strip() == _default(_BY_KEY[key]) else text
     set_value(settings.config_path, key, value, providers=settings.providers, dry_run=dry_run)
 
@@ -354,7 +354,7 @@ async def _reset(request: Request, key: str, now: Settings) -> Response:
 
 @router.get("/settings/permissions")
 async def rules() -> Response:
-    """Where a browser goes that opens the address of a form again."""
+    """Redirects a browser that opens the address of a form again."""
     return RedirectResponse("/settings#permissions", 303)
 
 

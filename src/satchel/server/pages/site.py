@@ -1,4 +1,4 @@
-"""What every page of somebody who is logged in has around it: the navigation, the newest sessions, what was spent.
+"""The frame of every page of a logged-in user: the navigation, the newest sessions, the cost.
 
 To add a page: a router with `include_in_schema=False` in a module of this package, included in `server/app.py`; a
 template that extends `layout.html`; and in the route::
@@ -55,7 +55,7 @@ class PageState:
 
     Attributes:
         access: Who is logged in.
-        sayings: What the next page of each browser says once.
+        sayings: Messages for the next page of each browser, shown once.
         login_tries: How often each address may try a token.
     """
 
@@ -81,7 +81,7 @@ class RailSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What stands around a page."""
+    """The frame around a page."""
 
     links: Sequence[_Link]
     groups: Sequence[tuple[str, Sequence[RailSession]]]
@@ -126,7 +126,7 @@ async def page(
 
 
 def see_other(request: Request, to: str, *, say: Saying | None = None) -> Response:
-    """The answer to a form that was carried out: the browser opens the page `to`, which shows what is said."""
+    """The answer to a form that was carried out: the browser opens the page `to`, which shows the message."""
     if say is not None:
         _keep_saying(request, say)
     return RedirectResponse(to, 303)
@@ -158,7 +158,7 @@ def _take_sayings(request: Request) -> Sequence[Saying]:
 
 
 async def _surroundings(service: Service, now: datetime) -> Surroundings:
-    """What can't be found out is left out: an error page for the navigation's sake would help nobody."""
+    """Parts that fail are left out: an error in the navigation must not replace the page."""
     satchel = service.satchel
     sessions = [info for info in await satchel.sessions.list() if info.turns]
     shown = [RailSession(info=info, state=state_of(service, info.id)) for info in sessions[:_MOST_IN_RAIL]]
@@ -203,7 +203,7 @@ async def _model_name(service: Service) -> str:
 
 
 def state_of(service: Service, session_id: str) -> State | None:
-    """What a session is at: "asks" if it waits for the user, "running" if it is at work, or None."""
+    """The state of a session: "asks" if it waits for the user, "running" during a turn, or None."""
     kept = service.sessions.kept_session(session_id)
     if kept is not None and (kept.open_questions or kept.build_questions):
         return "asks"

@@ -1,4 +1,4 @@
-"""A conversation as its page shows it: turns, and in each what was remembered, done, asked and said.
+"""A conversation as its page shows it: turns, each with memories, tool calls, questions and text.
 
 A `Transcript` reads the records of a session, from the log or live, and knows after each which parts of the page have
 changed. It renders nothing; the templates do.
@@ -50,7 +50,7 @@ __all__ = ["Answer", "Ask", "Build", "Call", "Change", "Item", "Note", "Steps", 
 
 _LONG_CHARS: Final = 600
 _LONG_LINES: Final = 8
-"""A longer message of the user's is set smaller and folded."""
+"""A longer message of the user is set smaller and folded."""
 _CLIP_CHARS: Final = 280
 
 Progress: TypeAlias = tuple[float, float] | None
@@ -63,7 +63,7 @@ class Call:
     Attributes:
         words: What it does.
         progress: How far it is, "" before it says so; `part` is that as two numbers, if it gives some.
-        shown: What came of it; None while it runs.
+        shown: Its result; None while it runs.
         full: Its whole result, for who wants to read it.
     """
 
@@ -102,7 +102,7 @@ class Steps:
 
     @property
     def duration_ms(self) -> float:
-        """What they took together."""
+        """Their total duration."""
         return sum(call.duration_ms for call in self.calls)
 
 
@@ -127,7 +127,7 @@ class Answer:
 
 @dataclass(slots=True)
 class Thought:
-    """What the model thought before it answered, as far as it says so."""
+    """The model's reasoning before the answer, if it reports any."""
 
     text: str = ""
     kind: Literal["thought"] = "thought"
@@ -135,7 +135,7 @@ class Thought:
 
 @dataclass(slots=True)
 class Ask:
-    """A question that waits for the user, or had its answer.
+    """A question that waits for the user, or was answered.
 
     Attributes:
         id: What the answer names.
@@ -176,7 +176,7 @@ class Build:
 
 @dataclass(slots=True)
 class Note:
-    """What the program says beside the conversation.
+    """A message of the program beside the conversation.
 
     Attributes:
         action: "resume" for a button that goes on with an interrupted turn.
@@ -201,10 +201,10 @@ class Turn:
     Attributes:
         after_seq: The number of the record before its first one.
         said: The user's words.
-        recalled: What was remembered for it, the best first; `profile` and `agenda` are how many lines of those the
+        recalled: The memories that were shown, the best first; `profile` and `agenda` are how many lines of those the
             model was shown.
         status: How it ended; None while it runs, or where it was cut off.
-        learnt: How many memories it left.
+        learnt: How many memories were captured from it.
     """
 
     number: int
@@ -257,7 +257,7 @@ class Transcript:
 
     Attributes:
         turns: By number.
-        preface: What was said before the first turn.
+        preface: Messages before the first turn.
         seq: The number of the last record that was read.
     """
 
@@ -371,7 +371,7 @@ class Transcript:
                 pass
 
     def cut_off(self) -> None:
-        """Say that the newest turn was cut off: nobody runs it."""
+        """Mark the newest turn as interrupted: nobody runs it."""
         turn = self._turn
         if turn is None or turn.is_over or any(isinstance(i, Note) and i.action for i in turn.items):
             return
@@ -403,7 +403,7 @@ class Transcript:
             after_seq=min(before, record.seq - 1),
             said=event.message.text,
         )
-        # A question of the agent's that was left is no longer open.
+        # The agent's question is no longer open when the user sends another message.
         for earlier in self.turns.values():
             for place, ask in enumerate(earlier.items):
                 if isinstance(ask, Ask) and ask.asks == "agent" and ask.answer is None:
@@ -490,7 +490,7 @@ class Transcript:
         self._close_answer()
 
     def _close_answer(self) -> None:
-        """An answer that is complete is drawn as a whole: links may be defined after their use."""
+        """A complete answer is drawn again as a whole: links may be defined after their use."""
         answer, self._answer = self._answer, None
         if answer is None or self._turn is None:
             return

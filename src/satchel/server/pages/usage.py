@@ -43,7 +43,7 @@ _OF_MEMORY: Final = ("gate", "extract", "compare", "judge", "expand", "answer")
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One day: what it used."""
+    """The usage of one day."""
 
     day: date
     calls: int
@@ -51,13 +51,13 @@ class Day:
 
     @property
     def fresh(self) -> int:
-        """Tokens that were read, and not from a cache."""
+        """Input tokens that were not read from a cache."""
         return max(0, self.usage.input_tokens - self.usage.cache_read_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A model or a purpose: its name, what it used, and a bar of its part of the whole."""
+    """A model or a purpose: its name, its usage, and a bar of its share."""
 
     name: str
     calls: int
@@ -168,7 +168,7 @@ def _unit_of(most: int) -> str:
 
 
 def _unpriced(rows: Sequence[UsageRow]) -> list[str]:
-    """Models of which no price is known."""
+    """Models without a known price."""
     return sorted(
         {
             f"{row.provider}:{row.model}"
@@ -179,7 +179,7 @@ def _unpriced(rows: Sequence[UsageRow]) -> list[str]:
 
 
 def _parts(rows: Sequence[UsageRow], name_of: Callable[[UsageRow], str]) -> list[Part]:
-    """What was used by name, the dearest first. The bars show money, or tokens where nothing has a price."""
+    """Usage by name, the most expensive first. The bars show money, or tokens if nothing has a price."""
     found: dict[str, tuple[int, Usage]] = {}
     for row in rows:
         calls, used = found.get(name_of(row), (0, Usage()))
