@@ -397,7 +397,7 @@ class AcpAgent:
         async with self._opening:
             already = self._open.get(session_id or "")
             if already is not None and not already.session.turns:
-                return already  # Nothing was said in it, so there is nothing that could be opened anew.
+                return already  # It has no messages, so it has no log to open again.
             if session_id is not None:
                 await self._check_known(session_id)
                 await self._close(session_id)

@@ -669,7 +669,7 @@ class RemoteSession:
             await self._refresh()
         except SatchelError as error:
             if running is self._running:
-                self._finish(SatchelError(f"{error} The turn may go on there."))
+                self._finish(SatchelError(f"{error} The turn may still be running there."))
 
     # Requests
 

@@ -221,7 +221,7 @@ async def run_events(
     session_id: str,
     waiting: Sequence[Question] = (),
 ) -> AsyncGenerator[DataEvent, None]:
-    """A turn, or the rest of one, as a run. It ends where the turn waits for an answer, and the turn goes on waiting.
+    """A turn, or the rest of one, as a run. The run ends when the turn asks a question; the turn keeps waiting.
 
     Args:
         records: Of the turn.

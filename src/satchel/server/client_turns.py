@@ -202,7 +202,7 @@ async def _found(service: Service, keys: Sequence[str]) -> Mapping[str, ClientPl
     try:
         return await service.satchel.sessions.client_history.find([key for key in keys if key])
     except StorageError:
-        return {}  # The conversation goes on in a new session.
+        return {}  # The conversation continues in a new session.
 
 
 async def _put(service: Service, *places: ClientPlace) -> None:
@@ -271,7 +271,7 @@ def _open_results(session: Session, asked: Asked) -> list[ToolResultBlock]:
 
 
 async def session_of_thread(service: Service, namespace: str, thread: str) -> str:
-    """The id of the session in which a thread goes on.
+    """The id of the session that continues a thread.
 
     Raises:
         NotFound: There is none.

@@ -37,7 +37,7 @@ class CommandRun:
 
     async def events(self) -> AsyncGenerator[ServerEvent, None]:
         """Run the command. Closing this early interrupts it."""
-        # It runs in a task of its own, because a generator can't hold the scope that interrupts it.
+        # It runs in a separate task, because a generator can't hold the cancel scope.
         self._service.satchel.parts.background.start(self._run)
         try:
             async for event in self._receive:

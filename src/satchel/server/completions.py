@@ -195,7 +195,7 @@ def _model_of(name: str) -> str | None:
 
 
 def _response_format(wanted: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, str]:
-    """A schema for the answer, and the same in words for models whose endpoint takes none."""
+    """A schema for the answer, and the same in words for endpoints that accept no schema."""
     match wanted:
         case None | {"type": "text"}:
             return None, ""

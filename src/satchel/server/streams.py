@@ -41,7 +41,7 @@ class ServerEvent:
 
 @dataclass(frozen=True, slots=True)
 class DataEvent:
-    """One event of the protocols that name none and resume nothing: JSON data, or a word that is sent as it is."""
+    """An event of protocols without event names and resumption: JSON data, or a literal word."""
 
     data: Mapping[str, Any] | str
 

@@ -42,7 +42,7 @@ __all__ = ["Place", "logged_turn", "turn_events"]
 _PAGE: Final = 500
 _PLACE: Final = re.compile(r"([A-Za-z0-9-]{1,64})\.(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
 _INTERRUPTED: Final = (
-    "The server stopped during this turn. To go on with it: POST /api/sessions/ID/resume"
+    "The server stopped during this turn. To resume it: POST /api/sessions/ID/resume"
     " - or send the next message."
 )
 

@@ -50,7 +50,7 @@ class Turn(Vertical):
     """A turn: the user's message, then everything that followed."""
 
     def __init__(self, words: str, *, time: str, is_dark: Callable[[], bool]) -> None:
-        """`time` stands in the line above; `is_dark` says which colours code has."""
+        """`time` is shown above the message; `is_dark` chooses the colours of code."""
         super().__init__(classes="turn")
         self._words = words
         self._time = time

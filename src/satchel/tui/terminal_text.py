@@ -30,7 +30,7 @@ def one_line(text: str, limit: int = _LINE) -> str:
 def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
     """A call's input, for the user who decides about it. Omissions are marked.
 
-    A single text is shown as it is, several fields with their names, other data as JSON.
+    A single text is shown unchanged, several fields with their names, other data as JSON.
 
     Args:
         input: The call's input.

@@ -327,7 +327,7 @@ class _Hook:
                 self._ask("POST", "/api/observe/queued", limit_s=_POKE_S)
                 return
             except SatchelError as error:
-                self._note(f"{error}; a process of its own captures what was queued")
+                self._note(f"{error}; a background process captures the queue")
         self._leave_work()
 
     def _leave_work(self) -> None:

@@ -1,6 +1,6 @@
 """The hooks' files in SATCHEL_HOME/agents: what each conversation was shown, and the queue for capture.
 
-A hook is a process of its own each time, so everything is in small files: one for each conversation, replaced as a
+Each hook is a new process, so everything is in small files: one for each conversation, replaced as a
 whole; and the queue, one file for each transcript that has grown, or for each message of an agent that keeps
 no transcript. A file is removed from the queue after its words are in memory; capturing it twice changes nothing.
 """

@@ -325,7 +325,7 @@ def _parsed(text: str) -> dict[str, Any]:
 
 
 def _header(text: str) -> str:
-    """A value for a header: as it is, or in the protocol's form for what a header can't hold."""
+    """A value for a header, encoded as the protocol describes if a header can't hold it."""
     if text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?"):
         return text
     return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="

@@ -116,7 +116,7 @@ class Resources:
         return {session_uri(info): info.last_at for info in await self._open_sessions()}
 
     async def state(self, uri: str) -> object:
-        """Something that is equal as long as a resource stays as it is.
+        """A value that stays equal until the resource changes.
 
         Raises:
             NotFound, StorageError: As `read`.

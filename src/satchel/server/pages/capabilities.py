@@ -1,4 +1,4 @@
-"""`/capabilities`: the tools that the agent made, found and built; and `/builds/{id}`: a build while it goes on."""
+"""`/capabilities`: the tools that the agent made, found and built; and `/builds/{id}`: a running build."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def _bar(fill: str, left: float, width: float, y: float, tall: float, id: str) -
 
 
 def share(part: float) -> Markup:
-    """A bar of which a part (0 to 1) is filled. The number stands beside it."""
+    """A bar that is filled to a share (0 to 1). The page shows the number beside it."""
     filled = f'<rect class="part" width="{min(1.0, max(0.0, part)):.1%}" height="6"/>' if part > 0 else ""
     return Markup(
         f'<svg class="share" aria-hidden="true"><rect class="all" width="100%" height="6"/>{filled}</svg>'

@@ -65,7 +65,7 @@ class Saying:
 
     Attributes:
         text: A sentence or two.
-        state: Which mark stands before it.
+        state: The mark before it.
         meta: A short addition in small type, such as the number of a receipt.
         action: Where the button at the end posts to; "" for no button.
         label: The words of the button.

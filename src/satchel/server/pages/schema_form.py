@@ -306,7 +306,7 @@ _NOTHING: Final = object()
 
 
 def _read(field: Field, given: list[str]) -> tuple[Any, str | tuple[str, ...], str]:
-    """A field's value or `_NOTHING`, what stands in it again, and what is wrong."""
+    """A field's value or `_NOTHING`, the text to show in it again, and its problem."""
     text = given[0] if given else ""
     match field.kind:
         case "check":

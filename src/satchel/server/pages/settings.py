@@ -58,7 +58,7 @@ class _Shown:
     """One setting as the page shows it.
 
     Attributes:
-        text: Its value as it is typed; "" for a secret one.
+        text: Its value as the user types it; "" for a secret one.
         typed: The content of the field: what the user typed, if it could not be saved.
         running: What the server uses until it is restarted, if that differs; "" otherwise.
         fixed_by: Why it can't be changed here; "" if it can.
@@ -161,7 +161,7 @@ def _value(settings: Settings, key: str) -> Any:
 
 
 def _text(settings: Settings, setting: Setting) -> str:
-    """A value as it is typed, and as `set_value` reads it."""
+    """A value in the form in which the user types it and `set_value` reads it."""
     value = _value(settings, setting.key)
     match value:
         case None:
@@ -284,7 +284,7 @@ def _words(value: Any) -> str:
 
 @router.post("/settings")
 async def save(request: Request, service: Serves) -> Response:
-    """Write what was changed to the settings file. If one value is wrong, nothing of the form is written."""
+    """Write what was changed to the settings file. If one value is invalid, nothing is written."""
     form = await form_of(request)
     running = service.satchel.settings
     try:

@@ -120,7 +120,7 @@ class Answer:
     kind: Literal["answer"] = "answer"
 
     def drawn(self) -> Sequence[Markup]:
-        """All blocks of a text that is being written; `blocks` goes on after them."""
+        """All blocks of a text that is being written; `blocks` continues after them."""
         self.blocks = MarkdownBlocks()
         return [block for _, block in self.blocks.feed(self.text)[0]]
 
@@ -179,7 +179,7 @@ class Note:
     """A message of the program beside the conversation.
 
     Attributes:
-        action: "resume" for a button that goes on with an interrupted turn.
+        action: "resume" for a button that resumes an interrupted turn.
         raw: Output of a command, shown as it is.
     """
 
@@ -242,7 +242,7 @@ class Change:
     """A part of the page that has to be drawn again, or for the first time.
 
     Attributes:
-        turn: Its turn; None for what stands before the first one.
+        turn: Its turn; None for what comes before the first one.
         item: Which of its items; None draws the whole turn.
         call: Which call of the item; None draws the whole item.
     """

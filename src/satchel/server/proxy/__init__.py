@@ -1,1 +1,1 @@
-"""The memory proxy: passes requests of other agents on to their provider, adds memory, and captures what is said."""
+"""The memory proxy: passes other agents' requests on to their provider, adds memory, and captures the conversation."""

@@ -103,7 +103,7 @@ def is_auxiliary(
 
     Args:
         request: The request.
-        conversation: What is said in it.
+        conversation: Its conversation.
         agent: The header `user-agent`.
         prompts: The hashes of texts that models have recently written as arguments of calls (`digest_of`).
     """

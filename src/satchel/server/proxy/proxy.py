@@ -49,7 +49,7 @@ class Proxy:
             await self._client.aclose()
 
     async def messages(self, request: Request, *, stopping: Stopping) -> Response:
-        """Pass a request for an answer on, with memory, and capture what is said.
+        """Pass a request for an answer on, with memory, and capture the conversation.
 
         Raises:
             V1Failure: The body is no JSON object, which no provider takes; or as `_headers` and `_url`.
@@ -91,7 +91,7 @@ class Proxy:
         return self._relay(request, headers, body, stopping=stopping)
 
     async def other(self, request: Request, *, stopping: Stopping) -> Response:
-        """Pass any other request on as it is."""
+        """Pass any other request on unchanged."""
         if any(part in (".", "..") for part in request.url.path.split("/")):
             raise V1Failure(404, "There is no such path.")
         return self._relay(request, self._headers(request), await request.body(), stopping=stopping)
@@ -111,8 +111,8 @@ class Proxy:
         return raw, conversation
 
     def _headers(self, request: Request) -> list[Header]:
-        """The headers for the provider. The token never goes on: where a client sent it as its key, the home's own key
-        of the provider takes its place.
+        """The headers for the provider. The token is never passed on: if a client sent it as its key, the home's own
+        key of the provider takes its place.
 
         Raises:
             V1Failure: The home has no key.

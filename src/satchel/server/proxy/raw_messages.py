@@ -25,7 +25,7 @@ class _Span:
 
 
 class RawMessages:
-    """The messages of a request, and where they stand in its text.
+    """The messages of a request, and their positions in its text.
 
     Attributes:
         fields: The request's other fields.
@@ -104,7 +104,7 @@ class RawMessages:
         return "".join([*parts, text[at:]]).encode()
 
     def _content(self, number: int) -> _Span | None:
-        """Where the content of a message stands; None if it has none, or several."""
+        """The position of a message's content; None if there is none, or more than one."""
         found = None
         at = _open(self._text, self._spans[number].start, "{")
         is_first = True

@@ -47,7 +47,7 @@ _OURS: Final = frozenset({b"host", b"content-length", b"cookie", b"expect"})
 
 
 def passed_on(headers: Sequence[Header]) -> list[Header]:
-    """The headers that go on: all but those of the connection, of this server, and for it."""
+    """The headers to pass on: all except those of the connection, and those of and for this server."""
     named = {
         name.strip().lower()
         for key, value in headers

@@ -22,7 +22,7 @@ __all__ = ["router"]
 router = APIRouter(tags=["conversations"])
 
 _FIRST: Final = 20
-"""A turn begins within so many records after the one before it: notices may stand there."""
+"""A turn begins within this many records after the previous one; notices may come between."""
 
 
 @router.post(

@@ -56,7 +56,7 @@ async function check() {
     const answer = await fetch(`/api/sessions/${session}?limit=1`, { credentials: "same-origin", headers: { accept: "application/json" } });
     if (answer.status === 401) { location.assign(`/login?next=${encodeURIComponent(location.pathname)}`); return; }
     if (answer.status === 404) { location.assign("/sessions"); return; }
-  } catch { /* the server is down: go on trying */ }
+  } catch { /* the server is down: keep trying */ }
   follow();
 }
 
@@ -155,7 +155,7 @@ function settle(state) {
   if (!running) sendWaiting();
 }
 
-// What stands around the conversation changes with it: the heading, the list of sessions, the counts.
+// The frame changes with the conversation: the heading, the list of sessions, the counts.
 async function refreshAround() {
   try {
     const answer = await fetch(`/chat/${session}`, { credentials: "same-origin", headers: { accept: "text/html" } });
@@ -167,7 +167,7 @@ async function refreshAround() {
       if (fresh && old && !old.contains(document.activeElement)) old.replaceWith(document.adoptNode(fresh));
     }
     document.title = page.title;
-  } catch { /* the server is down, and that is said elsewhere */ }
+  } catch { /* the server is down; another part reports that */ }
 }
 
 function showRunning(where = "here") {
