@@ -319,7 +319,7 @@ async def test_what_an_editor_attaches_reaches_the_model_and_is_not_what_the_use
 
 
 @requirement("acp:hostile")
-async def test_what_is_no_message_is_answered_and_the_connection_goes_on(tmp_path: Path) -> None:
+async def test_an_invalid_line_is_answered_and_the_connection_continues(tmp_path: Path) -> None:
     async with opened(tmp_path, model()) as satchel, piped(LocalPlace(satchel)) as lines:
         answers = aiter(lines)
 

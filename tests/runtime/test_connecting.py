@@ -182,7 +182,7 @@ def plain(name: str, text: str) -> Any:
 
 @requirement("agents:connect:untouched")
 @pytest.mark.parametrize(("agent", "files"), OTHERS)
-def test_what_is_others_stays_and_removing_leaves_no_trace(
+def test_entries_of_others_stay_and_removing_leaves_no_trace(
     place: Place, agent: Agent, files: dict[str, str]
 ) -> None:
     for name, text in files.items():

@@ -123,7 +123,7 @@ def assistant(text: str, uuid: str, **more: Any) -> dict[str, Any]:
     ],
     ids=["claude-code", "codex", "hermes", "letta", "goose"],
 )
-async def test_each_agent_is_told_in_the_shape_that_it_reads(
+async def test_each_agent_gets_the_answer_in_its_own_form(
     tmp_path: Path, payload: dict[str, Any], expected: str
 ) -> None:
     agent = Agent(tmp_path)
@@ -332,7 +332,7 @@ HOSTILE = {
 
 @requirement("agents:hook:never-blocks")
 @pytest.mark.parametrize("payload", HOSTILE.values(), ids=HOSTILE.keys())
-async def test_a_payload_that_makes_no_sense_is_answered_with_nothing(tmp_path: Path, payload: bytes) -> None:
+async def test_an_invalid_payload_gets_an_empty_answer(tmp_path: Path, payload: bytes) -> None:
     agent = Agent(tmp_path)
     assert agent.raw(payload) == ""
     assert not has_queue(agent.home)
@@ -341,7 +341,7 @@ async def test_a_payload_that_makes_no_sense_is_answered_with_nothing(tmp_path: 
 
 
 @requirement("agents:hook:never-blocks")
-async def test_a_home_that_does_not_serve_is_a_line_in_the_log(tmp_path: Path) -> None:
+async def test_an_unusable_home_is_reported_in_the_log(tmp_path: Path) -> None:
     agent = Agent(tmp_path)
     await remember(agent, ALLERGY, keep=False)
     database = agent.home / "satchel.db"
@@ -365,7 +365,7 @@ async def test_a_home_that_does_not_serve_is_a_line_in_the_log(tmp_path: Path) -
 
 
 @requirement("agents:hook:queue")
-async def test_what_a_killed_process_left_half_written_is_not_taken(tmp_path: Path) -> None:
+async def test_half_written_queue_files_are_ignored(tmp_path: Path) -> None:
     agent = Agent(tmp_path)
     path = transcript(tmp_path / "t.jsonl", user("My bike is green.", "u1"))
     agent.says("Stop", transcript_path=str(path))

@@ -148,9 +148,7 @@ def test_tools_of_the_front_end_are_left_to_it(client: httpx2.Client) -> None:
 
 
 @requirement("http:agui", "http:hostile")
-def test_what_goes_wrong_is_an_error_of_the_run_or_of_the_request(
-    client: httpx2.Client, tmp_path: Path
-) -> None:
+def test_failures_are_errors_of_the_run_or_of_the_request(client: httpx2.Client, tmp_path: Path) -> None:
     failed = run(client, "f1", user("Please fail"))[-1]
     assert failed.type == "RUN_ERROR"
     assert "refused the request" in failed.message

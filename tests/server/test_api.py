@@ -104,7 +104,7 @@ def test_a_memory_that_can_not_be_stored_is_a_problem(client: httpx2.Client, bod
 
 
 @requirement("http:observe")
-def test_a_conversation_that_is_held_elsewhere_is_captured_once(client: httpx2.Client) -> None:
+def test_a_conversation_in_another_program_is_captured_once(client: httpx2.Client) -> None:
     piece = {
         "session": "elsewhere-1",
         "turn": 1,
@@ -140,7 +140,7 @@ def test_nothing_is_observed_where_memory_does_not_capture(tmp_path: Path) -> No
 
 
 @requirement("http:context")
-def test_the_context_is_what_bears_on_the_messages_within_its_budget_or_nothing(
+def test_the_context_has_relevant_memories_within_its_budget_or_nothing(
     client: httpx2.Client,
 ) -> None:
     added = client.post(

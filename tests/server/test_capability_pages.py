@@ -137,7 +137,7 @@ def test_a_form_is_made_of_the_schema_and_its_fields_become_the_input(
 
 
 @requirement("web-pages:capability-form")
-def test_what_is_wrong_is_said_at_its_field_and_nothing_runs(
+def test_invalid_input_is_reported_at_its_field_and_nothing_runs(
     world: World, client: httpx2.Client, prices: str
 ) -> None:
     async def runs() -> int:
@@ -171,7 +171,7 @@ def test_what_is_wrong_is_said_at_its_field_and_nothing_runs(
 
 
 @requirement("web-pages:capability-form")
-def test_json_is_the_way_out_and_a_failure_is_shown_as_text(client: httpx2.Client, prices: str) -> None:
+def test_input_can_be_json_and_a_failure_is_shown_as_text(client: httpx2.Client, prices: str) -> None:
     page = open_page(client, prices)
     answer = send(client, page, f"{prices}/run", {"as": "json", "json": '{"area": "DK1", "hours": 7}'})
     failed = open_page(client, answer.headers["location"])
@@ -330,7 +330,7 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
 
 
 @requirement("web-pages:build")
-def test_a_wish_that_can_not_be_built_keeps_its_words(client: httpx2.Client) -> None:
+def test_a_build_request_that_is_refused_keeps_its_words(client: httpx2.Client) -> None:
     page = open_page(client, "/capabilities")
     for name, description, problem in (
         ("No Name!", "It says when the bins are emptied.", "can't be the name of a capability"),
@@ -348,7 +348,7 @@ def test_a_wish_that_can_not_be_built_keeps_its_words(client: httpx2.Client) -> 
     ["nothing", "..%2f..%2fetc", "%2e%2e", "%00", "<script>", "x" * 5000, "a/b", "%ff", "none%2frun"],
     ids=lambda name: name[:20],
 )
-def test_names_of_nothing_are_not_found(client: httpx2.Client, name: str) -> None:
+def test_unknown_names_are_not_found(client: httpx2.Client, name: str) -> None:
     for path in (f"/capabilities/{name}", f"/capabilities/{name}/remove", f"/builds/{name}"):
         answer = client.get(path)
         assert answer.status_code in (404, 405, 422), (path, answer.status_code)

@@ -256,7 +256,7 @@ def test_numbers_are_read_as_they_are_written(value: float) -> None:
 
 
 @requirement("web-pages:capability-form")
-def test_what_a_part_needs_is_needed_only_where_the_part_is_given() -> None:
+def test_required_fields_of_a_group_are_required_only_if_the_group_is_given() -> None:
     properties = {"lat": {"type": "number"}, "name": {"type": "string"}}
     part = {"type": "object", "required": ["lat"], "properties": properties}
     fields = fields_of({"properties": {"place": part}})
@@ -270,7 +270,7 @@ def test_what_a_part_needs_is_needed_only_where_the_part_is_given() -> None:
 @pytest.mark.parametrize(
     "text", ["one", "1,5", "1e999", "NaN", "Infinity", "0x10", "1_000", "--1", "1.5.2", "9" * 999]
 )
-def test_what_is_no_number_is_said(text: str) -> None:
+def test_an_invalid_number_is_reported(text: str) -> None:
     for kind in ("number", "integer"):
         [field] = read_fields(fields_of({"properties": {"n": {"type": kind}}}), {"in/n": [text]}).fields
         assert field.problem
@@ -278,7 +278,7 @@ def test_what_is_no_number_is_said(text: str) -> None:
 
 
 @requirement("web-pages:capability-form")
-def test_problems_stand_at_the_field_that_they_are_about() -> None:
+def test_problems_are_shown_at_their_fields() -> None:
     schema = {
         "type": "object",
         "required": ["place", "a-b"],

@@ -98,7 +98,7 @@ def test_from_every_id_the_rest_comes_and_nothing_twice(client: httpx2.Client) -
         ("1" * 100, 400),
     ],
 )
-def test_an_id_that_is_none_begins_no_turn(client: httpx2.Client, id: str, status: int) -> None:
+def test_an_invalid_id_begins_no_turn(client: httpx2.Client, id: str, status: int) -> None:
     before = client.get("/api/sessions").headers["x-total-count"]
     answer = client.post("/api/chat", json={"message": "Hello"}, headers={"last-event-id": id})
     assert answer.status_code == status
@@ -194,7 +194,7 @@ def test_a_session_is_followed_from_any_event_by_any_number_of_clients(
 
 @requirement("http:sessions")
 @pytest.mark.parametrize(("after", "status"), [("999999", 400), ("-1", 422), ("x", 422), ("9" * 40, 422)])
-def test_a_session_can_not_be_followed_from_an_event_that_it_has_not(
+def test_a_session_can_not_be_followed_from_an_unknown_event(
     client: httpx2.Client, after: str, status: int
 ) -> None:
     session = chat(client, "Hello")[-1].data["sessionId"]

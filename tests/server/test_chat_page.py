@@ -117,7 +117,7 @@ def send_answer(client: httpx2.Client, page: Any, path: str, ask: Any) -> httpx2
 
 
 @requirement("web-pages:chat:stream")
-def test_what_is_streamed_is_what_the_page_shows_afterwards(held: World) -> None:
+def test_the_streamed_page_equals_the_page_loaded_afterwards(held: World) -> None:
     with browser(held) as client, browser(held) as other:
         path = begin(client, "hold it")
         assert held.held.reached.wait(120)
@@ -162,7 +162,7 @@ def test_a_reader_that_returns_gets_only_what_is_new(world: World) -> None:
 
 
 @requirement("web-pages:chat:stop")
-def test_a_turn_is_stopped_and_what_was_said_stays(held: World) -> None:
+def test_a_stopped_turn_keeps_what_was_said(held: World) -> None:
     with browser(held) as client:
         path = begin(client, "hold it")
         assert held.held.reached.wait(120)
@@ -267,7 +267,7 @@ def test_what_was_remembered_is_shown_with_its_reason_and_corrected_in_place(
         assert send_to(client, page, at, do="outdated").status_code == 404
 
 
-def test_a_reason_names_the_word_that_says_most() -> None:
+def test_a_reason_names_the_most_telling_word() -> None:
     said = "Is there a dinner where Signe can sit, near the station?"
     assert shared_word(said, "Signe walks with a stick; the dinner was late.") == "Signe"
     assert shared_word(said, "Emil can't eat gluten.") == ""
@@ -371,7 +371,7 @@ def test_an_empty_message_an_unknown_session_and_a_stranger_get_pages_that_say_s
 
 
 @requirement("web-pages:chat:elsewhere")
-def test_a_session_that_another_process_has_open_is_shown_and_says_so(world: World) -> None:
+def test_a_session_that_another_process_has_open_is_shown_with_a_notice(world: World) -> None:
     import fcntl  # noqa: PLC0415
     import os  # noqa: PLC0415
 

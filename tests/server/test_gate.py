@@ -46,7 +46,7 @@ def port(world: World) -> str:
         pytest.param({"x-long": "y" * 17_000}, 431, id="long header"),
     ],
 )
-def test_what_is_not_ours_is_refused_without_a_word_about_the_home(
+def test_unauthorised_requests_are_refused_without_details_of_the_home(
     world: World, headers: dict[str, str], status: int
 ) -> None:
     sent = {name: value.replace("{port}", port(world)) for name, value in headers.items()}
@@ -193,7 +193,7 @@ def test_a_malformed_message_gets_a_problem_and_begins_no_turn(
         "/static/../token",
     ],
 )
-def test_no_path_leads_out_of_what_there_is(client: httpx2.Client, world: World, path: str) -> None:
+def test_no_path_leads_out_of_the_routes(client: httpx2.Client, world: World, path: str) -> None:
     # As an address, because "//api/usage" alone would name a host.
     answer = client.get(world.url + path)
     assert answer.status_code in (400, 404), answer.text
@@ -202,7 +202,7 @@ def test_no_path_leads_out_of_what_there_is(client: httpx2.Client, world: World,
 
 
 @requirement("http:limits")
-def test_who_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
+def test_a_client_that_asks_too_often_is_told_when_to_retry(tmp_path: Path) -> None:
     with serving(tmp_path, server__requests_per_s=0.1) as world, world.client() as client:
         assert client.get("/healthz").status_code == 200
         refused = client.get("/healthz")

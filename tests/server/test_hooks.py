@@ -80,7 +80,7 @@ def test_a_hook_asks_the_server_and_has_it_capture(world: World, tmp_path: Path)
 
 
 @requirement("agents:hook:never-blocks")
-def test_a_server_that_answers_nonsense_or_is_gone_is_done_without(tmp_path: Path) -> None:
+def test_a_hook_works_without_a_server_that_is_gone_or_answers_nonsense(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     (home / "token").write_text("t" * 40 + "\n")

@@ -76,7 +76,7 @@ def test_hostile_pieces_in_any_order_stay_harmless(text: str) -> None:
 
 
 @requirement("web-pages:markdown")
-def test_markdown_is_what_it_says() -> None:
+def test_markdown_keeps_its_meaning() -> None:
     text = "# Title\n\nA **bold** ~~old~~ [link](https://ok.example).\n\n```rust\nlet x = 1 < 2;\n```\n\n|a|\n|-|\n|1|\n"
     page = html.fragment_fromstring(markdown(text), create_parent="main")
     assert [element.tag for element in page] == ["h3", "p", "pre", "div"]
@@ -87,7 +87,7 @@ def test_markdown_is_what_it_says() -> None:
 
 
 @requirement("web-pages:markdown")
-def test_a_text_that_is_too_long_to_parse_is_shown_as_it_is() -> None:
+def test_a_text_that_is_too_long_to_parse_is_shown_as_plain_text() -> None:
     shown = markdown("# <b>\n" * 100_000)
     assert shown.startswith('<pre tabindex="0"><code># &lt;b&gt;')
     assert_harmless(shown)
@@ -104,7 +104,7 @@ _PIECES = [
 @given(st.lists(st.sampled_from(_PIECES), max_size=25), st.lists(st.integers(1, 6), min_size=1))
 @example(["a", "\r", "\n", "\n", "b"], [1])
 @example([], [1])
-def test_a_text_that_comes_in_pieces_is_shown_as_the_whole_is(pieces: list[str], sizes: list[int]) -> None:
+def test_a_text_in_pieces_is_rendered_like_the_whole(pieces: list[str], sizes: list[int]) -> None:
     text, blocks, shown = "".join(pieces), MarkdownBlocks(), list[str]()
     at = turn = 0
     while at < len(text):
@@ -119,7 +119,7 @@ def test_a_text_that_comes_in_pieces_is_shown_as_the_whole_is(pieces: list[str],
 
 
 @requirement("web-pages:markdown")
-def test_what_is_settled_is_not_read_again() -> None:
+def test_settled_blocks_are_not_parsed_again() -> None:
     blocks = MarkdownBlocks()
     blocks.feed("word " * 1000 + "\n\nnext\n\n")
     assert blocks.open_chars < 10

@@ -138,7 +138,7 @@ async def test_an_agent_stores_finds_relates_and_recalls(world: World, mode: str
 
 @requirement("mcp-server:provenance")
 @BOTH
-async def test_what_an_agent_stores_says_who_stored_it_and_never_enters_the_profile(
+async def test_what_an_agent_stores_names_the_agent_and_never_enters_the_profile(
     world: World, mode: str
 ) -> None:
     async with connected(world, mode) as client:
@@ -443,7 +443,7 @@ async def test_prompts_bring_memory_and_skills(world: World, mode: str) -> None:
 
 @requirement("mcp-server:hostile")
 @BOTH
-async def test_what_nobody_can_see_is_written_out_in_results(world: World, mode: str) -> None:
+async def test_invisible_characters_are_written_out_in_results(world: World, mode: str) -> None:
     async with connected(world, mode) as client:
         id = await stored(client, f"<script>alert(1)</script>\x1b[2J\u202e quince {mode}")
         result = await call(client, "memory_search", query=f"quince {mode}")
@@ -469,7 +469,7 @@ async def test_what_nobody_can_see_is_written_out_in_results(world: World, mode:
         (b'{"jsonrpc": "2.0", "id": ' + b"9" * 5_000 + b', "method": "tools/list"}', 400),
     ],
 )
-async def test_what_is_no_request_is_refused_without_a_session(
+async def test_an_invalid_request_is_refused_without_a_session(
     world: World, body: bytes, status: int
 ) -> None:
     headers = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -481,7 +481,7 @@ async def test_what_is_no_request_is_refused_without_a_session(
 
 
 @requirement("mcp-server:hostile")
-async def test_the_gate_stands_in_front_of_mcp(world: World) -> None:
+async def test_the_gate_protects_mcp(world: World) -> None:
     with httpx2.Client(base_url=world.url, trust_env=False) as client:
         assert client.post("/mcp", json={}).status_code == 401
         assert client.get("/mcp").status_code == 401
@@ -498,7 +498,7 @@ async def test_the_gate_stands_in_front_of_mcp(world: World) -> None:
 
 @requirement("mcp-server:hostile")
 @BOTH
-async def test_a_client_that_leaves_in_the_middle_of_a_call_harms_nobody(world: World, mode: str) -> None:
+async def test_a_client_that_leaves_during_a_call_does_not_affect_others(world: World, mode: str) -> None:
     reached = anyio.Event()
 
     async def never(_: Any, params: Any) -> ElicitResult:
@@ -566,9 +566,7 @@ LINES: tuple[tuple[bytes, object, int], ...] = (
 
 @requirement("mcp-server:hostile")
 @pytest.mark.parametrize("way", ["alone", "beside a server"])
-async def test_what_is_no_message_is_answered_on_the_streams_and_the_next_one_is_read(
-    world: World, way: str
-) -> None:
+async def test_an_invalid_line_is_answered_and_the_next_one_is_read(world: World, way: str) -> None:
     into_server, from_client = os.pipe()
     into_client, from_server = os.pipe()
     client, server = Lines(into_client, from_client), Lines(into_server, from_server)
@@ -619,7 +617,7 @@ async def serve_at(world: World, lines: Lines) -> None:
 
 @requirement("mcp-server:relay")
 @BOTH
-async def test_beside_a_server_the_command_hands_everything_to_it_also_after_it_was_started_anew(
+async def test_beside_a_server_the_command_forwards_everything_to_it_even_after_a_restart(
     tmp_path: Path, mode: str
 ) -> None:
     asked: list[str] = []

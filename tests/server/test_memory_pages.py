@@ -140,7 +140,7 @@ def test_browsing_goes_page_by_page_and_begins_with_what_is_kept_over_time(tmp_p
         ("show=%00", "here."),
     ],
 )
-def test_a_query_that_can_not_be_read_is_answered_with_what_is_wrong(
+def test_an_invalid_query_is_answered_with_its_problem(
     page_of: httpx2.Client, query: str, words: str
 ) -> None:
     page = open_page(page_of, f"/memories?q=kept+words&{query}", 422)
@@ -149,7 +149,7 @@ def test_a_query_that_can_not_be_read_is_answered_with_what_is_wrong(
 
 
 @requirement("web-pages:memories")
-def test_a_memory_is_added_and_what_was_typed_stays_if_it_can_not_be(page_of: httpx2.Client) -> None:
+def test_a_memory_is_added_and_a_refused_form_keeps_what_was_typed(page_of: httpx2.Client) -> None:
     page = open_page(page_of, "/memories")
     answer = send(
         page_of,
@@ -266,7 +266,7 @@ def test_a_correction_that_can_not_be_stored_keeps_what_was_typed(
 
 
 @requirement("web-pages:memory")
-def test_two_who_correct_the_same_memory_do_not_overwrite_each_other_unseen(
+def test_two_clients_that_correct_the_same_memory_do_not_overwrite_each_other(
     world: World, page_of: httpx2.Client
 ) -> None:
     id = remember(world, "Nine guests come.")
@@ -309,7 +309,7 @@ def test_a_memory_is_pinned_and_marked_as_outdated_and_each_is_taken_back(
 
 
 @requirement("web-pages:forgetting")
-def test_forgetting_says_what_goes_before_it_goes_and_shows_a_receipt_without_the_words(
+def test_forgetting_shows_a_preview_and_then_a_receipt_without_the_words(
     world: World, page_of: httpx2.Client
 ) -> None:
     async def fill() -> tuple[str, str, str]:
@@ -344,7 +344,9 @@ def test_forgetting_says_what_goes_before_it_goes_and_shows_a_receipt_without_th
 
 
 @requirement("web-pages:forgetting")
-def test_what_says_the_same_goes_too_if_the_user_wants_it(world: World, page_of: httpx2.Client) -> None:
+def test_memories_that_say_the_same_are_forgotten_too_if_the_user_wants(
+    world: World, page_of: httpx2.Client
+) -> None:
     one = remember(world, "The safe is behind the third painting.")
     same = remember(world, "The safe is behind the third painting.")
     other = remember(world, "The painting is by Ancher.")
@@ -361,7 +363,7 @@ def test_what_says_the_same_goes_too_if_the_user_wants_it(world: World, page_of:
 
 
 @requirement("web-pages:recall")
-def test_a_message_says_what_it_would_recall_and_why_and_counts_nothing(
+def test_a_trial_message_shows_what_it_would_recall_and_why_without_counting_as_use(
     world: World, page_of: httpx2.Client
 ) -> None:
     id = remember(world, "Theodora keeps her bassoon in Skagen.")
@@ -461,7 +463,7 @@ def test_hostile_words_are_only_text_wherever_a_memory_is_shown(world: World, pa
     ["nothing", "m0000000000000000", "..%2f..%2fetc%2fpasswd", "%2e%2e", "%00", "'", "x" * 5000, "%ff%fe"],
     ids=lambda id: id[:30],
 )
-def test_ids_of_nothing_are_not_found(page_of: httpx2.Client, id: str) -> None:
+def test_unknown_ids_are_not_found(page_of: httpx2.Client, id: str) -> None:
     for path in (f"/memories/{id}", f"/memories/{id}/forget", f"/memories/receipts/{id}"):
         answer = page_of.get(path)
         assert answer.status_code == 404, (path, answer.status_code)

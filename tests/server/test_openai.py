@@ -284,7 +284,7 @@ def test_instructions_and_sampling_reach_the_model(agent: Any) -> None:
         ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
     ],
 )  # fmt: skip
-def test_what_can_not_be_done_is_refused_and_named(agent: Any, more: dict[str, Any], param: str) -> None:
+def test_unsupported_parameters_are_refused_by_name(agent: Any, more: dict[str, Any], param: str) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
         agent.chat.completions.create(**{"model": "satchel", "messages": [user("Hello")], **more})
     assert refused.value.param == param

@@ -87,7 +87,7 @@ def row(day: str, model: str, purpose: str, read: int, cached: int, out: int, us
 
 
 @requirement("web-pages:usage", "web-pages:charts")
-def test_a_month_is_drawn_by_day_and_said_as_a_table_and_by_model_and_purpose(
+def test_a_month_of_usage_is_shown_by_day_as_a_table_and_by_model_and_purpose(
     world: World, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = (
@@ -128,7 +128,7 @@ def test_a_month_is_drawn_by_day_and_said_as_a_table_and_by_model_and_purpose(
 
 
 @requirement("web-pages:usage")
-def test_without_any_use_the_page_says_so(client: httpx2.Client) -> None:
+def test_without_any_usage_the_page_shows_a_notice(client: httpx2.Client) -> None:
     page = open_page(client, "/usage")
     assert "No model has been used yet" in words_of(page)
     assert "of $3.00 a day" in words_of(page)
@@ -197,7 +197,7 @@ def test_a_setting_is_written_to_the_file_with_the_rest_of_it_untouched_and_wait
 
 
 @requirement("web-pages:settings")
-def test_a_wrong_value_is_said_at_its_field_keeps_what_was_typed_and_nothing_is_written(
+def test_a_wrong_value_is_reported_at_its_field_and_nothing_is_written(
     world: World, client: httpx2.Client
 ) -> None:
     before = (world.home / "config.toml").read_bytes()
@@ -225,7 +225,7 @@ def test_a_wrong_value_is_said_at_its_field_keeps_what_was_typed_and_nothing_is_
 
 
 @requirement("web-pages:settings")
-def test_a_file_that_somebody_broke_is_said_and_the_page_still_opens(
+def test_a_broken_settings_file_is_reported_and_the_page_still_opens(
     world: World, client: httpx2.Client
 ) -> None:
     path = world.home / "config.toml"
@@ -262,7 +262,7 @@ def test_a_permission_rule_is_added_and_a_malformed_one_is_not(world: World, cli
 
 
 @requirement("web-pages:doctor")
-def test_the_doctor_shows_what_the_command_says_with_what_to_type_and_a_button(
+def test_the_doctor_page_shows_the_findings_with_fixes_and_buttons(
     world: World, client: httpx2.Client
 ) -> None:
     world.home.chmod(0o755)
@@ -346,7 +346,7 @@ def test_the_memories_are_checked_and_repaired_from_the_page(world: World, clien
 
 
 @requirement("web-pages:doctor")
-def test_making_a_home_private_takes_only_the_others_rights(tmp_path: Path) -> None:
+def test_making_a_home_private_removes_only_the_rights_of_others(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     make_home_private(tmp_path)
     assert tmp_path.stat().st_mode & 0o777 == 0o700

@@ -289,9 +289,7 @@ def test_only_the_users_words_are_captured_and_searched_for(world: World, upstre
 
 
 @requirement("proxy:agents")
-def test_a_request_that_wants_no_memory_and_other_paths_pass_as_they_are(
-    world: World, upstream: Upstream
-) -> None:
+def test_a_request_without_memory_and_other_paths_pass_unchanged(world: World, upstream: Upstream) -> None:
     with world.client() as client:
         client.post("/api/memories", json={"content": "My boat lies in Genoa."})
         body = json.dumps(asking([user("Where does my boat lie?")], "off")).encode()
@@ -437,7 +435,7 @@ def test_pieces_pass_as_they_come_and_a_client_that_leaves_closes_the_provider(
      b'{"messages": [{"role": "user", "content": [{"type": "image", "source": 1}]}]}',
      b'{"messages": [{"role": "user", "content": {"a": 1}, "content": "Hi"}]} trailing'],
 )  # fmt: skip
-def test_what_can_not_be_read_is_the_providers_to_judge(
+def test_an_unreadable_body_is_passed_on_for_the_provider_to_judge(
     world: World, upstream: Upstream, body: bytes
 ) -> None:
     upstream.answer = lambda _: Given((b"no",), status=400)
@@ -449,7 +447,7 @@ def test_what_can_not_be_read_is_the_providers_to_judge(
 
 @requirement("proxy:untouched", "http:hostile")
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
-def test_what_is_no_object_is_refused_here_and_what_is_compressed_goes_on(
+def test_a_body_that_is_not_an_object_is_refused_and_a_compressed_one_is_passed_on(
     world: World, upstream: Upstream, path: str
 ) -> None:
     upstream.answer = lambda _: Given((b"no",), status=418)

@@ -161,7 +161,7 @@ async def test_two_terminals_and_a_program_share_a_conversation_and_one_answer_s
 
 
 @requirement("shared:follow")
-async def test_either_client_stops_a_turn_and_one_that_leaves_stops_nothing(asking: World) -> None:
+async def test_any_client_can_stop_a_turn_and_leaving_does_not_stop_it(asking: World) -> None:
     async with host(asking.home.parent) as one_host:
         one = await one_host.session(interactive=True)
         async with host(asking.home.parent) as two_host:
@@ -180,7 +180,7 @@ async def test_either_client_stops_a_turn_and_one_that_leaves_stops_nothing(aski
 
 
 @requirement("shared:commands")
-async def test_every_command_does_in_the_server_what_it_does_here(asking: World) -> None:
+async def test_every_command_has_the_same_effect_in_the_server(asking: World) -> None:
     """Each command once, with the arguments that it needs: the same lines, and the same that is left to the face."""
     arguments = {
         "help": "mode", "tool": "bash", "run": 'file_read {"path": "none"}', "memory": "shellfish", "mode": "plan",
@@ -254,7 +254,7 @@ async def test_completions_history_and_earlier_exchanges_come_from_the_server(as
 
 
 @requirement("shared:once")
-async def test_a_message_whose_acknowledgement_is_lost_is_said_once(
+async def test_a_message_whose_acknowledgement_is_lost_is_stored_once(
     asking: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = ServerApi.post
@@ -333,7 +333,7 @@ async def _say(session: RemoteSession, text: str) -> None:
 
 
 @requirement("shared:version")
-def test_a_server_of_another_version_is_said_and_not_used(run: Run, tmp_path: Path) -> None:
+def test_a_server_of_another_version_is_reported_and_not_used(run: Run, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir(mode=0o700)
     with announced(tmp_path / "home", "http://127.0.0.1:9"):
         content = json.dumps({"url": "http://127.0.0.1:9", "pid": 1, "version": "0.0.9"})
@@ -345,7 +345,7 @@ def test_a_server_of_another_version_is_said_and_not_used(run: Run, tmp_path: Pa
 
 
 @requirement("shared:follow")
-def test_a_chat_is_held_in_the_server_that_runs_unless_the_user_says_otherwise(
+def test_a_chat_runs_in_the_running_server_unless_the_user_declines(
     asking: World, run: Run, tmp_path: Path
 ) -> None:
     environ = {"SATCHEL_HOME": str(asking.home), "SATCHEL_MODEL": "none"}
@@ -358,7 +358,7 @@ def test_a_chat_is_held_in_the_server_that_runs_unless_the_user_says_otherwise(
 
 
 @requirement("shared:follow")
-def test_ask_goes_on_with_a_session_that_the_server_has_open(asking: World, run: Run) -> None:
+def test_ask_continues_a_session_that_is_open_in_the_server(asking: World, run: Run) -> None:
     environ = {"SATCHEL_HOME": str(asking.home), "SATCHEL_MODEL": "none"}
     with asking.client() as client:
         session = chat(client, "Hello")[-1].data["sessionId"]

@@ -115,7 +115,7 @@ def test_a_token_that_is_known_or_guessed_is_refused(
 
 
 @requirement("http:discover")
-def test_the_home_says_where_its_server_listens_while_it_runs(tmp_path: Path) -> None:
+def test_the_home_names_its_servers_address_while_it_runs(tmp_path: Path) -> None:
     assert serving(tmp_path) is None
     with announced(tmp_path, "http://127.0.0.1:7437"):
         found = serving(tmp_path)
@@ -134,7 +134,7 @@ def test_the_home_says_where_its_server_listens_while_it_runs(tmp_path: Path) ->
 
 
 @requirement("http:chat:killed", "http:discover")
-def test_after_a_kill_in_the_middle_of_a_stream_the_rest_comes_from_the_next_server(tmp_path: Path) -> None:
+def test_after_a_kill_during_a_stream_the_next_server_sends_the_rest(tmp_path: Path) -> None:
     ids: list[str] = []
     with process(tmp_path, "held") as (running, client):
 
