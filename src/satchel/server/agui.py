@@ -30,7 +30,7 @@ from satchel.events import (
 )
 from satchel.messages import ToolUseBlock, Usage, text_of
 from satchel.server.answer_reader import memories_to_json
-from satchel.server.client_turns import Asked, Called, ClientTool, Said
+from satchel.server.client_turns import ClientCall, ClientMessage, ClientRequest, ClientTool
 from satchel.server.problems import problem_of
 from satchel.server.streams import DataEvent
 
@@ -99,28 +99,30 @@ class RunInput(_FromFrontEnd):
     )
 
 
-def asked_of(request: RunInput) -> Asked:
+def asked_of(request: RunInput) -> ClientRequest:
     """What a run asks for.
 
     Raises:
         UsageError: A message has an unknown form.
     """
     instructions: list[str] = []
-    said: list[Said] = []
+    said: list[ClientMessage] = []
     for number, message in enumerate(request.messages):
         where = f"messages[{number}]"
         match message.get("role"):
             case "system" | "developer":
                 instructions.append(_text(message.get("content"), where))
             case "user":
-                said.append(Said(role="user", text=_text(message.get("content"), where)))
+                said.append(ClientMessage(role="user", text=_text(message.get("content"), where)))
             case "assistant":
                 content = message.get("content")
                 text = _text(content, where) if content is not None else ""
-                said.append(Said(role="assistant", text=text, calls=_calls(message.get("toolCalls"), where)))
+                said.append(
+                    ClientMessage(role="assistant", text=text, calls=_calls(message.get("toolCalls"), where))
+                )
             case "tool":
                 said.append(
-                    Said(
+                    ClientMessage(
                         role="tool",
                         text=_text(message.get("content"), where),
                         call_id=str(message.get("toolCallId", "")),
@@ -132,7 +134,7 @@ def asked_of(request: RunInput) -> Asked:
             case _:
                 raise UsageError(f"{where}.role must be one of AG-UI's roles.")
     instructions += [f"{entry.description}: {entry.value}".strip(": ") for entry in request.context or ()]
-    return Asked(
+    return ClientRequest(
         namespace=NAMESPACE,
         said=_whole(said),
         instructions="\n\n".join(text for text in instructions if text),
@@ -149,7 +151,7 @@ def asked_of(request: RunInput) -> Asked:
     )
 
 
-def _whole(said: Sequence[Said]) -> tuple[Said, ...]:
+def _whole(said: Sequence[ClientMessage]) -> tuple[ClientMessage, ...]:
     """Without results of calls that are not there."""
     known = {call.id for one in said for call in one.calls}
     return tuple(one for one in said if one.role != "tool" or one.call_id in known)
@@ -171,12 +173,12 @@ def _text(content: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _calls(calls: Any, where: str) -> tuple[Called, ...]:
+def _calls(calls: Any, where: str) -> tuple[ClientCall, ...]:
     found = []
     for call in calls if isinstance(calls, list) else []:
         match call:
             case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
-                found.append(Called(id=id, name=name, arguments=arguments))
+                found.append(ClientCall(id=id, name=name, arguments=arguments))
             case _:
                 raise UsageError(f"{where}.toolCalls must have calls with id, name and arguments.")
     return tuple(found)

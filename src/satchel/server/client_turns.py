@@ -27,14 +27,23 @@ from satchel.server.turn_stream import Place, logged_turn
 from satchel.sessions import ClientPlace
 from satchel.tools import Tool, client_tool
 
-__all__ = ["Asked", "Begun", "Called", "ClientTool", "Said", "begin", "keep_answer", "session_of_thread"]
+__all__ = [
+    "ClientCall",
+    "ClientMessage",
+    "ClientRequest",
+    "ClientTool",
+    "StartedTurn",
+    "begin",
+    "keep_answer",
+    "session_of_thread",
+]
 
 _REPEATED: Final = timedelta(hours=1)
 """The same request within this time asks for another answer to the same words, which are captured once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class ClientCall:
     """A call of one of the client's tools."""
 
     id: str
@@ -43,18 +52,18 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class ClientMessage:
     """One message as the client sent it.
 
     Attributes:
         role: "tool" brings the result of the call `call_id`.
-        calls: Of an answer.
-        is_error: Of a result.
+        calls: The calls in an answer.
+        is_error: Whether a result is an error.
     """
 
     role: Literal["user", "assistant", "tool"]
     text: str
-    calls: tuple[Called, ...] = ()
+    calls: tuple[ClientCall, ...] = ()
     call_id: str = ""
     is_error: bool = False
 
@@ -69,7 +78,7 @@ class ClientTool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ClientRequest:
     """A request of such a client.
 
     Attributes:
@@ -84,7 +93,7 @@ class Asked:
     """
 
     namespace: str
-    said: tuple[Said, ...]
+    said: tuple[ClientMessage, ...]
     instructions: str = ""
     tools: tuple[ClientTool, ...] = ()
     model: str | None = None
@@ -100,12 +109,12 @@ class Asked:
         return max((n for n, one in enumerate(self.said, start=1) if one.role == "assistant"), default=0)
 
     @property
-    def history(self) -> tuple[Said, ...]:
+    def history(self) -> tuple[ClientMessage, ...]:
         """Everything up to the last answer."""
         return self.said[: self._last_answer]
 
     @property
-    def new(self) -> tuple[Said, ...]:
+    def new(self) -> tuple[ClientMessage, ...]:
         """What came after it."""
         return self.said[self._last_answer :]
 
@@ -131,7 +140,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class StartedTurn:
     """A turn that has begun, or began before and is read again.
 
     Attributes:
@@ -142,7 +151,7 @@ class Begun:
     records: AsyncGenerator[Record, None]
 
 
-async def begin(service: Service, asked: Asked) -> Begun:
+async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
     """Begin the turn of a request; if it is a retry, find the one that it began before.
 
     Raises:
@@ -183,17 +192,23 @@ async def begin(service: Service, asked: Asked) -> Begun:
         if asked.thread:
             places.append(ClientPlace(key=continued_key, session_id=session.id, number=running.number))
         await _put(service, *places)
-    return Begun(session_id=session.id, records=running.records())
+    return StartedTurn(session_id=session.id, records=running.records())
 
 
 async def keep_answer(
-    service: Service, asked: Asked, session_id: str, turn: int, *, text: str, calls: Sequence[Called]
+    service: Service,
+    asked: ClientRequest,
+    session_id: str,
+    turn: int,
+    *,
+    text: str,
+    calls: Sequence[ClientCall],
 ) -> None:
     """Note that the history with this answer at its end is that of a session after a turn. Call it before the client
     has the end of the answer.
     """
     if not asked.ephemeral and not asked.thread:
-        answer = Said(role="assistant", text=text, calls=tuple(calls))
+        answer = ClientMessage(role="assistant", text=text, calls=tuple(calls))
         key = _key(asked, (*asked.said, answer), "history")
         await _put(service, ClientPlace(key=key, session_id=session_id, number=turn))
 
@@ -210,22 +225,22 @@ async def _put(service: Service, *places: ClientPlace) -> None:
         await service.satchel.sessions.client_history.put(*places)
 
 
-async def _again(service: Service, place: ClientPlace) -> Begun | None:
+async def _again(service: Service, place: ClientPlace) -> StartedTurn | None:
     """The turn that an earlier sending of the same request began."""
     start = Place(session_id=place.session_id, first=place.number, seq=place.number)
     for running in service.sessions.turns_of(place.session_id):
         if running.after_seq == place.number:
-            return Begun(session_id=place.session_id, records=running.records())
+            return StartedTurn(session_id=place.session_id, records=running.records())
     try:
         if not await service.satchel.sessions.records(place.session_id, after_seq=place.number, limit=1):
             return None
     except (NotFound, StorageError, UsageError):
         return None
-    return Begun(session_id=place.session_id, records=logged_turn(service.satchel, start))
+    return StartedTurn(session_id=place.session_id, records=logged_turn(service.satchel, start))
 
 
 async def _continued(
-    service: Service, asked: Asked, place: ClientPlace, *, captures: bool
+    service: Service, asked: ClientRequest, place: ClientPlace, *, captures: bool
 ) -> tuple[Session, RunningTurn] | None:
     """Begin the turn in the session that has this history; None if it went on otherwise, or can't be opened here."""
     sessions, id = service.sessions, place.session_id
@@ -257,14 +272,14 @@ async def _continued(
         return None
 
 
-async def _start(service: Service, session: Session, asked: Asked, *, captures: bool) -> RunningTurn:
+async def _start(service: Service, session: Session, asked: ClientRequest, *, captures: bool) -> RunningTurn:
     results = _open_results(session, asked)
     running = await session.start(asked.words, results=results, captures=captures, sampling=asked.sampling)
     service.sessions.follow_turn(session, running, interactive=asked.interactive)
     return running
 
 
-def _open_results(session: Session, asked: Asked) -> list[ToolResultBlock]:
+def _open_results(session: Session, asked: ClientRequest) -> list[ToolResultBlock]:
     """The results of calls that wait for them; a front end also repeats those of Satchel's own calls."""
     waiting = {call.id for call in session.conversation.calls_for_caller}
     return [result for result in asked.results if result.tool_use_id in waiting]
@@ -283,20 +298,20 @@ async def session_of_thread(service: Service, namespace: str, thread: str) -> st
     return place.session_id
 
 
-def _tools(asked: Asked) -> list[Tool]:
+def _tools(asked: ClientRequest) -> list[Tool]:
     return [
         client_tool(name=tool.name, description=tool.description, input_schema=tool.schema)
         for tool in asked.tools
     ]
 
 
-def _system(asked: Asked) -> Any:
+def _system(asked: ClientRequest) -> Any:
     if not asked.instructions:
         return None
     return lambda own: f"{own}\n\n{asked.instructions}"
 
 
-def _messages(history: Sequence[Said]) -> list[Message]:
+def _messages(history: Sequence[ClientMessage]) -> list[Message]:
     messages = []
     for one in history:
         blocks: tuple[Block, ...]
@@ -316,7 +331,7 @@ def _text(text: str) -> tuple[TextBlock, ...]:
     return (TextBlock(text=text),) if text.strip() else ()
 
 
-def _call(call: Called) -> ToolUseBlock:
+def _call(call: ClientCall) -> ToolUseBlock:
     try:
         input = json.loads(call.arguments or "{}")
     except ValueError:
@@ -326,7 +341,7 @@ def _call(call: Called) -> ToolUseBlock:
     return ToolUseBlock(id=call.id, name=call.name, input=None, unparsed=call.arguments)
 
 
-def _continued_key(asked: Asked) -> str:
+def _continued_key(asked: ClientRequest) -> str:
     """The key of the place where the last answer ended; "" at the beginning of a conversation."""
     if asked.thread:
         return _thread_key(asked.namespace, asked.thread)
@@ -337,11 +352,11 @@ def _thread_key(namespace: str, thread: str) -> str:
     return _digest(["thread", namespace, thread])
 
 
-def _key(asked: Asked, said: Sequence[Said], what: str) -> str:
+def _key(asked: ClientRequest, said: Sequence[ClientMessage], what: str) -> str:
     return _digest([what, asked.namespace, asked.thread, [_plain(one) for one in said]])
 
 
-def _plain(one: Said) -> list[Any]:
+def _plain(one: ClientMessage) -> list[Any]:
     """The parts that clients return unchanged. They trim texts and reformat arguments."""
     calls = [[call.id, call.name, _plain_arguments(call.arguments)] for call in one.calls]
     return [one.role, one.text.strip(), calls, one.call_id]

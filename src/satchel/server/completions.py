@@ -15,7 +15,14 @@ from satchel.errors import SatchelError
 from satchel.messages import Usage
 from satchel.runtime import Sampling
 from satchel.server.answer_reader import AnswerReader, memories_to_json
-from satchel.server.client_turns import Asked, Begun, Called, ClientTool, Said, keep_answer
+from satchel.server.client_turns import (
+    ClientCall,
+    ClientMessage,
+    ClientRequest,
+    ClientTool,
+    StartedTurn,
+    keep_answer,
+)
 from satchel.server.problems import status_of
 from satchel.server.service import Service
 from satchel.server.streams import DataEvent
@@ -147,7 +154,7 @@ class ModelCards(BaseModel):
     data: list[ModelCard]
 
 
-def asked_of(request: CompletionRequest, *, is_retry: bool) -> Asked:
+def asked_of(request: CompletionRequest, *, is_retry: bool) -> ClientRequest:
     """What a request asks for.
 
     Raises:
@@ -165,7 +172,7 @@ def asked_of(request: CompletionRequest, *, is_retry: bool) -> Asked:
     instructions, said = _read_messages(request.messages)
     schema, wish = _response_format(request.response_format)
     tools = () if request.tool_choice == "none" else _read_tools(request.tools or ())
-    return Asked(
+    return ClientRequest(
         namespace=f"openai\n{request.user or ''}",
         said=tuple(said),
         instructions="\n\n".join(filter(None, (*instructions, wish))),
@@ -231,10 +238,10 @@ def _read_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[ClientTool, ...]:
     return tuple(found.values())
 
 
-def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[Said]]:
+def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[ClientMessage]]:
     """The instructions among the messages, and the rest."""
     instructions: list[str] = []
-    said: list[Said] = []
+    said: list[ClientMessage] = []
     open_calls: set[str] = set()
     for number, message in enumerate(messages):
         where = f"messages[{number}]"
@@ -242,19 +249,19 @@ def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], li
         if role in ("system", "developer"):
             instructions.append(_text(content, f"{where}.content"))
         elif role == "user":
-            said.append(Said(role="user", text=_text(content, f"{where}.content")))
+            said.append(ClientMessage(role="user", text=_text(content, f"{where}.content")))
             open_calls = set()
         elif role == "assistant":
             calls = _read_calls(message.get("tool_calls"), f"{where}.tool_calls")
             text = _text(content, f"{where}.content") if content is not None else ""
-            said.append(Said(role="assistant", text=text, calls=calls))
+            said.append(ClientMessage(role="assistant", text=text, calls=calls))
             open_calls = {call.id for call in calls}
         elif role == "tool":
             id = message.get("tool_call_id")
             if not isinstance(id, str) or id not in open_calls:
                 raise _invalid(f"{where}.tool_call_id", "doesn't answer a call of the message before it")
             open_calls.discard(id)
-            said.append(Said(role="tool", text=_text(content, f"{where}.content"), call_id=id))
+            said.append(ClientMessage(role="tool", text=_text(content, f"{where}.content"), call_id=id))
         else:
             raise _invalid(f"{where}.role", "must be system, developer, user, assistant or tool")
     if not said or said[-1].role == "assistant":
@@ -262,14 +269,14 @@ def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], li
     return instructions, said
 
 
-def _read_calls(calls: Any, where: str) -> tuple[Called, ...]:
+def _read_calls(calls: Any, where: str) -> tuple[ClientCall, ...]:
     if calls is None:
         return ()
     found = []
     for number, call in enumerate(calls if isinstance(calls, list) else [calls]):
         match call:
             case {"id": str(id), "function": {"name": str(name), "arguments": str(arguments)}}:
-                found.append(Called(id=id, name=name, arguments=arguments))
+                found.append(ClientCall(id=id, name=name, arguments=arguments))
             case _:
                 raise _invalid(f"{where}[{number}]", "must be a function call with id, name and arguments")
     return tuple(found)
@@ -306,8 +313,8 @@ class _Answering:
     """The fields that every part of one answer repeats."""
 
     service: Service
-    asked: Asked
-    begun: Begun
+    asked: ClientRequest
+    begun: StartedTurn
     model: str
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
     reader: AnswerReader = field(default_factory=AnswerReader)
@@ -317,9 +324,9 @@ class _Answering:
         self.created = int(self.service.satchel.clock.now().timestamp())
 
     @property
-    def calls(self) -> tuple[Called, ...]:
+    def calls(self) -> tuple[ClientCall, ...]:
         return tuple(
-            Called(
+            ClientCall(
                 id=call.id,
                 name=call.name,
                 arguments=json.dumps(call.input, ensure_ascii=False)
@@ -358,7 +365,9 @@ class _Answering:
         return V1Failure(503, "The turn was interrupted.", code="interrupted")
 
 
-async def completion(service: Service, asked: Asked, begun: Begun, *, model: str) -> dict[str, Any]:
+async def completion(
+    service: Service, asked: ClientRequest, begun: StartedTurn, *, model: str
+) -> dict[str, Any]:
     """The answer in one piece.
 
     Raises:
@@ -395,7 +404,7 @@ async def completion(service: Service, asked: Asked, begun: Begun, *, model: str
 
 
 async def chunks(
-    service: Service, asked: Asked, begun: Begun, *, model: str, include_usage: bool
+    service: Service, asked: ClientRequest, begun: StartedTurn, *, model: str, include_usage: bool
 ) -> AsyncGenerator[DataEvent, None]:
     """The answer as the chunks of a stream. One that fails ends with an error instead of "[DONE]"."""
     answering = _Answering(service, asked, begun, model)
@@ -435,7 +444,7 @@ async def chunks(
     yield DataEvent("[DONE]")
 
 
-def _call(call: Called) -> dict[str, Any]:
+def _call(call: ClientCall) -> dict[str, Any]:
     return {
         "id": call.id,
         "type": "function",

@@ -17,7 +17,7 @@ from satchel.runtime import Satchel
 from satchel.server.binding import is_loopback
 from satchel.server.metrics import Metrics
 from satchel.server.proxy.conversation import Conversation, is_auxiliary, read_conversation
-from satchel.server.proxy.heard import Heard
+from satchel.server.proxy.provider_answer import ProviderAnswer
 from satchel.server.proxy.raw_messages import RawMessages
 from satchel.server.proxy.relay import Header, Relay, passed_on, upstream_client
 from satchel.server.proxy.remembering import Remembering, Replayed
@@ -67,7 +67,7 @@ class Proxy:
             if conversation.is_new:
                 said = self._remembering.begun(conversation.turns[-1], replayed.place)
 
-        async def heard(answer: Heard) -> None:
+        async def heard(answer: ProviderAnswer) -> None:
             await self._remembering.answered(answer, conversation, replayed.place, said=said)
 
         return self._relay(

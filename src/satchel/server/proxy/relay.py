@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from satchel.server.metrics import Metrics
-from satchel.server.proxy.heard import Heard, Hearing
+from satchel.server.proxy.provider_answer import AnswerCollector, ProviderAnswer
 from satchel.server.streams import Stopping
 from satchel.server.v1_errors import v1_answer, v1_fields
 
@@ -84,7 +84,7 @@ class Relay(Response):
         stopping: Stopping,
         metrics: Metrics,
         accepted: Callable[[], None] = lambda: None,
-        heard: Callable[[Heard], Awaitable[None]] | None = None,
+        heard: Callable[[ProviderAnswer], Awaitable[None]] | None = None,
     ) -> None:
         """Nothing is sent before the answer is asked for.
 
@@ -150,7 +150,7 @@ class Relay(Response):
         hearing = None
         if answer.is_success:
             self._accepted()
-            hearing = Hearing(answer.headers) if self._heard is not None else None
+            hearing = AnswerCollector(answer.headers) if self._heard is not None else None
         await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
         async for piece in answer.aiter_raw():
             if hearing is not None:

@@ -7,6 +7,7 @@ a hash of what the user said up to there.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,10 +21,12 @@ from satchel.errors import SatchelError
 from satchel.memory import Episode, Memory
 from satchel.runtime import Satchel
 from satchel.server.proxy.conversation import Conversation, Turn, digest_of
-from satchel.server.proxy.heard import Heard
+from satchel.server.proxy.provider_answer import ProviderAnswer
 from satchel.sessions import ClientPlace
 
 __all__ = ["Remembering", "Replayed"]
+
+_log = logging.getLogger(__name__)
 
 _SEARCH_WAIT_S: Final = 3.0
 """The longest that the other agent waits for memory. A search takes a tenth of a second."""
@@ -72,8 +75,10 @@ class Remembering:
             return None
         try:
             return await self._replayed(memory, conversation, searches=searches)
-        except SatchelError:
-            return None  # The other agent continues without memory.
+        except SatchelError as error:
+            # The other agent continues without memory. The message may quote the user, so only the class is logged.
+            _log.warning("The memory proxy continues without memory: %s", type(error).__name__)
+            return None
 
     async def _replayed(self, memory: Memory, conversation: Conversation, *, searches: bool) -> Replayed:
         history = self._satchel.sessions.client_history
@@ -153,7 +158,12 @@ class Remembering:
         return self._start_capture(turn.words, place, 0, is_from_outside=False)
 
     async def answered(
-        self, heard: Heard, conversation: Conversation, place: ClientPlace, *, said: anyio.Event | None
+        self,
+        heard: ProviderAnswer,
+        conversation: Conversation,
+        place: ClientPlace,
+        *,
+        said: anyio.Event | None,
     ) -> None:
         """Capture the answer, if it is the last one of the turn. Waits a moment, also for `said`."""
         for argument in heard.arguments:

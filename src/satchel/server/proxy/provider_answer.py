@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import httpx2
 
-__all__ = ["Heard", "Hearing"]
+__all__ = ["AnswerCollector", "ProviderAnswer"]
 
 _MOST_BYTES: Final = 16_000_000
 """The most of an answer that is kept for reading. The longest streams of providers have about 1 MB."""
@@ -17,8 +17,8 @@ _MOST_ARGUMENTS: Final = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """An answer.
+class ProviderAnswer:
+    """A provider's answer.
 
     Attributes:
         text: What the model says.
@@ -31,11 +31,11 @@ class Heard:
     arguments: tuple[str, ...] = ()
 
 
-class Hearing:
-    """Collects the bytes of an answer."""
+class AnswerCollector:
+    """Collects the bytes of a provider's answer."""
 
     def __init__(self, headers: httpx2.Headers) -> None:
-        """Take the headers of the answer."""
+        """`headers` are those of the answer."""
         self._headers = headers
         self._pieces: list[bytes] = []
         self._size = 0
@@ -46,10 +46,10 @@ class Hearing:
         if self._size <= _MOST_BYTES:
             self._pieces.append(piece)
 
-    def read(self) -> Heard:
+    def read(self) -> ProviderAnswer:
         """The answer; empty if it can't be read."""
         if self._size > _MOST_BYTES:
-            return Heard()
+            return ProviderAnswer()
         kept = [
             (name, self._headers[name])
             for name in ("content-encoding", "content-type")
@@ -62,7 +62,7 @@ class Hearing:
             return _read_message(json.loads(body))
         # The bytes are from outside: badly compressed, cut, or in an unexpected form. Nobody waits for this.
         except (httpx2.DecodingError, ValueError, RecursionError, AttributeError, TypeError):
-            return Heard()
+            return ProviderAnswer()
 
 
 def _events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
@@ -73,7 +73,7 @@ def _events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
                 yield event
 
 
-def _read_stream(events: Iterable[Mapping[str, Any]]) -> Heard:
+def _read_stream(events: Iterable[Mapping[str, Any]]) -> ProviderAnswer:
     texts: dict[int, str] = {}
     inputs: dict[int, str] = {}
     reason, is_complete = None, False
@@ -98,7 +98,7 @@ def _read_stream(events: Iterable[Mapping[str, Any]]) -> Heard:
     )
 
 
-def _read_message(message: Mapping[str, Any]) -> Heard:
+def _read_message(message: Mapping[str, Any]) -> ProviderAnswer:
     blocks = [block for block in message["content"] if isinstance(block, dict)]
     return _heard(
         [str(block.get("text", "")) for block in blocks if block.get("type") == "text"],
@@ -107,7 +107,7 @@ def _read_message(message: Mapping[str, Any]) -> Heard:
     )
 
 
-def _heard(texts: Iterable[str], inputs: Iterable[Any], reason: object) -> Heard:
+def _heard(texts: Iterable[str], inputs: Iterable[Any], reason: object) -> ProviderAnswer:
     arguments = [
         value
         for input in inputs
@@ -115,7 +115,7 @@ def _heard(texts: Iterable[str], inputs: Iterable[Any], reason: object) -> Heard
         for value in input.values()
         if isinstance(value, str) and value.strip()
     ]
-    return Heard(
+    return ProviderAnswer(
         text="\n".join(text for text in texts if text.strip()),
         is_final=reason in ("end_turn", "stop_sequence", "max_tokens"),
         arguments=tuple(arguments[:_MOST_ARGUMENTS]),
