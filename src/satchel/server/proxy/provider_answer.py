@@ -93,21 +93,21 @@ def _read_stream(events: Iterable[Mapping[str, Any]]) -> ProviderAnswer:
                 is_complete = True
             case _:
                 pass
-    return _heard(
+    return _answer_of(
         texts.values(), [_parsed(text) for text in inputs.values()], reason if is_complete else None
     )
 
 
 def _read_message(message: Mapping[str, Any]) -> ProviderAnswer:
     blocks = [block for block in message["content"] if isinstance(block, dict)]
-    return _heard(
+    return _answer_of(
         [str(block.get("text", "")) for block in blocks if block.get("type") == "text"],
         [block.get("input") for block in blocks if block.get("type") == "tool_use"],
         message.get("stop_reason"),
     )
 
 
-def _heard(texts: Iterable[str], inputs: Iterable[Any], reason: object) -> ProviderAnswer:
+def _answer_of(texts: Iterable[str], inputs: Iterable[Any], reason: object) -> ProviderAnswer:
     arguments = [
         value
         for input in inputs

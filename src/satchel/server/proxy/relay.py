@@ -147,21 +147,21 @@ class Relay(Response):
         headers = [
             (name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _OF_CONNECTION
         ]
-        hearing = None
+        collector = None
         if answer.is_success:
             self._accepted()
-            hearing = AnswerCollector(answer.headers) if self._heard is not None else None
+            collector = AnswerCollector(answer.headers) if self._heard is not None else None
         await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
         async for piece in answer.aiter_raw():
-            if hearing is not None:
-                hearing.take(piece)
+            if collector is not None:
+                collector.take(piece)
             with anyio.move_on_after(_SEND_WAIT_S) as sending:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
             if sending.cancelled_caught:
                 return  # The client reads nothing any more, even if its connection is open.
-        if hearing is not None and self._heard is not None:
+        if collector is not None and self._heard is not None:
             with anyio.CancelScope(shield=True):
-                await self._heard(hearing.read())
+                await self._heard(collector.read())
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
