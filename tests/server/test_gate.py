@@ -204,9 +204,11 @@ def test_no_path_leads_out_of_the_routes(client: httpx2.Client, world: World, pa
 @requirement("http:limits")
 def test_a_client_that_asks_too_often_is_told_when_to_retry(tmp_path: Path) -> None:
     with serving(tmp_path, server__requests_per_s=0.1) as world, world.client() as client:
-        assert client.get("/healthz").status_code == 200
-        refused = client.get("/healthz")
-        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_requests")
+        # Several, because on a busy machine ten seconds may pass between two.
+        answers = [client.get("/healthz") for _ in range(5)]
+        assert answers[0].status_code == 200
+        refused = next(answer for answer in answers if answer.status_code == 429)
+        assert refused.json()["code"] == "too_many_requests"
         assert 1 <= int(refused.headers["retry-after"]) <= 10
 
 
