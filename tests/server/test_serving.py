@@ -10,20 +10,15 @@ import ssl
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import anyio
 import httpx2
 import pytest
 
 from satchel.config import ServerSettings
 from satchel.errors import ConfigError, UsageError
 from satchel.runtime.serving import announced, ensure_token, read_token, serving
-from satchel.server.app import App
 from satchel.server.binding import check_binding
-from satchel.server.listening import stop
-from satchel.server.streams import Stopping
 from tests.requirements import requirement
 from tests.server import world
 from tests.server.world import WORDS, chat, events_in, process, text_of
@@ -189,17 +184,6 @@ def test_a_signal_ends_the_server_with_its_turns_written_and_its_streams_ended(t
             headers={"accept": "application/json, text/event-stream"},
         )
         assert '"serverInfo"' in answer.text
-
-
-@requirement("http:stop")
-@pytest.mark.anyio
-async def test_the_turns_of_a_server_that_stops_are_waited_for_once() -> None:
-    stopping = Stopping()
-    stuck = SimpleNamespace(service=SimpleNamespace(stopping=stopping), stop=anyio.sleep_forever)
-    stopping.begin()  # a second signal has cancelled the first wait
-    with anyio.fail_after(5):
-        await stop(cast("App", stuck))
-        await stopping.wait()
 
 
 @requirement("http:light")

@@ -79,13 +79,9 @@ async def serve(
 
 
 async def stop(app: App) -> None:
-    """Stop the application; a turn that doesn't end in time is left to the closing of its session.
-
-    The turns are waited for once: not again after a second signal, nor after the time was up.
-    """
-    if not app.service.stopping.has_begun:
-        with anyio.move_on_after(_STOP_TURNS_S):
-            await app.stop()
+    """Stop the application; a turn that doesn't end in time is left to the closing of its session."""
+    with anyio.move_on_after(_STOP_TURNS_S):
+        await app.stop()
     app.service.stopping.end_streams()
 
 
