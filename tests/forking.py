@@ -27,16 +27,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Forked", "fork"]
+__all__ = ["Forked", "fork", "import_rooms"]
 
-ROOMS = (
-    "cli", "runtime", "builder", "loop", "memory", "capabilities", "sessions", "tools", "models.openai", "storage",
+_OTHERS = (
+    "anyio._backends._asyncio", "anyio._core._sockets", "anyio.streams.memory", "anyio.streams.stapled",
+    "importlib.resources.readers", "jsonschema", "jsonschema_specifications", "referencing.jsonschema", "tree_sitter_bash",
 )  # fmt: skip
-OTHERS = (
-    "anyio._backends._asyncio", "httpcore2", "h2.connection", "jsonschema", "openai.resources.chat.completions",
-    "prompt_toolkit.shortcuts", "rich.console", "rich.markdown", "tree_sitter_bash", "truststore",
-)  # fmt: skip
-"""What most runs import, some of it when they need it."""
+"""What is imported when it is needed, by most runs."""
 _MOST_BYTES = 200_000
 
 
@@ -125,6 +122,16 @@ def _server() -> socket.socket:
 # ---- In the process that is forked
 
 
+def import_rooms(*rooms: str) -> None:
+    """Import all of some rooms, and of other packages what they import when they need it."""
+    for room in rooms:
+        path = importlib.import_module(f"satchel.{room}").__path__
+        for found in pkgutil.walk_packages(path, f"satchel.{room}."):
+            importlib.import_module(found.name)
+    for name in _OTHERS:
+        importlib.import_module(name)
+
+
 def serve(control: socket.socket) -> None:
     """Fork for each request, and tell how the copies end. Returns in each copy."""
     running: dict[int, tuple[int, socket.socket]] = {}
@@ -190,11 +197,21 @@ def become(asked: Mapping[str, Any], fds: Sequence[int]) -> None:
 def main() -> int:
     """Import the program, serve, and be it."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    for room in ROOMS:
-        path = importlib.import_module(f"satchel.{room}").__path__
-        for found in pkgutil.walk_packages(path, f"satchel.{room}."):
-            importlib.import_module(found.name)
-    for name in OTHERS:
+    import_rooms(
+        "builder",
+        "capabilities",
+        "cli",
+        "loop",
+        "memory",
+        "models.openai",
+        "runtime",
+        "sessions",
+        "storage",
+        "tools",
+    )
+    for name in ("h2.connection", "httpcore2", "openai.resources.chat.completions", "truststore"):
+        importlib.import_module(name)
+    for name in ("prompt_toolkit.shortcuts", "rich.console", "rich.markdown"):
         importlib.import_module(name)
     gc.freeze()
     serve(control)

@@ -5,11 +5,13 @@ They are forked from one that has imported everything: starting Python anew for 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -19,6 +21,8 @@ from pathlib import Path
 from typing import Any, Self
 
 import anyio
+
+from tests.forking import import_rooms
 
 __all__ = ["Killing", "Line", "serve", "tell"]
 
@@ -30,8 +34,25 @@ def tell(*line: object) -> None:
     os.write(1, json.dumps(line).encode() + b"\n")
 
 
-def serve(work: Callable[..., Awaitable[None]]) -> None:
-    """The main program of the process that is forked: each line of stdin holds the arguments of one round of `work`."""
+def serve(
+    work: Callable[..., Awaitable[None]], *, warm_up: Callable[[Path], Awaitable[None]] | None = None
+) -> None:
+    """The main program of the process that is forked: each line of stdin holds the arguments of one round of `work`.
+
+    Args:
+        work: What is killed.
+        warm_up: Does the same once, in an empty folder and before the forks, so that they find what is read and compiled
+            when it is first used. What it tells is lost.
+    """
+    import_rooms("builder", "capabilities", "loop", "memory", "sessions", "storage")
+    if warm_up is not None:
+        with tempfile.TemporaryDirectory() as folder, Path(os.devnull).open("w") as nowhere:
+            stdout = os.dup(1)
+            os.dup2(nowhere.fileno(), 1)
+            anyio.run(warm_up, Path(folder))
+            os.dup2(stdout, 1)
+            os.close(stdout)
+    gc.freeze()
     for text in sys.stdin:
         arguments = json.loads(text)
         # Threads are not forked with the rest; whoever waits for one of them in the copy waits for ever.

@@ -22,7 +22,7 @@ def test_wrong_settings_end_a_command_with_2_and_one_sentence(tmp_path: Path) ->
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=280,
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
@@ -39,7 +39,7 @@ def test_the_version_is_printed_without_loading_the_program() -> None:
         "print(' '.join(name for name in sys.modules if name.count('.') == 1 and name.startswith('satchel.')))"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=280
     )
     version, loaded = ended.stdout.splitlines()
     assert version == f"satchel {__version__}"
@@ -63,7 +63,7 @@ def test_a_search_loads_only_what_searching_needs(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=100,
+            timeout=280,
         ).stdout
 
     run("add", "The router is upstairs.")

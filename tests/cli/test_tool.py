@@ -200,14 +200,14 @@ def test_tool_new_writes_a_tool_that_works_and_a_test_that_passes(
     if shutil.which(needs) is None:
         pytest.skip(f"{needs} is not installed")
     made = run("tool", "new", "my-tool", "--lang", lang, "--json").json
-    ended = subprocess.run([made["test"]], capture_output=True, text=True, timeout=100)
+    ended = subprocess.run([made["test"]], capture_output=True, text=True, timeout=280)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     ran = run("tool", "run", "my-tool", '{"who": "Ann"}')
     assert ran.json == {"tool_success": True, "result": {"greeting": "Hello, Ann!"}}
     # The test tells when the tool does something else.
     tool = Path(made["tool"])
     tool.write_text(tool.read_text().replace("Hello", "Bye"))
-    assert subprocess.run([made["test"]], capture_output=True, timeout=100).returncode != 0
+    assert subprocess.run([made["test"]], capture_output=True, timeout=280).returncode != 0
     assert run("tool", "new", "my-tool").code == 2
     assert run("tool", "new", "my tool").code == 2
 
@@ -219,7 +219,7 @@ def test_the_bash_template_works_without_jq_too(run: Run, tools: Path, tmp_path:
     for name in ("env", "bash", "cat", "dirname", "grep"):
         (programs / name).symlink_to(shutil.which(name) or name)
     ended = subprocess.run(
-        [made["test"]], capture_output=True, text=True, timeout=100, env={"PATH": str(programs)}
+        [made["test"]], capture_output=True, text=True, timeout=280, env={"PATH": str(programs)}
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
@@ -230,7 +230,7 @@ def program(name: str, *arguments: str, stdin: str = "", cwd: Path) -> tuple[int
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         cwd=cwd,
         env={"PATH": os.environ["PATH"], "SATCHEL_PYTHON": sys.executable, "HOME": str(cwd)},
     )
@@ -263,7 +263,7 @@ def test_a_shipped_program_finds_the_environment_of_make_run_or_reports_that_the
 
     def call() -> str:
         command = [str(libexec / "glob"), "--schema"]
-        ended = subprocess.run(command, capture_output=True, timeout=60, env={"PATH": str(programs)})
+        ended = subprocess.run(command, capture_output=True, timeout=280, env={"PATH": str(programs)})
         return ended.stdout.decode()
 
     assert json.loads(call())["error_code"] == "NOT_EXECUTABLE"

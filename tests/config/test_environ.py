@@ -17,7 +17,7 @@ print(json.dumps([os.environ.get(name), process_environ().get(name)]))
 
 def told(environ: dict[str, str]) -> list[str | None]:
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", PROGRAM], env=environ, capture_output=True, text=True, check=True, timeout=280
     )
     found: list[str | None] = json.loads(ended.stdout)
     return found

@@ -68,7 +68,7 @@ def test_two_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "home"), name]) for name in ("a", "b")
     ]
-    assert [process.wait(timeout=60) for process in processes] == [0, 0]
+    assert [process.wait(timeout=280) for process in processes] == [0, 0]
     assert set(trusted_folders(tmp_path / "home")) == {
         Path(f"/x/{name}/{n}") for name in "ab" for n in range(20)
     }

@@ -49,4 +49,4 @@ async def distil(path: str, batch: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(distil)
+    serve(distil, warm_up=lambda folder: distil(str(folder / "m.db"), 0))

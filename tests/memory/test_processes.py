@@ -68,7 +68,7 @@ async def test_what_was_acknowledged_before_kill_9_is_there_and_what_was_forgott
         lines = [writer.stdout.readline() for _ in range(3 + 11 * round)]
         writer.send_signal(signal.SIGKILL)
         lines += writer.stdout.readlines()
-        assert writer.wait(timeout=100) == -signal.SIGKILL
+        assert writer.wait(timeout=280) == -signal.SIGKILL
         writer.stdout.close()
         now_kept, now_gone = acknowledged([line for line in lines if line.endswith("\n")])
         kept |= now_kept

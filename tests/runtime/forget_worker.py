@@ -40,5 +40,12 @@ async def work(folder: str, session: str, forget: list[tuple[str, list[str]]], s
             tell("forgot", word)
 
 
+async def say_and_forget(folder: Path) -> None:
+    """Both once."""
+    async with opened(folder, ScriptedModel(reply), **LONG) as satchel:
+        await (await satchel.session()).run_turn(sentence("quagga"))
+        await satchel.forget(query="quagga")
+
+
 if __name__ == "__main__":
-    serve(work)
+    serve(work, warm_up=say_and_forget)

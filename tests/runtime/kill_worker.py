@@ -66,4 +66,4 @@ async def converse(folder: str, session: str | None) -> None:
 
 
 if __name__ == "__main__":
-    serve(converse)
+    serve(converse, warm_up=lambda folder: converse(str(folder), None))

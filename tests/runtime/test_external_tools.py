@@ -91,7 +91,7 @@ def tools_in_four_languages(folder: Path) -> list[str]:
     if compiler:
         source = folder.parent / "greet.c"
         source.write_text(f"#define SCHEMA {json.dumps(SAID.replace('NAME', 'greet_c'))}\n{C_TOOL}")
-        subprocess.run([compiler, "-o", str(folder / "greet"), str(source)], check=True, timeout=100)
+        subprocess.run([compiler, "-o", str(folder / "greet"), str(source)], check=True, timeout=280)
         names.append("greet_c")
     return sorted(names)
 

@@ -49,7 +49,7 @@ def python_of_a_user() -> tuple[tuple[str, ...], dict[str, str]]:
                 env=_environ(),
                 cwd="/",
                 capture_output=True,
-                timeout=60,
+                timeout=280,
             )
         except OSError:
             continue

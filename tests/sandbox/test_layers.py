@@ -493,6 +493,6 @@ def test_a_lock_that_is_removed_when_it_is_free_still_lets_in_one_at_a_time(tmp_
         for _ in range(3)
     ]
     for process in running:
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=280)
         assert process.returncode == 0, said.decode()
     assert [*tmp_path.iterdir()] == []

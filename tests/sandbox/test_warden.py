@@ -158,7 +158,7 @@ async def test_it_leaves_with_the_program(tmp_path: Path) -> None:
         await line.held()
         warden = warden_of(program)
         tell(program, "leave")
-        assert program.wait(timeout=100) == 0
+        assert program.wait(timeout=280) == 0
         assert not Path(f"/proc/{warden}").exists()
     await line.let_go()
     line.close()

@@ -30,7 +30,7 @@ FETCH = """
 import socket, urllib.error, urllib.request
 def fetch(address):
     try:
-        return urllib.request.urlopen(address, timeout=100).read().decode()
+        return urllib.request.urlopen(address, timeout=280).read().decode()
     except urllib.error.HTTPError as error:
         return str(error.code)
 def past_the_proxy(port):

@@ -197,7 +197,7 @@ def test_other_commands_do_not_load_the_server(tmp_path: Path, words: list[str])
         capture_output=True,
         text=True,
         check=True,
-        timeout=100,
+        timeout=280,
     )
     loaded = set(ended.stdout.splitlines()[-1].split())
     assert loaded & {"fastapi", "uvicorn", "starlette", "satchel.server", "textual"} == set()
@@ -212,7 +212,7 @@ def test_the_command_refuses_a_public_address_in_one_line(tmp_path: Path) -> Non
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=280,
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "server.host is '0.0.0.0', which other machines can reach, and there is no TLS" in ended.stderr

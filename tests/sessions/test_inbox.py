@@ -62,7 +62,7 @@ async def test_posts_of_any_process_wait_in_order_and_change_the_version(
     before = await store.inbox_version()
     first = await store.post("abc1", source="builder", text="built")
     after = await store.inbox_version()
-    subprocess.run([sys.executable, "-c", _POSTER, str(tmp_path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", _POSTER, str(tmp_path)], check=True, timeout=280)
     assert len({before, after, await store.inbox_version()}) == 3
     mine, other = await store.waiting("abc1")
     assert (mine.id, mine.source, mine.text, mine.untrusted, mine.kind) == (

@@ -31,7 +31,7 @@ def store_in(folder: Path, *ids: str) -> SessionStore:
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, timeout=280, check=False
     )
 
 

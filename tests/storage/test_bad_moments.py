@@ -42,7 +42,7 @@ async def test_two_processes_that_open_an_old_database_at_once_both_get_the_new_
     path = tmp_path / "satchel.db"
     make_old(path, REVISIONS[0])
     opened = [opening(path) for _ in range(3)]
-    assert [process.communicate(timeout=60) for process in opened] == [(f"{HEAD}\n", "")] * 3
+    assert [process.communicate(timeout=280) for process in opened] == [(f"{HEAD}\n", "")] * 3
     async with Database.open(path) as database:
         assert await database.read(rows) == ["kept"]
         assert (await database.doctor()).problems == ()
@@ -62,7 +62,7 @@ async def test_a_disk_that_fills_during_a_migration_loses_nothing(tmp_path: Path
     size = path.stat().st_size
     attempts = [size // 4, size * 3 // 4, size + 20_000]
     for limit in attempts:
-        out, error = opening(path, limit_bytes=limit).communicate(timeout=60)
+        out, error = opening(path, limit_bytes=limit).communicate(timeout=280)
         assert error == ""
         assert out.startswith(("Storage", HEAD)), out
         with sqlite3.connect(path) as direct:

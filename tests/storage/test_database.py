@@ -532,7 +532,7 @@ async def test_two_processes_write_at_once_and_every_write_is_there(tmp_path: Pa
         "anyio.run(main)\n"
     )
     writers = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in ("a", "b")]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=280) for writer in writers] == [0, 0]
     async with Database.open(path) as database:
         assert sorted(await database.read(rows)) == sorted(f"{name} {n}" for name in "ab" for n in range(150))
 

@@ -114,7 +114,7 @@ def test_what_a_rule_allows_starts_nothing_else_in_bash(command: str, folder: Pa
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            timeout=100,
+            timeout=280,
             check=False,
         )
     started = [record.split("\0")[:2] for record in log.read_bytes().decode().split("\0END\0")[:-1]]
@@ -228,7 +228,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str,
             check=True,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=280,
         ).stdout.strip()
 
     git("init", "-q", "-b", "main")
@@ -258,7 +258,7 @@ def is_unchanged_by(lines: Sequence[str], workplace: tuple[Path, dict[str, str]]
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        timeout=100,
+        timeout=280,
         check=False,
     )
     after = snapshot(path)

@@ -361,7 +361,7 @@ def test_bash_runs_nothing_that_was_not_read(command: str) -> None:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                timeout=100,
+                timeout=280,
                 check=False,
             )
         ran = [record.split("\0") for record in log.read_bytes().decode().split("\0END\0")[:-1]]

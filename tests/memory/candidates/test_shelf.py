@@ -367,7 +367,7 @@ async def test_what_a_killed_process_left_is_neither_believed_nor_in_the_way(tmp
     await stored(path)
     expected = await answers(without_file(path, tmp_path))
     unfinished = kept(path).with_suffix(".arrays.new")
-    done = subprocess.run([sys.executable, "-c", KILLED, str(unfinished)], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(unfinished)], check=False, timeout=280)
     assert done.returncode == -signal.SIGKILL
     with pytest.raises(DamagedFile):
         ArrayFile.open(unfinished)

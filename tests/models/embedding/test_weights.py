@@ -169,7 +169,7 @@ def test_of_many_that_fetch_at_once_one_does_and_the_others_wait_for_it(tmp_path
         thread.start()
     assert started.wait(120)
     for _ in range(5):
-        assert waiting.acquire(timeout=60)
+        assert waiting.acquire(timeout=280)
     go_on.set()
     for thread in threads:
         thread.join(120)

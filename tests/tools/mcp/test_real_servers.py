@@ -57,7 +57,7 @@ async def over_http(program: str) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
         process.kill()
-        process.wait(timeout=100)
+        process.wait(timeout=280)
 
 
 def _listens(port: int) -> bool:

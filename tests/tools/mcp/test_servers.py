@@ -32,7 +32,7 @@ async def serving(mode: str, folder: Path) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{port.read_text()}/mcp"
     finally:
         process.kill()
-        process.wait(timeout=100)
+        process.wait(timeout=280)
 
 
 @requirement("mcp:stdio", "mcp:protocol", "mcp:progress")
