@@ -107,13 +107,13 @@ async def test_ask_names_the_build_and_answers_its_question_in_the_session(tmp_p
         first = await ask("Make yourself a tool that greets cities.")
         assert first["status"] == "done"
         assert first["build_id"]
-        with anyio.fail_after(120):
+        with anyio.fail_after(280):
             while True:
                 second = await ask("--session", first["session_id"], "Hello")
                 if "has your answer" in second["text"]:
                     break
         assert second["build_id"] == first["build_id"]
-        with anyio.fail_after(120):
+        with anyio.fail_after(280):
             while "Hello, Rome!" not in (await ask("--session", first["session_id"], "Greet Rome"))["text"]:
                 pass
 

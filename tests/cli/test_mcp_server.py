@@ -171,7 +171,7 @@ def test_where_no_browser_is_the_address_that_it_ended_at_is_pasted(tmp_path: Pa
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "config.toml").write_text(f'[mcp_servers.t]\nurl = "{server.url}"\n')
     with subprocess.Popen(
-        [*PROGRAM, "mcp-server", "login", "t", "--timeout", "60"],
+        [*PROGRAM, "mcp-server", "login", "t", "--timeout", "280"],
         env=environ,
         cwd=tmp_path,
         stdin=subprocess.PIPE,

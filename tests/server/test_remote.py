@@ -320,7 +320,7 @@ async def test_a_message_waits_for_a_server_that_is_started_again_and_an_unused_
             session = await remote.session(private=True)
             server.send_signal(signal.SIGTERM)
             await told(session, "Waiting until it is back")
-            assert server.wait(60) == 0
+            assert server.wait(280) == 0
             async with anyio.create_task_group() as group:
                 group.start_soon(_say, session, "Count")
                 await anyio.wait_all_tasks_blocked()
