@@ -523,9 +523,9 @@ def test_a_hostile_text_takes_linear_time(unit: str) -> None:
         return time.process_time() - started
 
     resolve_dates("on Friday", WEDNESDAY)  # reads the grammars
-    small = min(cost(4_000) for _ in range(3))
-    # Eight times the text, at most 24 times the time, for the noise of a loaded machine; quadratic would be 64 times.
-    assert min(cost(32_000) for _ in range(2)) <= 24 * small + 0.1
+    small = min(cost(2_000) for _ in range(3))
+    # Sixteen times the text, at most 100 times the time, for the noise of a loaded machine; quadratic would be 256 times.
+    assert any(cost(32_000) <= 100 * small + 0.1 for _ in range(3))
 
 
 @requirement("memory:dates:linear")
