@@ -25,6 +25,7 @@ settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=1
 settings.load_profile("same")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: some of the tests wait for the disk or for other processes at any time."""
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
@@ -32,7 +33,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that none of them is left for one worker at the end."""
-    items.sort(key=lambda item: "kill" not in item.path.name)
+    items.sort(key=lambda item: "_kill" not in item.path.name)
 
 
 @pytest.fixture(scope="session")
