@@ -44,7 +44,7 @@ def test_what_a_project_brings_counts_from_config_trust_on_and_until_it_is_taken
 
 @requirement("config:project:grants")
 def test_config_trust_says_what_it_grants_before_it_does_and_does_nothing_unasked(
-    run: Run, tmp_path: Path
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project = tmp_path / "work"
     (project / ".satchel").mkdir()
@@ -54,6 +54,10 @@ def test_config_trust_says_what_it_grants_before_it_does_and_does_nothing_unaske
     unasked = run("config", "trust")
     assert (unasked.code, "--yes" in unasked.err) == (2, True)
     assert "+ x: runs npx -y evil" in unasked.err
+    with monkeypatch.context() as on_terminal:
+        on_terminal.setattr("satchel.cli.config.is_terminal", lambda stream: True)
+        refused = run("config", "trust", stdin="n\n")
+    assert (refused.code, refused.err.strip().endswith("Nothing was changed.")) == (1, True)
     assert not (tmp_path / "home" / "trusted.json").exists()
     trusted = run("config", "trust", "--yes", "--json")
     assert trusted.json["grants"] == [{"kind": "server", "text": "x: runs npx -y evil", "is_new": True}]

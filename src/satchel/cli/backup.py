@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from satchel.cli.commands import json_option
+from satchel.cli.commands import confirm, json_option
 from satchel.cli.output import is_terminal, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock
@@ -55,7 +55,7 @@ def restore(file: Path, yes: bool, as_json: bool) -> None:
     if home.exists() and not yes:
         if not is_terminal(sys.stdin):
             raise UsageError("Without a terminal to confirm on, restoring needs --yes.")
-        click.confirm(f"Replace {home} by {file}? The current folder is kept.", abort=True, err=True)
+        confirm(f"Replace {home} by {file}? The current folder is kept.")
     if settings.database_location != home / "satchel.db":
         tell(
             f"! The setting `database` is {settings.database_location}, but the backup restores {home / 'satchel.db'}."

@@ -25,7 +25,7 @@ from satchel.capabilities import (
 )
 from satchel.capabilities.cases import CaseResult, result_to_json
 from satchel.capabilities.moving import Review
-from satchel.cli.commands import CapabilityName, Text, json_option
+from satchel.cli.commands import CapabilityName, Text, confirm, json_option
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
@@ -411,7 +411,7 @@ def _confirm(yes: bool, command: str) -> None:
         raise Refused(
             f"This needs your approval, and there is no terminal to ask on. To approve it: {command} --yes"
         )
-    click.confirm("Do you allow that?", abort=True, err=True)
+    confirm("Do you allow that?")
 
 
 def _say_registered(registration: Registration, *, as_json: bool) -> int:
@@ -540,7 +540,7 @@ def import_(source: Path, yes: bool, activate: bool, as_json: bool) -> int:
         _show_review(review)
         approved = yes
         if not yes and is_terminal(sys.stdin):
-            click.confirm("Have you read the files, and do you allow that?", abort=True, err=True)
+            confirm("Have you read the files, and do you allow that?")
             approved = True
         return await parts.mover.take_in(review, approve=approved, activate=activate)
 

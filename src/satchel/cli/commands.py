@@ -18,11 +18,24 @@ __all__ = [
     "SessionId",
     "SettingKey",
     "Text",
+    "confirm",
     "json_option",
 ]
 
 _SUMMARY_CHARS = 200
 """Of the first sentence of a command's help: longer lines are wrapped, not cut."""
+
+
+def confirm(question: str, *, default: bool = False) -> None:
+    """Ask on the terminal; an answer of no ends the command with 1.
+
+    Raises:
+        click.exceptions.Exit: The answer was no.
+        click.Abort: It was Ctrl-C, or the end of the input.
+    """
+    if not click.confirm(question, default=default, err=True):
+        click.echo("Nothing was changed.", err=True)
+        raise click.exceptions.Exit(1)
 
 
 class Group(click.Group):

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from satchel.cli.commands import Group, SettingKey, Text, json_option
+from satchel.cli.commands import Group, SettingKey, Text, confirm, json_option
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.config import (
@@ -136,7 +136,7 @@ def trust_(folder: Path | None, remove: bool, yes: bool, as_json: bool) -> None:
     if not yes:
         if not is_terminal(sys.stdin):
             raise UsageError("Nothing was changed. Without a terminal, add --yes.")
-        click.confirm(f"Trust {wanted} with this?", abort=True, err=True)
+        confirm(f"Trust {wanted} with this?")
     # Trust what was shown, even if it has changed since.
     trust(settings.home, wanted, content)
     if as_json:
@@ -199,7 +199,7 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
     if fresh and not yes:
         if not is_terminal(sys.stdin):
             raise UsageError("Nothing was added. Without a terminal, add --yes.")
-        click.confirm("These programs will be started with your permissions. Add them?", abort=True, err=True)
+        confirm("These programs will be started with your permissions. Add them?")
     added = add_mcp_servers(settings.config_path, fresh) if fresh else ()
     if as_json:
         say_json({"added": list(added), "skipped": list(found.skipped)})

@@ -10,7 +10,7 @@ from typing import get_args
 
 import click
 
-from satchel.cli.commands import json_option
+from satchel.cli.commands import confirm, json_option
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock
@@ -94,7 +94,7 @@ def connect(
     if not yes:
         if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
             raise UsageError("Nothing was changed. Without a terminal, confirm the change with --yes.")
-        click.confirm(f"Change {counted(len(changes), 'file')}?", default=True, abort=True, err=True)
+        confirm(f"Change {counted(len(changes), 'file')}?", default=True)
     backups = apply(changes, home=settings.home, clock=SystemClock())
     if as_json:
         say_json(
@@ -121,10 +121,12 @@ def _tell_done(agent: Agent, backups: Sequence[Path], settings: Settings, *, rem
 
 def _overview(settings: Settings, *, as_json: bool) -> None:
     environ = process_environ()
+    home = Path(environ.get("HOME") or Path.home()).resolve()
     found = {
         name: {
             "user": name != "generic" and is_connected(name, environ=environ),
-            "project": is_connected(name, environ=environ, project=settings.cwd),
+            # In the home folder, a project's files are the user's own.
+            "project": settings.cwd != home and is_connected(name, environ=environ, project=settings.cwd),
         }
         for name in AGENTS
     }

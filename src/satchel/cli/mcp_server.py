@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 import click
 
-from satchel.cli.commands import Group, Text, json_option
+from satchel.cli.commands import Group, Text, confirm, json_option
 from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings, add_mcp_servers, new_mcp_server, plain_values
@@ -193,7 +193,7 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
         more = ["its login"] if server.has_login else []
         more += ["its approvals"] if server.tools is not None else []
         forgotten = f", and delete {' and '.join(more)}" if more else ""
-        click.confirm(f"Remove it{forgotten}?", abort=True, err=True)
+        confirm(f"Remove it{forgotten}?")
     removed = _run(remove_server, settings, name)
     if as_json:
         say_json(

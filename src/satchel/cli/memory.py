@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import click
 
-from satchel.cli.commands import LazyGroup, Text, json_option
+from satchel.cli.commands import LazyGroup, Text, confirm, json_option
 from satchel.cli.output import is_terminal, plain, say, say_json, tell
 from satchel.cli.reindex import EmbeddingLine, reindex
 from satchel.cli.stores import (
@@ -322,11 +322,7 @@ def forget(
             tell(f"… and {len(records) - _MOST_SHOWN} more")
         if not is_terminal(sys.stdin):
             raise UsageError("Without a terminal to confirm on, forgetting needs --yes.")
-        click.confirm(
-            "Forget this permanently?" if len(records) == 1 else "Forget these permanently?",
-            abort=True,
-            err=True,
-        )
+        confirm("Forget this permanently?" if len(records) == 1 else "Forget these permanently?")
     asked = [gone.id for gone in planned.store.forgotten if gone.because_of is None]
     receipt = with_home(lambda home: home.forget(asked), scope)
     if as_json:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import anyio
 import click
 
-from satchel.cli.commands import Group, SessionId, Text, json_option
+from satchel.cli.commands import Group, SessionId, Text, confirm, json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
@@ -176,7 +176,7 @@ def delete(ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
             tell(session_line(info))
         if not is_terminal(sys.stdin):
             raise UsageError("Without a terminal to confirm on, deleting needs --yes.")
-        click.confirm("Delete permanently?", abort=True, err=True)
+        confirm("Delete permanently?")
 
     async def remove(store: SessionStore) -> list[str]:
         return [await store.delete(info.id) for info in infos]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import anyio
 import click
 
-from satchel.cli.commands import Group, Text, json_option
+from satchel.cli.commands import Group, Text, confirm, json_option
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
@@ -209,7 +209,7 @@ def approve(name: str, yes: bool, as_json: bool) -> None:
             for entry in await satchel.tooling.entries():
                 if entry.source == "external" and name in (entry.name, entry.origin):
                     tell(f"{entry.name}  {entry.origin}\n  {entry.reason}".rstrip())
-            click.confirm("Have you reviewed it, and may it run?", abort=True, err=True)
+            confirm("Have you reviewed it, and may it run?")
         return await satchel.external.approve(name)
 
     record = _with_satchel(take)
@@ -228,7 +228,7 @@ def _approve_described(name: str, *, yes: bool, as_json: bool) -> None:
             for tool in satchel.mcp.withheld(name):
                 for line in described_lines(tool):
                     tell(line)
-            click.confirm("Have you read it, and may models see it?", abort=True, err=True)
+            confirm("Have you read it, and may models see it?")
         return [line for tool in await satchel.mcp.approve(name) for line in described_lines(tool)]
 
     lines = _with_satchel(take)

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 import click
 
-from satchel.cli.commands import json_option
+from satchel.cli.commands import confirm, json_option
 from satchel.cli.output import is_terminal, plain, say_json, tell
 from satchel.cli.stores import filter_options, filters_of, memory_of, scope_option, with_home
 from satchel.errors import UsageError
@@ -95,7 +95,7 @@ def import_memories(
     """
     if not yes and not dry_run and is_terminal(sys.stdin) and is_terminal(sys.stderr):
         where = "memory" if scope == "default" else f"the scope {scope}"
-        click.confirm(f"Import {plain(os.fspath(path))} into {where}?", default=True, abort=True, err=True)
+        confirm(f"Import {plain(os.fspath(path))} into {where}?", default=True)
 
     async def take_in(home: Home) -> ImportReport:
         with _bar() as show:
