@@ -58,6 +58,7 @@ def test_any_figures_are_drawn_inside_their_frame_and_any_words_are_text(
         assert -0.1 <= top <= top + tall <= height + 1.1
         left, width = (float(bar.get(name).removesuffix("%")) for name in ("x", "width"))
         assert 0 <= left <= left + width <= 100.1
+        assert width <= 12  # a single column is no wall
     assert {element.tag for element in drawing.iter(etree.Element)} <= {
         "svg", "title", "desc", "defs", "pattern", "line", "rect", "text",
     }  # fmt: skip
