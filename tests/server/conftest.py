@@ -1,4 +1,4 @@
-"""One server for the tests of a module, and one browser for all of them."""
+"""One server for the tests of a module, and one browser."""
 
 from __future__ import annotations
 
@@ -28,9 +28,13 @@ def client(world: World) -> Iterator[httpx2.Client]:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """A real browser. Tests that use it are skipped where there is none."""
+    """A real browser. Tests that use it are skipped where there is none.
+
+    Not for longer than a module: an event loop runs in this thread as long as Playwright does, and tests of other
+    modules start their own.
+    """
     from playwright.sync_api import sync_playwright  # noqa: PLC0415
 
     with sync_playwright() as playwright:

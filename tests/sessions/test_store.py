@@ -260,6 +260,12 @@ async def test_words_of_400_kb_are_redacted_however_they_are_broken_into_lines(
         return compiled(pattern, flags)
 
     monkeypatch.setattr(re, "compile", measured)
+    escape, escaped = html.escape, []
+
+    def counted(text: str, quote: bool = True) -> str:
+        escaped.append(len(text))
+        return escape(text, quote)
+
     words = " ".join(f'garden{n} "word"' for n in range(20_000))
     broken = words.replace(" ", "  \n")
     path = await world.session(
@@ -267,7 +273,11 @@ async def test_words_of_400_kb_are_redacted_however_they_are_broken_into_lines(
         *exchange(f"Keep this: {words} Thanks.", f"You said <i>{html.escape(broken)}</i>"),
         *exchange(words.replace("19999", "20000"), json.dumps({"said": broken}), turn=2),
     )
+    for session in ("s2", "s3", "s4"):
+        await world.session(session, *exchange("Hello", "Hi."))
+    monkeypatch.setattr(html, "escape", counted)
     await world.store.redact([Words(text=broken)])
+    assert len(escaped) == 2, "the words are prepared once, not for each log"
     log = path.read_text(encoding="utf-8")
     assert "Keep this: [forgotten] Thanks." in log
     assert "<i>[forgotten]</i>" in log

@@ -219,7 +219,8 @@ def quoted(text: str) -> str:
 def _label(text: str) -> str:
     """A name or an id in a line's head: short, and without the marks that the line is made of."""
     inner = quoted(text)[1:-1]
-    plain = "".join(char for char in inner if char not in '",:;\\')
+    # A colon inside belongs to ids such as "claude-code:1f0c"; before a blank it would seem to begin the words.
+    plain = re.sub(r":(?=\s|$)", "", "".join(char for char in inner if char not in '",;\\'))
     return plain[:60].strip() or "?"
 
 

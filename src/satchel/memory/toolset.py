@@ -111,7 +111,12 @@ _RECALL = ToolSpec(
                 "maxItems": 50,
                 "description": "Words to look for, instead of a query or beside it.",
             },
-            "limit": {"type": "integer", "minimum": 1, "maximum": 50, "description": "At most so many; 10."},
+            "limit": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": 50,
+                "description": "At most so many, 10 by default. Whatever replaces an outdated one is added.",
+            },
             "tags": {
                 "type": "array",
                 "items": {"type": "string"},
@@ -428,7 +433,8 @@ def _excerpt(text: str, stems: Sequence[int]) -> str:
 
 
 def _with_notice(result: ToolResult, notice: str | None) -> ToolResult:
-    """The same result, saying what did not serve."""
+    """The same result, with what limits the search; the rest of a notice tells the user how to repair it."""
     if notice is None:
         return result
-    return ToolResult(text=f"{result.text}\n({notice})", data=result.data, untrusted=result.untrusted)
+    short = notice.partition("\n")[0].rstrip(":")
+    return ToolResult(text=f"{result.text}\n({short})", data=result.data, untrusted=result.untrusted)

@@ -8,7 +8,7 @@ import html
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from satchel.sessions.rewriting import FORGOTTEN
 from satchel.spacing import Spaced, single_spaced
 
 __all__ = [
+    "Matchers",
     "Redacted",
     "Redaction",
     "Words",
@@ -205,10 +206,29 @@ def _replace(value: Any, matcher: _Matcher) -> tuple[Any, bool]:
     return root[0], found
 
 
+class Matchers:
+    """What finds each set of texts, made once for all logs: for a text of 300 KB that takes half a second."""
+
+    def __init__(self) -> None:
+        """Create it without any."""
+        self._made: dict[frozenset[str], _Matcher] = {}
+
+    def of(self, texts: Iterable[str]) -> _Matcher | None:
+        """What finds these texts; None if they are blank."""
+        telling = frozenset(stripped for text in texts if (stripped := text.strip()))
+        if not telling:
+            return None
+        if telling not in self._made:
+            self._made[telling] = _Matcher(telling)
+        return self._made[telling]
+
+
 class _Scope:
     """Decides which of the words to look for in each line of a log, read in order."""
 
-    def __init__(self, session_id: str, words: Sequence[Words], memory_ids: Collection[str]) -> None:
+    def __init__(
+        self, session_id: str, words: Sequence[Words], memory_ids: Collection[str], matchers: Matchers
+    ) -> None:
         self._session_id = session_id
         self._words = words
         self._ids = re.compile("|".join(re.escape(id) for id in memory_ids)) if memory_ids else None
@@ -221,7 +241,7 @@ class _Scope:
             or (w.session == session_id and (w.turn is None or len(w.text) >= _QUOTE_CHARS))
         }
         self._carried = {w.text for w in words if w.session == session_id}
-        self._matchers: dict[frozenset[str], _Matcher | None] = {}
+        self._matchers = matchers
 
     def matcher_for(self, value: Any, raw: bytes) -> _Matcher | None:
         """What to look for in a line. In a line that can't be read, that is everything that the session may contain."""
@@ -235,11 +255,7 @@ class _Scope:
             turn = value.get("turn", self._turn)
             texts.update(w.text for w in self._words if w.session == self._session_id and w.turn == turn)
             texts |= self._brought_in_by(value, raw)
-        key = frozenset(texts)
-        if key not in self._matchers:
-            telling = [stripped for text in key if (stripped := text.strip())]
-            self._matchers[key] = _Matcher(telling) if telling else None
-        return self._matchers[key]
+        return self._matchers.of(texts)
 
     def _brought_in_by(self, value: dict[str, Any], raw: bytes) -> set[str]:
         """The words that this line brings into the session, by a surfaced memory or the result of a memory tool."""
@@ -264,38 +280,35 @@ class _Scope:
         return texts
 
 
-def inbox_redactor(words: Sequence[Words]) -> Callable[[str, str], str]:
+def inbox_redactor(words: Sequence[Words], matchers: Matchers) -> Callable[[str, str], str]:
     """A function that removes the words from an inbox entry, given its session's id and its text.
 
     An entry belongs to no turn, so words of any turn of the session are removed.
     """
 
     def redact(session_id: str, text: str) -> str:
-        matcher = _Scope(session_id, words, ()).matcher_for(None, b"")
+        matcher = _Scope(session_id, words, (), matchers).matcher_for(None, b"")
         return matcher.subn(text)[0] if matcher is not None else text
 
     return redact
 
 
-def live_redactor(words: Sequence[Words]) -> Callable[[str, str, bool], str]:
+def live_redactor(
+    words: Sequence[Words], matchers: Matchers | None = None
+) -> Callable[[str, str, bool], str]:
     """A function that removes the words from what a program has of a session in memory.
 
     It takes the session's id, the text, and whether one of the memories was surfaced in the session, which may have
     brought all of the words into it.
     """
-    matchers: dict[tuple[str, bool], _Matcher | None] = {}
+    made = matchers or Matchers()
 
     def redact(session_id: str, text: str, is_surfaced: bool) -> str:
-        key = (session_id, is_surfaced)
-        if key not in matchers:
-            telling = {
-                stripped
-                for one in words
-                if is_surfaced or one.session in (None, session_id) or len(one.text) >= _QUOTE_CHARS
-                if (stripped := one.text.strip())
-            }
-            matchers[key] = _Matcher(telling) if telling else None
-        matcher = matchers[key]
+        matcher = made.of(
+            one.text
+            for one in words
+            if is_surfaced or one.session in (None, session_id) or len(one.text) >= _QUOTE_CHARS
+        )
         return text if matcher is None else matcher.subn(text)[0]
 
     return redact
@@ -313,6 +326,7 @@ def redact_log(
     words: Sequence[Words],
     memory_ids: Collection[str],
     home: Path,
+    matchers: Matchers,
 ) -> Redacted | None:
     """Rewrite one log and its spilled results without the words. Blocks.
 
@@ -325,6 +339,7 @@ def redact_log(
         words: The words to forget.
         memory_ids: Memories that were surfaced with these ids are forgotten too.
         home: Spilled results are rewritten only below this folder, whatever paths the log contains.
+        matchers: For all logs of this forgetting.
 
     Returns:
         What was changed; None if nothing was.
@@ -332,7 +347,7 @@ def redact_log(
     Raises:
         StorageUnwritable, StorageError: The log can't be read or rewritten, and is unchanged.
     """
-    scope = _Scope(session_id, words, memory_ids)
+    scope = _Scope(session_id, words, memory_ids, matchers)
     temporary = rewriting_path(path)
     changed: list[int] = []
     spilled: dict[Path, _Matcher] = {}

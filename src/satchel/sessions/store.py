@@ -27,6 +27,7 @@ from satchel.sessions.journal import Journal, Lanes, WriterLock, sync_folder, un
 from satchel.sessions.log import Log, Offsets, read_log, read_records
 from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
 from satchel.sessions.redaction import (
+    Matchers,
     Redacted,
     Redaction,
     Words,
@@ -356,7 +357,8 @@ class SessionStore:
         """
         if not words and not memory_ids:
             return Redaction()
-        await self.client_history.forget(memory_ids, without=live_redactor(words))
+        matchers = Matchers()
+        await self.client_history.forget(memory_ids, without=live_redactor(words, matchers))
         paths = await self._run(lambda: log_files(self._root))
         done: builtins.list[Redacted] = []
         stale: builtins.list[str] = []
@@ -367,7 +369,12 @@ class SessionStore:
             try:
                 entry = await self._run(
                     lambda path=path, session_id=session_id: redact_log(  # type: ignore[misc]
-                        path, session_id, words=words, memory_ids=memory_ids, home=self._root.parent
+                        path,
+                        session_id,
+                        words=words,
+                        memory_ids=memory_ids,
+                        home=self._root.parent,
+                        matchers=matchers,
                     ),
                     lane=self._lanes.long,
                 )
@@ -378,7 +385,7 @@ class SessionStore:
                 stale.append(self._index.name_of(path))
         # Includes the logs that an earlier, interrupted call rewrote.
         stale += await self._index.outdated()
-        if await self._inbox.rewrite(inbox_redactor(words)) or stale:
+        if await self._inbox.rewrite(inbox_redactor(words, matchers)) or stale:
             await self._index.forget(stale)
         return Redaction(sessions=tuple(done))
 

@@ -66,6 +66,7 @@ class _Relay:
         self._group = group
         self._client: httpx2.AsyncClient | None = None
         self._connecting = anyio.Lock()
+        self._restoring = anyio.Lock()
         self._running: dict[Any, anyio.CancelScope] = {}
         self._is_idle = anyio.Event()
         # Of a client that speaks an older revision: its session in the server, and how it began.
@@ -105,10 +106,11 @@ class _Relay:
         with anyio.CancelScope() as scope:
             if id is not None:
                 self._running[id] = scope
+            session = self._session
             try:
                 await self._carry(message, line)
             except _Lost:
-                await self._again(id, message, line)
+                await self._again(id, message, line, session)
             except (httpx2.HTTPError, SatchelError):
                 await self._lose(id, message)
             finally:
@@ -116,10 +118,10 @@ class _Relay:
                 if not self._running:
                     self._is_idle.set()
 
-    async def _again(self, id: Any, message: dict[str, Any], line: bytes) -> None:
-        """Send a message that the server did not take once more, if the server was restarted."""
+    async def _again(self, id: Any, message: dict[str, Any], line: bytes, session: str) -> None:
+        """Send a message that the server did not take in a session once more, if the server was restarted."""
         try:
-            await self._reconnect()
+            await self._reconnect(session)
             await self._carry(message, line)
         except (_Lost, httpx2.HTTPError, SatchelError):
             await self._lose(id, message)
@@ -251,8 +253,8 @@ class _Relay:
                 )
             return self._client
 
-    async def _reconnect(self) -> None:
-        """Use the server that runs now.
+    async def _reconnect(self, lost: str) -> None:
+        """Use the server that runs now, and begin the session again that was lost, "" if there was none.
 
         Raises:
             _Lost: There is none.
@@ -263,8 +265,10 @@ class _Relay:
         async with self._connecting:
             if found != self._found:
                 self._found, self._client = found, None
-        if self._beginning is not None:
-            await self._begin_again(self._beginning)
+        async with self._restoring:
+            # Of several requests that were lost together, the first one begins the session again for all.
+            if self._beginning is not None and self._session == lost:
+                await self._begin_again(self._beginning)
 
     async def _begin_again(self, beginning: dict[str, Any]) -> None:
         """Begin the client's session again, without the client noticing."""

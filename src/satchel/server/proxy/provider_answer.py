@@ -12,7 +12,7 @@ import httpx2
 __all__ = ["AnswerCollector", "ProviderAnswer"]
 
 _MOST_BYTES: Final = 16_000_000
-"""The most of an answer that is kept for reading. The longest streams of providers have about 1 MB."""
+"""The most of an answer that is kept for reading, also after decompression. The longest streams have about 1 MB."""
 _MOST_ARGUMENTS: Final = 64
 
 
@@ -56,13 +56,29 @@ class AnswerCollector:
             if name in self._headers
         ]
         try:
-            body = httpx2.Response(200, headers=kept, content=b"".join(self._pieces)).text
+            body = _text_of(httpx2.Response(200, headers=kept, content=iter(self._pieces)))
             if "event-stream" in self._headers.get("content-type", ""):
                 return _read_stream(_events(body.splitlines()))
             return _read_message(json.loads(body))
         # The bytes are from outside: badly compressed, cut, or in an unexpected form. Nobody waits for this.
         except (httpx2.DecodingError, ValueError, RecursionError, AttributeError, TypeError):
             return ProviderAnswer()
+
+
+def _text_of(response: httpx2.Response) -> str:
+    """The decompressed text.
+
+    Raises:
+        ValueError: It is too long: a few KB can be decompressed to gigabytes.
+    """
+    pieces: list[str] = []
+    size = 0
+    for piece in response.iter_text():
+        size += len(piece)
+        if size > _MOST_BYTES:
+            raise ValueError("too long")
+        pieces.append(piece)
+    return "".join(pieces)
 
 
 def _events(lines: Iterable[str]) -> Iterator[Mapping[str, Any]]:
