@@ -356,7 +356,7 @@ def test_a_session_at_work_is_not_deleted(world: World) -> None:
             page = open_page(client, "/sessions")
             [row] = page.xpath("//main//li[.//*[@data-state='running']]")
             assert "at work" in words_of(row)
-            [action] = row.xpath(".//form/@action")
+            [action] = row.xpath(".//form/@action[contains(., '/delete')]")
             answer = send(client, page, action)
             assert "A turn is running" in words_of(read(answer, 409))
     finally:
