@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from satchel.server.proxy import remembering
+from satchel.server.proxy.provider_answer import AnswerCollector
 from satchel.server.proxy.raw_messages import RawMessages
 from tests.requirements import requirement
 from tests.server.upstream import Given, Upstream, providing, streamed, whole
@@ -532,3 +533,17 @@ def test_a_block_is_added_and_every_other_byte_stays(
     expected = [dict(message) for message in messages]
     expected[number]["content"] = [*before, {"type": "text", "text": block}]
     assert changed == {**fields, "messages": expected}
+
+
+@pytest.mark.parametrize(("blanks", "is_read"), [(1_000_000, True), (40_000_000, False)])
+def test_an_answer_that_grows_without_end_when_it_is_unpacked_is_passed_on_and_not_read(
+    blanks: int, is_read: bool
+) -> None:
+    collector = AnswerCollector(
+        httpx2.Headers({"content-encoding": "gzip", "content-type": "application/json"})
+    )
+    message = {"content": [{"type": "text", "text": "Fine."}], "stop_reason": "end_turn"}
+    packed = gzip.compress(json.dumps(message).encode() + b" " * blanks)
+    for start in range(0, len(packed), 4096):
+        collector.take(packed[start : start + 4096])
+    assert collector.read().text == ("Fine." if is_read else "")
