@@ -600,7 +600,7 @@ def test_what_another_process_posts_is_on_the_screen_at_once_or_after_the_comman
         os.mkfifo(gate)
         screen.type(f'/run bash {{"command": "echo Waiting; cat {gate}"}}', ENTER)
         with gate.open("w"):
-            # Nobody looks into the file but to see that the program has heard of it.
+            # Only the log shows that the program has received it: nothing is printed while a command runs.
             anyio.run(post, "The build is finished.")
             wait_for(lambda: "The build is finished." in log.read_text())
         screen.see("builder: The build is finished.")

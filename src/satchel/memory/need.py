@@ -106,8 +106,9 @@ def need_words(text: str) -> frozenset[str]:
 
 
 def asked_about(text: str) -> str:
-    """A short question for what is known of something, as "What about …": how it asks has words that no answer has, and
-    that speak for no need. Other texts come back as they are.
+    """Reduce a short question about what is known of something to "What about …?"; return other texts unchanged.
+
+    The words that only ask occur in no answer, and would hide the one word that counts.
     """
     if len(text) <= _MOST_ASKED_CHARS:
         for pattern in _asks():
