@@ -126,6 +126,22 @@ async def test_either_client_can_stop_a_turn_and_a_client_that_leaves_stops_noth
         await (await satchel.session(browser.id)).aclose()  # the lock was released
 
 
+async def test_a_message_that_comes_between_the_last_words_and_the_end_of_a_turn_is_taken(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, ScriptedModel(["One.", "Two."])) as satchel:
+        terminal = await satchel.session()
+        browser = await satchel.session(terminal.id)
+        with anyio.fail_after(120):
+            running = await terminal.start("First.")
+            async for record in browser.subscribe(0):
+                if record.event.type == "final":
+                    break
+            assert not running.is_over
+            assert (await browser.run_turn("Second.")).text == "Two."
+            assert (await running.result()).text == "One."
+
+
 @requirement("clients:replay")
 async def test_a_client_that_reconnects_gets_the_events_after_its_number(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel(["One.", "Two."])) as satchel:

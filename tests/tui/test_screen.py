@@ -134,6 +134,7 @@ async def test_a_question_that_another_client_answers_is_settled_and_its_message
         await other.answer(question.id, consent="once", by="the browser")
         await hands.see("allowed once by the browser")
         await hands.see("Finished.")
+        await hands.until(lambda: hands.app.session.running is None)
         await other.run_turn("Said in the browser")
         await hands.see("And that was from elsewhere.")
         assert "Said in the browser" in hands.text

@@ -54,6 +54,7 @@ from satchel.runtime.broadcast import Subscription
 from satchel.runtime.commands import COMMANDS, CommandResult, find_command
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
+from satchel.runtime.turns import is_busy
 from satchel.tools.visible import visible
 from satchel.version import __version__
 
@@ -306,7 +307,7 @@ class AcpAgent:
         """Send a message, and follow its turn to the end."""
         opened = self._get(session_id)
         message = read_prompt(prompt)
-        if opened.session.running is not None and not opened.session.running.is_cancelled:
+        if await is_busy(opened.session.running):
             raise UsageError("A turn is running in this session. Wait for its end, or cancel it.")
         running: RunningTurn | None
         if len(prompt) == 1 and isinstance(prompt[0], TextContentBlock) and message.text.startswith("/"):

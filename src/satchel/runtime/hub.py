@@ -575,6 +575,8 @@ class SessionHub:
                     gathered.memory = (*event.memories, *gathered.memory)
                 case Notice():
                     gathered.notices.append(event.text)
+                case FinalEvent() if self._running is not None:
+                    self._running.said_all()
                 case Permission(decision="deny", by="nobody" | "rule", call_id=call_id):
                     gathered.refused.add(call_id)
                 case _:

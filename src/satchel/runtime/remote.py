@@ -36,6 +36,9 @@ from satchel.events import (
     is_transient,
     record_from_json,
 )
+from satchel.events import (
+    Final as FinalEvent,
+)
 from satchel.messages import Usage
 from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.build_news import BuildNews
@@ -617,6 +620,8 @@ class RemoteSession:
                 self._questions.pop(id, None)
             case AskUser():
                 self._question = event
+            case FinalEvent() if self._running is not None:
+                self._running.said_all()
             case BuildPosted():
                 self._builds.take(event)
             case Assistant() | Compaction() | ModelCalled() if record.seq > self._counted_seq:

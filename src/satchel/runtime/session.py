@@ -17,7 +17,7 @@ from satchel.messages import Message, ToolResultBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.broadcast import Subscription
 from satchel.runtime.hub import SessionHub
-from satchel.runtime.turns import RunningTurn, TurnResult
+from satchel.runtime.turns import RunningTurn, TurnResult, is_busy
 from satchel.tools import ModeGate, Registry, ToolResult
 
 __all__ = ["Sampling", "Session"]
@@ -227,9 +227,7 @@ class Session:
             UsageError: The text is empty, a turn is running, or the session is closed.
         """
         self._check_held()
-        running = self._hub.running
-        if running is not None and running.is_cancelled:
-            await running.ended()
+        await is_busy(self._hub.running)
         begun = self._hub.start(text, memory=memory, results=results, captures=captures, sampling=sampling)
         self._hub.attachments.waiting = attached
         return begun

@@ -13,7 +13,7 @@ from satchel.events import Event, Record, SurfacedMemory, TurnStatus
 from satchel.messages import ToolUseBlock, Usage
 from satchel.runtime.broadcast import Broadcast
 
-__all__ = ["RunningTurn", "Step", "TurnResult"]
+__all__ = ["RunningTurn", "Step", "TurnResult", "is_busy"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +86,7 @@ class RunningTurn:
         self._error: Exception | None = None
         self._over = anyio.Event()
         self._is_cancelled = False
+        self._has_said_all = False
         self._stop: Callable[[], None] = lambda: None
 
     @property
@@ -99,9 +100,15 @@ class RunningTurn:
         return self._error
 
     @property
-    def is_cancelled(self) -> bool:
-        """Whether `cancel` was called."""
-        return self._is_cancelled
+    def is_ending(self) -> bool:
+        """Whether it only has to be closed: it was cancelled, or its last words were said. A new message waits for its
+        end instead of being refused.
+        """
+        return self._is_cancelled or self._has_said_all
+
+    def said_all(self) -> None:
+        """Note that its last words were said; what follows is its capture and its end."""
+        self._has_said_all = True
 
     def stop_with(self, stop: Callable[[], None]) -> None:
         """Set what interrupts the turn in its current stage. If the turn was cancelled before, it is called at once."""
@@ -167,3 +174,11 @@ class RunningTurn:
     async def ended(self) -> None:
         """Wait for the end; an error is not raised."""
         await self._over.wait()
+
+
+async def is_busy(running: RunningTurn | None) -> bool:
+    """Whether the turn that runs in a session keeps it from taking a message. One that is ending is waited for."""
+    if running is not None and running.is_ending:
+        await running.ended()
+        return False
+    return running is not None

@@ -22,6 +22,7 @@ from satchel.errors import NotFound, StorageError, UsageError
 from satchel.events import Record
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from satchel.runtime import RunningTurn, Sampling, Session
+from satchel.runtime.turns import is_busy
 from satchel.server.service import Service
 from satchel.server.turn_stream import Place, logged_turn
 from satchel.sessions import ClientPlace
@@ -252,13 +253,14 @@ async def _continued(
         opening = {"model": asked.model, "tools": _tools(asked), "system": _system(asked), "terms": terms}
     try:
         async with sessions.used(id, interactive=asked.interactive, **opening) as session:
-            if session.running is not None and asked.thread:
+            busy = await is_busy(session.running)
+            if busy and asked.thread:
                 raise HTTPException(
                     409, f"A run is in progress in thread {asked.thread!r}. Wait until it ends."
                 )
             if (
                 (session.turns != place.number and not asked.thread)
-                or session.running is not None
+                or busy
                 or session.is_interrupted
                 or (len(_open_results(session, asked)) < len(asked.results) and not asked.thread)
             ):

@@ -17,6 +17,7 @@ from satchel.memory.agenda import AgendaLine
 from satchel.runtime import ForgetReceipt, RunningTurn, Session
 from satchel.runtime.commands import COMMANDS, CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.lines import counted, receipt_lines
+from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.pages.following import Followed, follow, read_transcript, who_runs
 from satchel.server.pages.rendering import Form, Saying, form_of, text_of_template
@@ -217,7 +218,7 @@ async def _send(request: Request, service: Service, session_id: str | None) -> R
         if command is not None and command[0].name not in _TERMINAL_ONLY:
             context = _Command(service, session, message, form.has("confirmed"))
             return await context.run(request, *command)
-        if session.running is not None and not session.running.is_cancelled:
+        if await is_busy(session.running):
             raise HTTPException(409, "A turn is running in this session. Wait until it ends, or stop it.")
         if is_open and model is not None:
             session.use_model(await service.satchel.model(model))

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from satchel.errors import NotFound, UsageError
 from satchel.events import Record, TurnStart
 from satchel.runtime import Session
+from satchel.runtime.turns import is_busy
 from satchel.server.routes.documented import STREAMS
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import ChatRequest
@@ -66,7 +67,7 @@ async def chat(
 async def _check_known(service: Service, session: Session, request: ChatRequest) -> None:
     if request.mode is not None or request.private:
         raise UsageError("mode and private are for a new session. Leave them out, or leave out session_id.")
-    if session.running is not None and not session.running.is_cancelled:
+    if await is_busy(session.running):
         raise HTTPException(
             409, f"A turn is running in session {session.id}. Wait until it ends, or cancel it."
         )
