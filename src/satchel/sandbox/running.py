@@ -101,6 +101,7 @@ async def run_alongside(
                 with anyio.move_on_after(EXIT_S):
                     await _wait_and_drain(tree, stdout)
                 await tree.end(grace_s)
+            _forward_rest(stderr, on_stderr)
             tree.close()
             if boxed is not None and boxed.after is not None:
                 boxed.after()
@@ -120,6 +121,14 @@ async def _forward(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:
             return
         if chunk:
             on_chunk(chunk)
+
+
+def _forward_rest(pipe: _Pipe, on_chunk: Callable[[bytes], None]) -> None:
+    """Pass on what a program wrote before it ended: often its last words say why."""
+    left = MAX_PIPE_BYTES
+    while left > 0 and (chunk := pipe.read.read(CHUNK_BYTES)):
+        on_chunk(chunk)
+        left -= len(chunk)
 
 
 async def _wait_and_drain(tree: _Tree, stdout: _Pipe) -> None:

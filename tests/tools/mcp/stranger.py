@@ -326,6 +326,11 @@ def main():
         case "dies":
             sys.stderr.write("no license key\n")
             sys.exit(3)
+        case "dies with its last words":
+            os.close(1)
+            sys.stdin.read()
+            sys.stderr.write("no license key\n")
+            sys.exit(3)
         case "garbage":
             while True:
                 sys.stdout.write("what is this\n" * 100)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.anyio
     ("behaviour", "reason"),
     [
         ("dies", "it exited; its last output was: no license key"),
+        ("dies with its last words", "it exited; its last output was: no license key"),
         ("garbage", "what it sends is not MCP"),
         ("hangs", "it did not start within 0.5 s"),
     ],
