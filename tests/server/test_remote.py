@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -158,6 +158,48 @@ async def test_two_terminals_and_a_program_share_a_conversation_and_one_answer_s
         assert one.usage == two.usage == late.usage
         with asking.client() as program:
             assert usage_to_json(one.usage) == program.get(f"/api/sessions/{one.id}/state").json()["usage"]
+
+
+@requirement("shared:follow")
+async def test_a_message_is_answered_while_the_end_of_the_turn_before_it_is_still_on_its_way(
+    asking: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with host(asking.home.parent) as one_host, host(asking.home.parent) as two_host:
+        one = await one_host.session()
+        two = await two_host.session(one.id)
+        late: list[Record] = []
+        take = two._take
+
+        def take_the_start(record: Record) -> None:
+            if isinstance(record.event, TurnStart) and record.event.turn == 1:
+                take(record)
+            else:
+                late.append(record)
+
+        post, is_sent = two._post, anyio.Event()
+
+        async def post_and_tell(what: str, body: Mapping[str, Any]) -> Any:
+            answer = await post(what, body)
+            is_sent.set()
+            return answer
+
+        monkeypatch.setattr(two, "_take", take_the_start)
+        monkeypatch.setattr(two, "_post", post_and_tell)
+        await (await one.start("Count")).result()
+        await until_true(lambda: two.running is not None)
+        async with anyio.create_task_group() as group:
+
+            async def say() -> None:
+                running = await two.start("Count")
+                assert (running.number, (await running.result()).turn) == (2, 2)
+
+            group.start_soon(say)
+            await is_sent.wait()
+            await anyio.wait_all_tasks_blocked()
+            await until_true(lambda: any(isinstance(record.event, TurnStart) for record in late))
+            monkeypatch.setattr(two, "_take", take)
+            for record in late:
+                take(record)
 
 
 @requirement("shared:follow")

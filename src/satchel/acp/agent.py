@@ -54,7 +54,6 @@ from satchel.runtime.broadcast import Subscription
 from satchel.runtime.commands import COMMANDS, CommandResult, find_command
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
-from satchel.runtime.turns import is_busy
 from satchel.tools.visible import visible
 from satchel.version import __version__
 
@@ -307,8 +306,6 @@ class AcpAgent:
         """Send a message, and follow its turn to the end."""
         opened = self._get(session_id)
         message = read_prompt(prompt)
-        if await is_busy(opened.session.running):
-            raise UsageError("A turn is running in this session. Wait for its end, or cancel it.")
         running: RunningTurn | None
         if len(prompt) == 1 and isinstance(prompt[0], TextContentBlock) and message.text.startswith("/"):
             running = await self._command(opened, message)
@@ -346,8 +343,13 @@ class AcpAgent:
         text = message.text
         if session.pending_question is not None:
             text = chosen_option(text, session.pending_question.options)
-        opened.own.add(session.turns + 1)
-        return await session.start(text, attached=message.attached)
+        number = session.turns + 1
+        opened.own.add(number)
+        try:
+            return await session.start(text, attached=message.attached)
+        except SatchelError:
+            opened.own.discard(number)
+            raise
 
     async def _command(self, opened: _Open, message: Message) -> RunningTurn | None:
         """Run one of the `/` commands that all interfaces share."""

@@ -382,8 +382,8 @@ class RemoteSession:
                 if self._turns < number:
                     continue
                 await self._check_mine(number, text)
-                return self._begun(number)
-            return self._begun(begun["turn"])
+                return await self._begun(number)
+            return await self._begun(begun["turn"])
 
     async def _check_mine(self, number: int, text: str) -> None:
         """Check that turn `number`, which has begun, is the one whose acknowledgement was lost."""
@@ -396,7 +396,7 @@ class RemoteSession:
 
     async def resume(self) -> RunningTurn:
         """See `Session`. Errors as in `start`."""
-        return self._begun((await self._post("resume", {}))["turn"])
+        return await self._begun((await self._post("resume", {}))["turn"])
 
     async def answer(
         self,
@@ -422,7 +422,7 @@ class RemoteSession:
             if id not in self._questions and id not in self._builds.questions:
                 return self._running  # this answer has arrived, or another client's
             answered = await self._post("answer", body)
-        return self._begun(answered["turn"]) if answered["turn"] is not None else None
+        return await self._begun(answered["turn"]) if answered["turn"] is not None else None
 
     async def command(
         self,
@@ -634,8 +634,12 @@ class RemoteSession:
         if isinstance(event, TurnEnd) and self._running is not None and self._reader.result is not None:
             self._finish(self._reader.result)
 
-    def _begun(self, number: int) -> RunningTurn:
-        """The turn that a request started. All its events may have come before the answer to the request."""
+    async def _begun(self, number: int) -> RunningTurn:
+        """The turn that a request started. All its events may have come before the answer to the request, or the end of
+        the turn before it may still be on its way.
+        """
+        while (running := self._running) is not None and running.number < number:
+            await running.ended()
         ended = self._ended
         return ended if ended is not None and ended.number == number else self._turn(number)
 
