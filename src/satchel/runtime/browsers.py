@@ -97,10 +97,9 @@ class Browsers:
         with locked_folder(self._home):
             known, now = self._read(), self._clock.now()
             change(known)
-            kept = sorted(((until, digest) for digest, until in known.items() if until > now), reverse=True)[
-                :_MOST_BROWSERS
-            ]
-            self._until = {digest: until for until, digest in kept}
+            # The sort is stable: of two that end at the same time, the later one is newer.
+            lasting = sorted((each for each in known.items() if each[1] > now), key=lambda each: each[1])
+            self._until = dict(lasting[-_MOST_BROWSERS:])
             content = {
                 "token": self._token,
                 "browsers": {digest: until.isoformat() for digest, until in self._until.items()},
