@@ -31,10 +31,17 @@ async def opened_home(
         yield home
 
 
-def tell_notices(notices: Sequence[Notice], *, after: int = 0) -> None:
-    """Print what is missing to stderr, without the first `after` notices, which were printed before."""
+def tell_notices(notices: Sequence[Notice], *, after: int | None = None) -> None:
+    """Print what is missing to stderr.
+
+    Args:
+        notices: On the board.
+        after: Print those after this many, while a session was opened. Its first turn tells which MCP servers are
+            down, so they are left out.
+    """
     for notice in notices[after:]:
-        tell(f"! {notice.text}")
+        if after is None or notice.part != "mcp":
+            tell(f"! {notice.text}")
 
 
 def fetch_line(*, beside_prompt: bool = False) -> FetchLine | None:

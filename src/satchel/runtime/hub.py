@@ -540,7 +540,8 @@ class SessionHub:
         starts = [event for event in batch if isinstance(event, TurnStart)]
         if not gathered.is_written:
             gathered.is_written = True
-            batch += [*first, *self._early_notices]
+            told = {notice.text for notice in first}
+            batch += [*first, *(early for early in self._early_notices if early.text not in told)]
             self._early_notices = []
         if not gathered.keeps:
             # Marked as captured at once, or a later process would take it for a turn whose capture a crash prevented.
@@ -1043,7 +1044,7 @@ class SessionHub:
             return [
                 "Some executables have not printed their schemas yet. They are available from the next message on."
             ]
-        return list(external.notices)
+        return [*external.notices, *self._parts.mcp.outages()]
 
     async def refresh_tools(self) -> Registry:
         """See `Session.refresh_tools`."""

@@ -232,6 +232,16 @@ class McpServer:
         return self.pins.offered if self.pins is not None else ()
 
     @property
+    def outage(self) -> str:
+        """A sentence for the user while it is down, or ""."""
+        if self.state != "down":
+            return ""
+        return (
+            f"The MCP server {self.name} is unavailable: {self.reason}. Its tools return errors until it is back. Its "
+            f"output is in {self.log.path}."
+        )
+
+    @property
     def limit_s(self) -> float:
         """The limit of one request."""
         return self.entry.timeout_s if self.entry.timeout_s is not None else self._host.timeout_s
@@ -362,10 +372,7 @@ class McpServer:
         self._set("down", reason)
         if not was_ready and not self._was_told_down:
             self._was_told_down = True
-            self._host.tell(
-                f"The MCP server {self.name} is unavailable: {reason}. Its tools return errors until it is back. Its "
-                f"output is in {self.log.path}."
-            )
+            self._host.tell(self.outage)
 
     # Serving
 

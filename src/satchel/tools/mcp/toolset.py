@@ -227,6 +227,10 @@ class McpToolset:
         tools: list[Tool] = [tool for server in self._servers.values() for tool in _tools_of(server)]
         return [*tools, *self._resources.tools()]
 
+    def outages(self) -> tuple[str, ...]:
+        """A sentence for each server that is down now, for a conversation that begins."""
+        return tuple(outage for server in self._servers.values() if (outage := server.current.outage))
+
     # Instructions, resources, prompts, roots
 
     def instructions(self) -> str:
