@@ -221,6 +221,20 @@ async def test_any_client_can_stop_a_turn_and_leaving_does_not_stop_it(asking: W
             await one_host.session("none-such")
 
 
+@requirement("shared:follow")
+async def test_a_conversation_is_deleted_whoever_follows_it(asking: World) -> None:
+    async with host(asking.home.parent) as one_host, host(asking.home.parent) as two_host:
+        one = await one_host.session()
+        await (await one.start("Count")).result()
+        two = await two_host.session(one.id)
+        async with following(two):
+            with asking.client() as program:
+                assert program.delete(f"/api/sessions/{one.id}").status_code == 200
+                assert program.get(f"/api/sessions/{one.id}/state").status_code == 404
+        with pytest.raises(NotFound):
+            await one.start("Are you there?")
+
+
 @requirement("shared:commands")
 async def test_every_command_has_the_same_effect_in_the_server(asking: World) -> None:
     """Each command once, with the arguments that it needs: the same lines, and the same that is left to the face."""

@@ -68,6 +68,7 @@ from satchel.runtime.session_options import (
 from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tooling import Tooling, external_tools, mcp_tools, workspaces
+from satchel.runtime.turns import is_busy
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
@@ -612,6 +613,29 @@ class Satchel:
             await hub.show(self.home.titled(title))
         else:
             await self.home.rename(info.id, title)
+
+    async def delete_session(self, session_id: str) -> str:
+        """Delete the log of a conversation. One that is open here ends for all of its clients. What was learnt stays.
+
+        Args:
+            session_id: The full id.
+
+        Returns:
+            The id.
+
+        Raises:
+            NotFound: There is no such session.
+            UsageError: A turn is running in it.
+            StorageLocked: Another process has it open.
+        """
+        # Whoever follows it would open it again at once.
+        async with self._opening.setdefault(session_id, anyio.Lock()):
+            hub = self._hubs.get(session_id)
+            if hub is not None:
+                if await is_busy(hub.running):
+                    raise UsageError(f"A turn is running in session {session_id}. Cancel it first.")
+                await self._close_hub(hub, "deleted")
+            return await self.sessions.delete(session_id)
 
     async def _watch_inbox(self) -> None:
         """Look for posts by other processes, and for the news of builds, while a session is open."""

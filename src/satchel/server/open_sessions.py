@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import anyio
+from fastapi import HTTPException
 
 from satchel.config import Mode
 from satchel.errors import SatchelError, UsageError
@@ -76,6 +77,18 @@ class OpenSessions:
         if kept is not None:
             await kept.session.aclose()
 
+    async def delete(self, session_id: str) -> str:
+        """Delete a session, whoever follows it; see `Satchel.delete_session`.
+
+        Raises:
+            HTTPException: A turn is running in it (409).
+        """
+        if any(not turn.is_ending for turn in self.turns_of(session_id)):
+            raise HTTPException(409, f"A turn is running in session {session_id}. Stop it first.")
+        id = await self._satchel.delete_session(session_id)
+        await self.close(id)
+        return id
+
     @asynccontextmanager
     async def used(
         self,
@@ -132,7 +145,8 @@ class OpenSessions:
 
     async def _keep(self, session: Session, terms: str, *, even_empty: bool) -> None:
         """Keep a session open for a while; one hold of each is enough. A session without any message leaves no log."""
-        if not session.turns and session.running is None and not even_empty:
+        was_deleted = not self._satchel.has_open(session.id)
+        if was_deleted or (not session.turns and session.running is None and not even_empty):
             await session.aclose()
             return
         before = self._kept.get(session.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from satchel.server.pages.rendering import Saying, form_of
@@ -75,10 +75,7 @@ async def rename(request: Request, service: Serves, id: str) -> Response:
 async def delete(request: Request, service: Serves, id: str) -> Response:
     """Delete the log of a session. What was learnt from it stays."""
     info = await service.satchel.sessions.info(id)
-    if service.sessions.turns_of(info.id):
-        raise HTTPException(409, "A turn is running in this session. Stop it first.")
-    await service.sessions.close(info.id)
-    await service.satchel.sessions.delete(info.id)
+    await service.sessions.delete(info.id)
     return see_other(
         request,
         "/sessions",
