@@ -443,6 +443,55 @@ async def test_a_path_is_written_after_a_question_and_no_other(tmp_path: Path) -
         assert "Satchel's own files" in await one.bash("true", write=["~/home/tools"])
 
 
+PLANTS = {
+    "a linked working tree of a repository that is not there, whose data is the home": (
+        'mkdir gd; echo $PWD/.git > gd/gitdir; echo "$HOME" > gd/commondir; echo "gitdir: gd" > .git'
+    ),
+    "a link where a rule lets commands write in the workspace": "ln -s $HOME/other .vscode",
+    "a link where a rule lets commands write below another folder": "ln -s $HOME/other ~/notes/sub",
+}
+
+
+@requirement("bash:boxed:hostile")
+@pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS)
+async def test_what_one_box_writes_decides_no_mount_of_the_next(tmp_path: Path, plant: str) -> None:
+    rules = ("bash write=.vscode", "bash write=~/notes", "bash write=~/notes/sub")
+    async with world(tmp_path, allow=rules) as one:
+        shutil.rmtree(one.work / ".git")
+        await one.bash(plant)
+        said = await one.bash("echo evil >> ~/.bashrc; cat ~/.ssh/id_ed25519; echo evil > ~/other/file; true")
+        assert (tmp_path / ".bashrc").read_text() == "# mine\n"
+        assert (tmp_path / "other/file").read_text() == "theirs\n"
+        assert "PRIVATE" not in said
+
+
+@requirement("bash:boxed:works")
+async def test_a_rule_lets_commands_write_what_it_names_also_if_it_is_new(tmp_path: Path) -> None:
+    (tmp_path / "notes/sub").mkdir(parents=True)
+    (tmp_path / "mine").symlink_to("notes")
+    async with world(tmp_path, allow=("bash write=.vscode", "bash write=~/mine/sub")) as one:
+        await one.bash("mkdir .vscode && echo mine > .vscode/tasks; echo mine > ~/notes/sub/new")
+        await one.bash("echo more >> .vscode/tasks")
+        assert (one.work / ".vscode/tasks").read_text() == "mine\nmore\n"
+        assert (tmp_path / "notes/sub/new").read_text() == "mine\n"
+
+
+@requirement("bash:boxed:hostile")
+async def test_no_command_leaves_a_program_that_runs_with_its_owners_rights(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        await one.bash(
+            "cp /bin/sh a; cp /bin/sh b; chmod u+s a; chmod 6755 b; chmod g+s b; install -m 4755 /bin/sh c"
+        )
+        await one.bash(
+            "python3 -c \"import os; os.open('d', os.O_CREAT | os.O_WRONLY, 0o4755); os.mknod('e', 0o104755); "
+            "os.fchmod(os.open('a', os.O_RDONLY), 0o4755)\""
+        )
+        assert "ok" in await one.bash(
+            "touch f && chmod 755 f && test -x f && tar cf t f && tar xf t && echo ok"
+        )
+        assert [path.name for path in one.work.iterdir() if path.stat().st_mode & 0o6000] == []
+
+
 async def test_outside_of_the_box_a_command_runs_after_a_question(tmp_path: Path) -> None:
     async with world(tmp_path) as one:
         one.answer = "once"

@@ -35,6 +35,10 @@ class Boxing:
         fetched = tool.startswith("mcp__fetched__")
         return Wish(box=Box(network=("registry.npmjs.org",)), reason="to fetch it") if fetched else Wish()
 
+    @property
+    def areas(self) -> tuple[str, ...]:
+        return ("/srv/project",)
+
     def is_writable(self, path: str) -> bool:
         return path.startswith("/srv/project/") and not path.endswith(".envrc")
 

@@ -69,7 +69,7 @@ class Landlock(LocalSandbox):
             socket="",
             supervise=_rules(
                 [*SYSTEM, *ETC, *FACTS, *(path for path in shown if path is not None)],
-                [scene.scratch, cwd, *scene.writable],
+                [path.resolve() for path in (scene.scratch, cwd, *scene.writable)],
             ),
             other_tasks=tasks_of(os.getuid()) + MARGIN,
         )

@@ -124,6 +124,8 @@ _ABSENT: Final[Mapping[str, tuple[int, int | None]]] = {
     # of a memfd belongs to no process, so that a limit on the memory of processes doesn't count it.
     "clone3": (435, 435),
     "memfd_create": (319, 279),
+    # The mode of a new file is in memory, where it can't be examined.
+    "openat2": (437, 437),
 }
 _SHARED: Final[Mapping[str, tuple[int, int | None]]] = {
     "mq_open": (240, 180),
@@ -169,6 +171,22 @@ _OF_ITSELF: Final = {
     "sched_setscheduler": ((144, 119), 0),
     "setpriority": ((141, 140), 1),
 }
+_WITH_MODE: Final = {
+    # name: (numbers, the position of the mode, the position of the flags that say whether the mode counts, or None)
+    "chmod": ((90, None), 1, None),
+    "creat": ((85, None), 1, None),
+    "fchmod": ((91, 52), 1, None),
+    "fchmodat": ((268, 53), 2, None),
+    "fchmodat2": ((452, 452), 2, None),
+    "mknod": ((133, None), 1, None),
+    "mknodat": ((259, 33), 2, None),
+    "open": ((2, None), 2, 1),
+    "openat": ((257, 56), 3, 2),
+}
+"""A program with the setuid or setgid bit runs with its owner's rights for whoever starts it, outside as well."""
+_SETUID_SETGID: Final = 0o6000
+_CREATES: Final = 0o20000100
+"""O_CREAT and the bit that tells O_TMPFILE from O_DIRECTORY."""
 _CLONE: Final = (56, 220)
 _IOCTL: Final = (16, 29)
 _SOCKET: Final = (41, 198)
@@ -239,6 +257,19 @@ def program(which: Filter, machine: str | None = None) -> bytes:
             (_RETURN, 0, 0, _error(errno.EPERM)),
             (_RETURN, 0, 0, _ALLOW),
         ]
+    for modes, position, flags in _WITH_MODE.values():
+        number = modes[column]
+        if number is None:
+            continue
+        check = [
+            (_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8 * position),
+            (_BITS, 0, 1, _SETUID_SETGID),
+            (_RETURN, 0, 0, _error(errno.EPERM)),
+            (_RETURN, 0, 0, _ALLOW),
+        ]
+        if flags is not None:
+            check = [(_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8 * flags), (_BITS, 0, 3, _CREATES), *check]
+        code += [(_EQUAL, 0, len(check), number), *check]
     code += [
         # Of the kernel's netlink families, only the one that lists interfaces and routes.
         (_EQUAL, 0, 6, _SOCKET[column]),

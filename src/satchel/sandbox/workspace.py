@@ -47,6 +47,7 @@ __all__ = [
     "Mount",
     "git_folders",
     "open_workspace",
+    "opened_without_links",
     "workspace_mounts",
 ]
 
@@ -197,15 +198,13 @@ class _Workspace:
         workspace = spec.workspace.resolve()
         held: list[int] = []
         for mount in sorted(mounts, key=lambda mount: (len(mount.path.parts), RANKS[mount.access])):
-            if (
-                mount.access in ("read", "write")
-                and mount.path != workspace
-                and mount.path.is_relative_to(workspace)
-            ):
-                found = _opened(workspace, mount.path)
+            is_inside = mount.path != workspace and mount.path.is_relative_to(workspace)
+            if mount.access == "write" or (mount.access == "read" and is_inside):
+                found = opened_without_links(mount.path)
                 if found is not None:
                     held.append(found)
                     start += [
+                        *([] if is_inside else parents(str(mount.path))),
                         "--ro-bind-fd" if mount.access == "read" else "--bind-fd",
                         str(found),
                         str(mount.path),
@@ -285,14 +284,15 @@ class _Workspace:
         return ["--ro-bind" if mount.access == "read" else "--bind", mount.source or path, path]
 
 
-def _opened(top: Path, path: Path) -> int | None:
-    """A descriptor of a path below a folder, without following links; None if one is on the way.
+def opened_without_links(path: Path) -> int | None:
+    """A descriptor of an absolute path; None if it doesn't exist, or if a link is on the way.
 
-    Another program in a box of the same folder may put a link there at any time.
+    Whoever decided that a box may write somewhere resolved the path then. A program in a box may put a link into any
+    folder that it can write, at any time.
     """
-    folder = os.open(top, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for name in path.relative_to(top).parts:
+        for name in path.parts[1:]:
             below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             os.close(folder)
             folder = below
@@ -342,10 +342,9 @@ def workspace_mounts(spec: WorkspaceBox, *, scratch: Path, as_root: bool) -> tup
         Mount(path=Path("/tmp"), access="own", source=str(scratch / "tmp")),
         Mount(path=Path("/var/tmp"), access="own", source=str(scratch / "var-tmp")),
     ]
-    for paths, access in ((spec.read_only, "read"), (spec.writable, "write"), (spec.hidden, "hide")):
-        for path in paths:
-            if path.exists():
-                mounts.append(Mount(path=path.resolve(), access=access))  # type: ignore[arg-type]
+    mounts += [Mount(path=path.resolve(), access="read") for path in spec.read_only if path.exists()]
+    mounts += [Mount(path=path, access="write") for path in spec.writable]
+    mounts += [Mount(path=path.resolve(), access="hide") for path in spec.hidden if path.exists()]
     if spec.home != home:
         mounts.append(Mount(path=spec.home, access="link", source=str(home)))
     return tuple(mounts)
@@ -500,16 +499,23 @@ def _trees_elsewhere(git: Path, workspace: Path) -> Iterator[GitFolder]:
 def _linked(file: Path) -> Iterator[GitFolder]:
     """A linked working tree: its own folder, and the repository's.
 
-    Only if that folder points back here. Otherwise a command could name another repository, to be able to write to it.
+    A command can write the file, so it proves nothing by itself. The folder that it names must be where git puts it,
+    `worktrees/NAME` in a repository, outside of the workspace, and point back here: no command here can write that.
     """
     try:
         folder = Path(file.read_text().removeprefix("gitdir:").strip())
         folder = (file.parent / folder).resolve()
-        back = Path((folder / "gitdir").read_text().strip())
-        if (folder / back).resolve() != file:
+        common = folder.parent.parent
+        if (
+            folder.parent.name != "worktrees"
+            or common.is_relative_to(file.parent)
+            or file.parent.is_relative_to(common)
+            or not all((common / name).exists() for name in ("HEAD", "objects", "refs"))
+            or (folder / (folder / "gitdir").read_text().strip()).resolve() != file
+            or (folder / (folder / "commondir").read_text().strip()).resolve() != common
+        ):
             return
-        common = (folder / (folder / "commondir").read_text().strip()).resolve()
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError, ValueError):
         return
     yield GitFolder(path=common, is_common=True)
     yield from _submodules(common / "modules")

@@ -12,13 +12,26 @@ from satchel.config import RuleOptions, host_problem, rule_text
 from satchel.errors import UsageError
 from satchel.tools.paths import is_below
 
-__all__ = ["NETWORK", "OUTSIDE", "REASON", "WRITE", "Box", "Boxing", "Wish", "host_covers", "read_wish"]
+__all__ = [
+    "NETWORK",
+    "OUTSIDE",
+    "REASON",
+    "WRITE",
+    "Box",
+    "Boxing",
+    "Wish",
+    "granted_paths",
+    "host_covers",
+    "read_wish",
+]
 
 NETWORK, WRITE, OUTSIDE, REASON = "network", "write", "outside_box", "reason"
 """The fields of a built-in tool's input in which the model asks for more than the box gives."""
 _WEB_PORTS = ("80", "443")
 """The ports of a host that is named without one."""
 _MOST_WISHES = 32
+_MOST_LINKS = 40
+"""As the kernel."""
 _MOST_REASON = 300
 """Characters of the model's own reason that the user is shown."""
 
@@ -98,6 +111,11 @@ class Boxing(Protocol):
         """What calls of a tool need that is neither built in nor asks itself."""
         ...
 
+    @property
+    def areas(self) -> Sequence[str]:
+        """Real paths of the folders that every boxed call may write."""
+        ...
+
     def is_writable(self, path: str) -> bool:
         """Whether every boxed call may write a real path: it is in the workspace, and nothing protects it."""
         ...
@@ -136,9 +154,57 @@ def read_wish(input: Mapping[str, Any], *, cwd: Path, user_home: str, boxing: Bo
 
 def real_path(text: str, *, cwd: Path, user_home: str) -> str:
     """A path as rules and calls write it, made absolute, with `~` and symlinks resolved."""
+    return os.path.realpath(_absolute(text, cwd=cwd, user_home=user_home))
+
+
+def granted_paths(texts: Sequence[str], *, cwd: Path, user_home: str, areas: Sequence[str]) -> list[str]:
+    """The real paths that rules let boxed calls write.
+
+    A path is left out if a link is on the way to it that a boxed call may have made: one in the workspace, or in
+    another folder of these. Otherwise a command could lead the next box to any folder of the user.
+
+    Args:
+        texts: As the rules write them.
+        cwd: The session's folder.
+        user_home: What `~` stands for.
+        areas: Real paths of the folders that every boxed call may write.
+    """
+    paths = [_absolute(text, cwd=cwd, user_home=user_home) for text in texts]
+    reals = [os.path.realpath(path) for path in paths]
+    granted = []
+    for number, path in enumerate(paths):
+        real = _resolved(path, no_links_in=(*areas, *reals[:number], *reals[number + 1 :]))
+        if real is not None:
+            granted.append(real)
+    return granted
+
+
+def _resolved(path: str, *, no_links_in: Sequence[str]) -> str | None:
+    """The real path; None if a link on the way lies in one of these folders, or below."""
+    here, parts, links = "/", path.split("/"), 0
+    while parts:
+        name = parts.pop(0)
+        if name == "..":
+            here = here.rpartition("/")[0] or "/"
+        elif name not in ("", "."):
+            there = f"{here.rstrip('/')}/{name}"
+            try:
+                target = str(Path(there).readlink())
+            except OSError:
+                here = there
+                continue
+            links += 1
+            if is_below(here, no_links_in) or links > _MOST_LINKS:
+                return None
+            here = "/" if target.startswith("/") else here
+            parts = target.split("/") + parts
+    return here
+
+
+def _absolute(text: str, *, cwd: Path, user_home: str) -> str:
     if user_home and (text == "~" or text.startswith("~/")):
         text = user_home + text[1:]
-    return os.path.realpath(cwd / text.replace("\0", "\ufffd"))
+    return str(cwd / text.replace("\0", "\ufffd"))
 
 
 def host_covers(own: str, wanted: str) -> bool:

@@ -40,7 +40,7 @@ import anyio
 from satchel.config import Mode, RuleAction, RuleOptions, rule_options, rule_text
 from satchel.errors import SatchelError, UsageError
 from satchel.events import Consent
-from satchel.tools.box import Box, Boxing, read_wish, real_path
+from satchel.tools.box import Box, Boxing, granted_paths, read_wish
 from satchel.tools.paths import Places, is_below, path_forms, path_matcher, plain_pattern
 from satchel.tools.patterns import (
     Matcher,
@@ -494,11 +494,16 @@ class ModeGate:
             used += self._covering_all(rules, subject)
         box = Box()
         for rule in used:
-            paths = [
-                real_path(path, cwd=self._cwd, user_home=self._places.user_home)
-                for path in rule.options.write
-            ]
-            box |= Box(network=rule.options.network, write=tuple(paths))
+            box |= Box(network=rule.options.network)
+        writes = dict.fromkeys(path for rule in used for path in rule.options.write)
+        if writes:
+            paths = granted_paths(
+                tuple(writes),
+                cwd=self._cwd,
+                user_home=self._places.user_home,
+                areas=self._boxing.areas if self._boxing is not None else (),
+            )
+            box |= Box(write=tuple(paths))
         texts = tuple(dict.fromkeys(rule.text for rule in used if rule.needs_box))
         return box, texts, any(rule.options.boxed for rule in used)
 

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import stat
 import struct
 import time
 
@@ -77,30 +78,45 @@ def restrict_files(readable: list[str], writable: list[str], devices: list[str])
     ruleset = libc.syscall(CREATE_RULESET, attributes, ctypes.c_size_t(24), ctypes.c_uint32(0))
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
-    rules = [(path, READ) for path in readable] + [(path, WRITE) for path in writable]
-    rules += [(path, READ_FILE | WRITE_FILE) for path in devices]
-    for path, rights in rules:
-        allow(ruleset, path, rights)
+    for path in readable:
+        allow(ruleset, opened(path), READ)
+    for path in writable:
+        allow(ruleset, opened(path, follows_links=False), WRITE)
+    for path in devices:
+        allow(ruleset, opened(path), READ_FILE | WRITE_FILE)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     if libc.syscall(RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) < 0:
         raise OSError(ctypes.get_errno(), "landlock_restrict_self")
     os.close(ruleset)
 
 
-def allow(ruleset: int, path: str, rights: int) -> None:
-    """Add a rule; a path that doesn't exist needs none."""
+def opened(path: str, *, follows_links: bool = True) -> int | None:
+    """A descriptor of an absolute path; None if it doesn't exist. What can be written may contain links by now."""
     try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        if follows_links:
+            return os.open(path, os.O_PATH | os.O_CLOEXEC)
+        folder = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        for name in path.split("/"):
+            if name:
+                above, folder = folder, os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                os.close(above)
     except OSError:
+        return None
+    return None if stat.S_ISLNK(os.fstat(folder).st_mode) else folder
+
+
+def allow(ruleset: int, fd: int | None, rights: int) -> None:
+    """Add a rule; a path that doesn't exist needs none."""
+    if fd is None:
         return
-    if not os.path.isdir(path):
+    if not stat.S_ISDIR(os.fstat(fd).st_mode):
         rights &= OF_A_FILE
     rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, fd))
     failed = libc.syscall(ADD_RULE, ruleset, RULE_PATH_BENEATH, rule, ctypes.c_uint32(0)) < 0
     number = ctypes.get_errno()
     os.close(fd)
     if failed:
-        raise OSError(number, f"landlock_add_rule {path}")
+        raise OSError(number, "landlock_add_rule")
 
 
 def restrict_calls(program: bytes) -> None:

@@ -162,7 +162,8 @@ class Workspaces:
     def caches(self) -> Path:
         """Where the caches of all boxes are: beside the user's other caches, and none of theirs."""
         named = self.environ.get("XDG_CACHE_HOME", "")
-        return (Path(named) if named.startswith("/") else self.user_home / ".cache") / "satchel" / "boxes"
+        base = Path(named) if named.startswith("/") else self.user_home / ".cache"
+        return Path(os.path.realpath(base)) / "satchel" / "boxes"
 
     async def git_settings(self) -> str:
         """The git settings of boxed programs, as a file's text; see `git_settings_text`."""
@@ -197,6 +198,8 @@ class Workspace:
         self._open: dict[WorkspaceBox, _Open] = {}
         self._opening = anyio.Lock()
         self.caches = shared.caches / sha256(os.fsencode(folder)).hexdigest()[:16]
+        # Beside the caches: what is in them, boxed programs may have put there, such as a link.
+        self._git_settings = self.caches.with_name(f"{self.caches.name}-gitconfig")
 
     # For deciding
 
@@ -240,8 +243,12 @@ class Workspace:
                 self._note_of(server).touch()
 
     def _note_of(self, server: str) -> Path:
-        # Beside the caches: what is in them, boxed programs may have put there.
         return self.caches.with_name(f"{self.caches.name}-fetched-{server}")
+
+    @property
+    def areas(self) -> Sequence[str]:
+        """See `Boxing`."""
+        return (str(self.folder), os.path.realpath(self.caches))
 
     def is_writable(self, path: str) -> bool:
         """See `Boxing`."""
@@ -256,6 +263,8 @@ class Workspace:
             return f"No command may write {path}: Satchel's own files are there, or below it."
         if is_below(str(self._shared.user_home), [path]):
             return f"{path} holds the user's home. Name the folder or file that has to be written."
+        if is_below(str(self._shared.caches), [path]):
+            return f"No command may write {path}: what Satchel keeps about sandboxes is below it."
         if not os.path.lexists(path) and not is_below(path, [str(self.folder)]):
             return f"{path} does not exist. Name the folder in which it will be created."
         return ""
@@ -357,7 +366,7 @@ class Workspace:
         return boxed_environ(
             environ,
             caches=self.caches,
-            git_settings=self.caches / "gitconfig",
+            git_settings=self._git_settings,
             granted=(*self._shared.granted, *(granted or ())),
         )
 
@@ -397,7 +406,7 @@ class Workspace:
                 *(path for path in granted if path.exists()),
             ),
             read_only=(
-                self.caches / "gitconfig",
+                self._git_settings,
                 *dict.fromkeys(real for path in protected if (real := real_inside(path, inside)) is not None),
                 *(own for own in _OWN_PROGRAM if own.is_relative_to(self.folder)),
                 *(folder for folder in shared.tools if folder.is_dir()),
@@ -461,7 +470,7 @@ class Workspace:
 
     async def _prepare_caches(self) -> None:
         text = await self._shared.git_settings()
-        await self._off_loop(_write_caches, self.caches, text)
+        await self._off_loop(_write_caches, self.caches, self._git_settings, text)
 
     async def _off_loop(self, function: Callable[..., Any], *args: Any) -> Any:
         return await anyio.to_thread.run_sync(function, *args, limiter=self._shared.limiter)
@@ -476,8 +485,7 @@ class Workspace:
                 await each.ended.wait()
 
 
-def _write_caches(folder: Path, git_settings: str) -> None:
-    path = folder / "gitconfig"
+def _write_caches(folder: Path, path: Path, git_settings: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists() or path.read_text(encoding="utf-8") != git_settings:
