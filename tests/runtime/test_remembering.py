@@ -48,6 +48,60 @@ async def test_what_was_said_in_one_session_is_shown_to_the_model_in_another(tmp
     assert "My sister Mara is allergic to shellfish." in surfaced[1]
 
 
+@requirement("promise:durable:kill")
+@pytest.mark.parametrize("fault", ["missing", "empty"])
+async def test_a_home_that_has_lost_its_database_says_so_and_reads_its_logs_again(
+    tmp_path: Path, fault: str
+) -> None:
+    async with opened(tmp_path, ScriptedModel(["Noted.", "Noted.", "Noted."])) as satchel:
+        session = await satchel.session()
+        await session.run_turn("My sister Mara is allergic to shellfish.")
+        await session.run_turn("The gate code of the summer house is kept by Jonas.")
+        assert satchel.memory is not None
+        (gone,) = [hit for hit in await satchel.memory.search("gate code") if "Jonas" in hit.memory.content]
+        await satchel.forget([gone.memory.id])
+        await (await satchel.session(private=True)).run_turn("Nobody may keep this about the orchard.")
+    for file in (tmp_path / "home").glob("satchel.db*"):
+        file.unlink()
+    if fault == "empty":
+        (tmp_path / "home/satchel.db").touch()
+    for _ in range(2):
+        async with opened(tmp_path, ScriptedModel([])) as satchel:
+            assert satchel.memory is not None
+            found = [hit.memory for hit in await satchel.memory.search("Mara shellfish Jonas gate orchard")]
+            assert sorted(memory.content for memory in found if memory.speaker == "user") == [
+                "My sister Mara is allergic to shellfish."
+            ]
+            (check,) = [check for check in await examine(satchel) if "was missing or empty" in check.text]
+            assert (check.part, check.state) == ("memory", "failed")
+    (tmp_path / "home/database-was-missing").unlink()
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        assert not satchel.notices
+
+
+@requirement("promise:durable:kill")
+async def test_turns_that_the_database_has_lost_with_its_end_are_captured_again(tmp_path: Path) -> None:
+    database = tmp_path / "home/satchel.db"
+    async with opened(tmp_path, ScriptedModel(["Noted."])) as satchel:
+        session = await satchel.session()
+        await session.run_turn("The red kite hangs on the roof of the barn.")
+    before = database.read_bytes()
+    async with opened(tmp_path, ScriptedModel(["Noted."])) as satchel:
+        await (await satchel.session(session.id)).run_turn("My sister Mara is allergic to shellfish.")
+    for file in (tmp_path / "home").glob("satchel.db-*"):
+        file.unlink()
+    database.write_bytes(before)
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        assert satchel.memory is not None
+        hits = await satchel.memory.search("Mara shellfish")
+        assert "My sister Mara is allergic to shellfish." in [hit.memory.content for hit in hits]
+
+
+async def test_a_first_home_has_lost_nothing(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        assert not satchel.notices
+
+
 @requirement("memory:surface:judge")
 async def test_a_judge_that_cannot_be_had_is_named_once_and_memory_chooses_without_it(tmp_path: Path) -> None:
     model = ScriptedModel(["Noted.", "Shellfish.", "Yes, Mara."])

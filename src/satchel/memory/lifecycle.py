@@ -209,6 +209,14 @@ class Lifecycle:
         if wanted:
             await self._space.write(write)
 
+    async def known(self, ids: Sequence[str]) -> frozenset[str]:
+        """Return which of these ids belong to memories."""
+        if not ids:
+            return frozenset()
+        return await self._space.read(
+            lambda connection, space: frozenset(repository.known_ids(connection, space, ids))
+        )
+
     async def words_said(self, ids: Sequence[str]) -> tuple[tuple[MemoryRecord, tuple[str, ...]], ...]:
         """Return memories with all the words they ever had; see `Memory.words_said`."""
 

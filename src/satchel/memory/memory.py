@@ -800,6 +800,10 @@ class Memory:
         """
         return await self._lifecycle.history(await self.full_id(id))
 
+    async def known(self, ids: Sequence[str]) -> frozenset[str]:
+        """Return which of these ids belong to memories."""
+        return await self._lifecycle.known(ids)
+
     async def words_said(self, ids: Sequence[str]) -> tuple[tuple[MemoryRecord, tuple[str, ...]], ...]:
         """Return memories, each with all the words it ever had, the present ones first: what forgetting looks for."""
         return await self._lifecycle.words_said(ids)

@@ -1,8 +1,9 @@
 """Capture: stores what was said in a turn as episodes, also for turns that a crash kept from being stored.
 
 The session log is written first, and a turn in the log is acknowledged; memory follows. When Satchel is opened, turns
-that are in a log and not in memory are captured. An episode is identified by its session, turn and position, so
-capturing a turn twice changes nothing (DESIGN 9).
+that are in a log and not in memory are captured: those that a crash kept from being stored, and those that a database
+has lost. An episode is identified by its session, turn and position, so capturing a turn twice changes nothing
+(DESIGN 9).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import datetime
 from satchel.errors import SatchelError, StorageLocked
 from satchel.events import Final, MemoryCaptured, Notice, Record, SessionStart, TurnStart
 from satchel.memory import Episode, Memory
-from satchel.sessions import SessionStore
+from satchel.sessions import FORGOTTEN, SessionStore
 
 __all__ = ["Said", "catch_up", "episodes_of", "said_in"]
 
@@ -57,10 +58,13 @@ def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...
 class _SaidReader:
     """Visits the records of a log, in order, and keeps only what `said_in` returns."""
 
-    def __init__(self, provider: str = "") -> None:
+    def __init__(self, provider: str = "", *, with_captured: bool = False) -> None:
+        """With `with_captured`, turns marked as captured stay, and `captured` has the ids of their episodes."""
         self._provider = provider
         self._is_private = False
+        self._with_captured = with_captured
         self._said: dict[int, Said] = {}
+        self.captured: dict[int, tuple[str, ...]] = {}
 
     @property
     def said(self) -> tuple[Said, ...]:
@@ -78,6 +82,8 @@ class _SaidReader:
                     said[turn] = replace(
                         said[turn], answer=text, answer_at=record.at, is_from_outside=untrusted
                     )
+            case MemoryCaptured(turn=turn, ids=ids) if ids and self._with_captured:
+                self.captured[turn] = ids
             case MemoryCaptured(turn=turn):
                 said.pop(turn, None)
             case _:
@@ -85,9 +91,9 @@ class _SaidReader:
 
 
 def episodes_of(session_id: str, said: Said) -> tuple[Episode, ...]:
-    """The episodes of a turn: the user's words, then the answer. An empty text is not an episode."""
+    """The episodes of a turn: the user's words, then the answer. An empty or forgotten text is not an episode."""
     episodes = []
-    if said.user.strip():
+    if said.user.strip() not in ("", FORGOTTEN):
         episodes.append(
             Episode(
                 session=session_id,
@@ -98,7 +104,7 @@ def episodes_of(session_id: str, said: Said) -> tuple[Episode, ...]:
                 position=0,
             )
         )
-    if said.answer.strip():
+    if said.answer.strip() not in ("", FORGOTTEN):
         episodes.append(
             Episode(
                 session=session_id,
@@ -126,9 +132,15 @@ async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
     for entry in await sessions.unsettled():
         try:
             # Visited rather than loaded, because a log may have a hundred megabytes.
-            reader = _SaidReader()
+            reader = _SaidReader(with_captured=True)
             log = await sessions.load(entry.session_id, visit=reader)
-            episodes = [e for said in reader.said for e in episodes_of(log.session_id, said)]
+            kept = await memory.known([id for ids in reader.captured.values() for id in ids])
+            episodes = [
+                episode
+                for said in reader.said
+                if said.turn not in reader.captured or not kept.issuperset(reader.captured[said.turn])
+                for episode in episodes_of(log.session_id, said)
+            ]
             if episodes:
                 await memory.add_episodes(episodes)
             await sessions.settle(entry)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from satchel.capabilities.forgetting import forget_inputs
-from satchel.clock import Clock, SystemClock
+from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Notice, SessionTitled
@@ -26,6 +26,7 @@ from satchel.storage import Database
 
 __all__ = ["Home", "untrusted_project"]
 
+_LOSS_FILE = "database-was-missing"
 _LOCK_TIMEOUT_S = 10.0
 """How long to wait for another process that holds the database: far longer than a transaction takes, and shorter than a
 turn waits for its log (`Limits.emit_timeout_s`), so that the turn ends and memory catches up later."""
@@ -106,6 +107,11 @@ class Home:
             second = _second_embedder(embedder, settings, clock, progress)
             if not isinstance(second, str):
                 stack.push_async_callback(second.aclose)
+            if _has_lost_its_database(settings):
+                _mark_loss(settings.home, clock)
+            loss = _loss(settings.home)
+            if loss is not None:
+                notices.post(loss)
             database = await _database(settings, clock, stack, notices)
             memory: Memory | None = None
             if database is not None and settings.memory.enabled:
@@ -300,6 +306,38 @@ async def _database(
     except StorageError as error:
         notices.post(_without_memory(error))
         return None
+
+
+def _has_lost_its_database(settings: Settings) -> bool:
+    """Whether there are conversations, and no database that could have them."""
+    place = settings.database_location
+    if not isinstance(place, Path):
+        return False
+    try:
+        is_there = place.stat().st_size > 0
+    except OSError as error:
+        is_there = not isinstance(error, FileNotFoundError)
+    return not is_there and any((settings.home / "sessions").glob("*/*.jsonl"))
+
+
+def _mark_loss(home: Path, clock: Clock) -> None:
+    """Keep the day in a file, because whoever opens the home first may be a hook that nobody reads."""
+    with suppress(OSError):
+        (home / _LOSS_FILE).write_text(f"{local_day(clock.now())}\n", encoding="utf-8")
+
+
+def _loss(home: Path) -> Notice | None:
+    path = home / _LOSS_FILE
+    try:
+        day = path.read_text(encoding="utf-8", errors="replace").strip()[:10]
+    except OSError:
+        return None
+    text = (
+        f"The database was missing or empty on {day}, and a new one was made. What was said in conversations is read "
+        "again from their logs. What was added, edited or pinned by hand, or came from other agents, is not in the "
+        f"logs: `satchel restore FILE` brings back what a backup has. Remove {path} to end this notice."
+    )
+    return Notice(part="memory", text=text)
 
 
 def _without_memory(error: StorageError) -> Notice:
