@@ -346,6 +346,26 @@ def test_a_command_that_is_terminated_ends_its_tool(tmp_path: Path, tools: Path,
     assert processes_that_say(word) == []
 
 
+def test_a_command_that_a_script_started_in_the_background_is_terminated(tmp_path: Path, tools: Path) -> None:
+    """A shell lets what it starts with `&` ignore SIGINT, as which SIGTERM is treated."""
+    word = mark_of(tmp_path)
+    put(tools, "long", script("long", f"X={word} sleep 600; echo 1"))
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        process = start(tmp_path, "tool", "run", "long", **silent)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    deadline = SystemClock().monotonic_s() + 280
+    while not processes_that_say(word):
+        assert SystemClock().monotonic_s() < deadline
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(280) == 130
+    assert processes_that_say(word) == []
+
+
 def test_progress_is_shown_while_a_tool_runs(capsys: pytest.CaptureFixture[str]) -> None:
     clock = ManualClock()
     view = TurnView(text_out=None, notes_out=sys.stdout, environ={}, monotonic_s=clock.monotonic_s)

@@ -565,8 +565,13 @@ async def test_network_file_systems_are_refused_where_the_kernel_tells(tmp_path:
         "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
         "40 22 0:40 / /home/ann/my\\040share rw - nfs4 server:/x rw\n"
         "41 40 8:2 / /home/ann/my\\040share/disk rw - ext4 /dev/sdb1 rw\n"
+        "42 22 0:41 / /mnt/c rw - 9p drvfs rw\n"
+        "43 22 0:42 / /mnt/host rw - virtiofs share rw\n"
         "broken line\n"
     )
+    for shared in ("/mnt/c/Users/ann", "/mnt/host"):
+        with pytest.raises(StorageError, match="network file system"):
+            sqlite.refuse_network(Path(shared), mounts)
     sqlite.refuse_network(Path("/home/ann"), mounts)
     sqlite.refuse_network(Path("/home/ann/my share/disk/x"), mounts)
     with pytest.raises(StorageError, match=r"network file system \(nfs4\)"):

@@ -67,6 +67,9 @@ def _end_in_good_order() -> Callable[[], None]:
     """
 
     def interrupt(_number: int, _frame: object) -> None:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            # A shell ignores it for what a script starts with `&`, so that Ctrl-C doesn't reach that.
+            raise KeyboardInterrupt
         signal.raise_signal(signal.SIGINT)
 
     taken = []

@@ -24,10 +24,14 @@ MEMORY = ":memory:"
 BEGIN = "satchel_begin"
 """The execution option that says how the transactions of a connection begin: "IMMEDIATE" or "DEFERRED"."""
 
-# Network file systems: SQLite's locks and shared memory don't work across machines (sqlite.org/wal.html).
+# Network file systems, and folders that a virtual machine shares with its host: SQLite's locks and shared memory don't
+# work across machines (sqlite.org/wal.html).
 _NETWORK = frozenset(
-    {"nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "afs", "ncpfs", "fuse.sshfs", "fuse.rclone", "fuse.s3fs"}
-)
+    (
+        "9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "lustre", "ncpfs",
+        "nfs", "nfs4", "smb", "smb2", "smb3", "vboxsf", "virtiofs",
+    )
+)  # fmt: skip
 
 
 def driver() -> ModuleType:
