@@ -59,11 +59,11 @@ class OpenSandbox:
                 wall_ms=1,
                 backend=self.name,
             )
-        if not isinstance(value, str):
+        if value is None:
             return RunResult(
-                status=Status.BAD_RETURN, error="It returned no string.", wall_ms=1, backend=self.name
+                status=Status.BAD_RETURN, error="It returned nothing.", wall_ms=1, backend=self.name
             )
-        return RunResult(status=Status.OK, result=value, wall_ms=1, peak_mb=1, backend=self.name)
+        return RunResult(status=Status.OK, result=str(value), wall_ms=1, peak_mb=1, backend=self.name)
 
     async def open(self, spec: SessionSpec) -> SandboxSession:
         raise NotImplementedError

@@ -95,9 +95,18 @@ def run(args: dict) -> str:
         assert reliability.median_ms
 
 
+async def test_what_is_no_string_is_returned_as_one(tmp_path: Path) -> None:
+    code = "def run(args: dict):\n    return {'n': 5} if args['city'] == 'Ulm' else 5\n"
+    async with opened(tmp_path) as home:
+        await register(home.catalogue, spoilt=draft(code=code))
+        for city, result in (("Ulm", "{'n': 5}"), ("Bonn", "5")):
+            outcome = await home.runner.run("greet", {"city": city})
+            assert (outcome.status, outcome.result) == ("ok", result)
+
+
 HOSTILE = {
     "never returns": ("while True:\n        pass", "timeout"),
-    "returns no string": ("return 3", "bad_return"),
+    "returns nothing": ("return None", "bad_return"),
     "leaves": ("import os\n    os._exit(0)", "no_result"),
     "SystemExit": ("raise SystemExit(0)", None),
     "deletes its own files": ("import os\n    os.remove(__file__)\n    return 'deleted'", "error"),

@@ -472,7 +472,8 @@ ATTACKS = (
         os.closerange(0, 1024)
         return 'x'
     """, plain="stopped", bash=False, status="no_result"),
-    Attack("returns no text", "return {'a': 1}", plain="stopped", bash=False, status="bad_return"),
+    Attack("returns no text", "return {'a': 1}", plain="stopped", bash=False, status="ok"),
+    Attack("returns nothing", "return None", plain="stopped", bash=False, status="bad_return"),
     Attack("returns a coroutine", """
         async def later():
             return 'x'

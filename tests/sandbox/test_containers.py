@@ -142,7 +142,7 @@ async def test_code_and_layer_cant_be_changed_and_the_layer_is_found(
     ("body", "status"),
     [
         ("raise ValueError('no')", Status.ERROR),
-        ("return 1", Status.BAD_RETURN),
+        ("return None", Status.BAD_RETURN),
         ("import os; os._exit(3)", Status.NO_RESULT),
         ("import os; os.kill(os.getpid(), 9)", Status.NO_RESULT),
         ("while True: pass", Status.TIMEOUT),

@@ -115,7 +115,7 @@ async def test_a_function_runs_in_a_machine_of_its_own_which_is_ended(
     [
         ("raise ValueError('no')", Status.ERROR),
         ("raise SystemExit(0)", Status.ERROR),
-        ("return 1", Status.BAD_RETURN),
+        ("return None", Status.BAD_RETURN),
         ("return 'x' * 2_000_000", Status.RESULT_TOO_LARGE),
         ("import os; os._exit(3)", Status.NO_RESULT),
         ("import os; os.closerange(0, 100); os._exit(0)", Status.NO_RESULT),

@@ -159,12 +159,11 @@ def run(job: dict[str, Any]) -> object:
 
 
 def returned(value: object, most_bytes: int) -> dict[str, str]:
-    """The report of a call that returned."""
-    if not isinstance(value, str):
-        return {
-            "status": "bad_return",
-            "error": f"The function returned {type(value).__name__}, not a string.",
-        }
+    """The report of a call that returned. What is no string becomes one by `str`."""
+    if value is None or hasattr(value, "__await__"):
+        what = "nothing" if value is None else f"{type(value).__name__}, which nobody awaits"
+        return {"status": "bad_return", "error": f"The function returned {what}."}
+    value = str(value)
     size = len(value.encode("utf-8", "replace"))
     if size > most_bytes:
         return {
