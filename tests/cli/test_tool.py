@@ -350,10 +350,9 @@ def test_a_command_that_a_script_started_in_the_background_is_terminated(tmp_pat
     """A shell lets what it starts with `&` ignore SIGINT, as which SIGTERM is treated."""
     word = mark_of(tmp_path)
     put(tools, "long", script("long", f"X={word} sleep 600; echo 1"))
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        process = start(tmp_path, "tool", "run", "long", **silent)
+        process = start(tmp_path, "tool", "run", "long", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     finally:
         signal.signal(signal.SIGINT, before)
     deadline = SystemClock().monotonic_s() + 280
