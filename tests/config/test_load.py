@@ -263,7 +263,7 @@ def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path
         (
             '[[permissions]]\naction = "allow"\ntool = "bash"\n\n[[permissions]]\naction = "deny"\nname = '
             '"bash"\n',
-            'HOME/config.toml, line 7: [[permissions]] has no setting "name". It has: action, tool, network, write, boxed, secrets, state.',
+            'HOME/config.toml, line 7: [[permissions]] has no setting "name". It has: action, tool, network, read, write, boxed, secrets, state.',
         ),
     ],
 )

@@ -23,8 +23,9 @@ PROGRAM = Annotations(boxed=True)
 class Boxing:
     """A machine with a sandbox, or without one."""
 
-    def __init__(self, lacking: str = "") -> None:
+    def __init__(self, lacking: str = "", on_path: tuple[str, ...] = ()) -> None:
         self.why = lacking
+        self.on_path = on_path
         self.asked: list[str] = []
 
     async def lacking(self, source: str) -> str:
@@ -42,7 +43,13 @@ class Boxing:
     def is_writable(self, path: str) -> bool:
         return path.startswith("/srv/project/") and not path.endswith(".envrc")
 
-    def problem(self, path: str) -> str:
+    def is_readable(self, path: str) -> bool:
+        return path.startswith(("/srv/project/", "/usr/"))
+
+    async def programs(self) -> tuple[str, ...]:
+        return self.on_path
+
+    def problem(self, path: str, *, reads: bool = False) -> str:
         return "No command may write there." if path.startswith("/home/ann/.satchel") else ""
 
 
@@ -347,7 +354,7 @@ async def test_the_sandbox_is_not_tried_for_calls_that_it_does_not_concern() -> 
 @pytest.mark.parametrize(
     "text",
     [
-        "bash(npm *) network=registry.npmjs.org,*.npmjs.org:443 write=~/notes,/srv/a%20b boxed=true",
+        "bash(npm *) network=registry.npmjs.org,*.npmjs.org:443 read=~/.rustup write=~/notes,/srv/a%20b boxed=true",
         "bash network=*",
         "mcp__hub__* network=127.0.0.1:8000",
         "bash(docker *) boxed=false",
@@ -366,9 +373,9 @@ def test_a_rule_with_options_is_written_as_it_was_read(text: str) -> None:
     st.sampled_from([(), ("a.org",), ("*.b.org:443", "c.org")]),
 )
 def test_no_pattern_and_no_path_can_pass_for_an_option(
-    pattern: str, write: list[str], network: tuple[str, ...]
+    pattern: str, paths: list[str], network: tuple[str, ...]
 ) -> None:
-    options = RuleOptions(network=network, write=tuple(write))
+    options = RuleOptions(network=network, read=tuple(paths), write=tuple(paths))
     tool = f"bash({pattern})"
     assert rule_options(rule_text(tool, options)) == (tool, options)
 

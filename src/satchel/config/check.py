@@ -51,7 +51,7 @@ _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMES_OF_SECRETS: Final = (".env_api_key", ".oauth_env_client_secret")
 """Settings that hold the name of a variable with a secret. A common mistake is to write the secret itself."""
-_RULE_PARTS: Final = ("action", "tool", "network", "write", "boxed", "secrets", "state")
+_RULE_PARTS: Final = ("action", "tool", "network", "read", "write", "boxed", "secrets", "state")
 _RULE_TOOL: Final = "permissions.N.tool"
 _RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
 # A control character or a lone surrogate in an address, a name or a path is a mistake or an attack.
@@ -190,6 +190,7 @@ def _check_rule(table: object, path: KeyPath, where: Where) -> Rule:
             )
     options = RuleOptions(
         network=cast("tuple[str, ...]", values.get("network", ())),
+        read=cast("tuple[str, ...]", values.get("read", ())),
         write=cast("tuple[str, ...]", values.get("write", ())),
         boxed=cast("bool | None", values.get("boxed")),
         secrets=cast("tuple[str, ...]", values.get("secrets", ())),
@@ -197,8 +198,8 @@ def _check_rule(table: object, path: KeyPath, where: Where) -> Rule:
     )
     if options and values["action"] != "allow":
         raise ConfigError(
-            f"{where(path)}: only a permission that allows has network, write, boxed, secrets and state. A rule that "
-            "denies or asks holds for every matching call."
+            f"{where(path)}: only a permission that allows has network, read, write, boxed, secrets and state. A rule "
+            "that denies or asks holds for every matching call."
         )
     problem = options_problem(options, tool=str(values["tool"]))
     if problem:

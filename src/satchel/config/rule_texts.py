@@ -16,7 +16,7 @@ from satchel.errors import UsageError
 
 __all__ = ["RuleOptions", "host_problem", "options_problem", "path_problem", "rule_options", "rule_text"]
 
-_OPTION: Final = re.compile(r"(?:network|write|boxed|secrets|state)=[^\s()]*")
+_OPTION: Final = re.compile(r"(?:network|read|write|boxed|secrets|state)=[^\s()]*")
 _HOST: Final = re.compile(
     r"\*|(?:\*\.)?[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?(?P<port>:\d{1,5})?|\[[0-9a-f:.]+\](?P<port6>:\d{1,5})?",
     re.IGNORECASE,
@@ -34,6 +34,7 @@ class RuleOptions:
 
     Attributes:
         network: Hosts that they may reach: `api.example.org`, `*.example.org:443`, or `*` for every public address.
+        read: Files and folders outside the workspace that they may read.
         write: Files and folders outside the workspace, or protected ones in it, that they may write.
         boxed: Whether they run in the sandbox; None leaves it to the mode (`auto` boxes, `ask` does not).
         secrets: Environment variables that capabilities may get.
@@ -41,6 +42,7 @@ class RuleOptions:
     """
 
     network: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     boxed: bool | None = None
     secrets: tuple[str, ...] = ()
@@ -53,8 +55,8 @@ class RuleOptions:
 def rule_text(tool: str, options: RuleOptions) -> str:
     """Write a rule as one line."""
     words = [tool]
-    named = (("network", options.network), ("write", options.write), ("secrets", options.secrets))
-    for name, values in named:
+    for name in ("network", "read", "write", "secrets"):
+        values = getattr(options, name)
         if values:
             words.append(f"{name}={','.join(quote(value, safe=_PLAIN) for value in values)}")
     if options.boxed is not None:
@@ -73,7 +75,7 @@ def rule_options(text: str) -> tuple[str, RuleOptions]:
     tool, words = _split(text)
     if not words:
         return text, RuleOptions()
-    lists: dict[str, list[str]] = {"network": [], "write": [], "secrets": []}
+    lists: dict[str, list[str]] = {"network": [], "read": [], "write": [], "secrets": []}
     switches: dict[str, bool] = {}
     for word in words:
         name, _, value = word.partition("=")
@@ -90,6 +92,7 @@ def rule_options(text: str) -> tuple[str, RuleOptions]:
         lists[name].extend(values)
     options = RuleOptions(
         network=tuple(lists["network"]),
+        read=tuple(lists["read"]),
         write=tuple(lists["write"]),
         boxed=switches.get("boxed"),
         secrets=tuple(lists["secrets"]),
@@ -117,13 +120,13 @@ def options_problem(options: RuleOptions, *, tool: str) -> str:
     """What is wrong with the options of a rule about `tool`, as a sentence, or ""."""
     problems: Sequence[str] = [
         *(host_problem(host) for host in options.network),
-        *(path_problem(path) for path in options.write),
+        *(path_problem(path) for path in (*options.read, *options.write)),
         *(_secret_problem(name) for name in options.secrets),
     ]
     if (options.secrets or options.state) and not tool.startswith(_CAPABILITY):
         return "secrets and state belong to rules about capabilities, such as cap_weather_lookup or cap_*."
-    if options.boxed is False and (options.network or options.write):
-        return "Calls that run outside the sandbox reach everything: leave network and write out, or boxed = false."
+    if options.boxed is False and (options.network or options.read or options.write):
+        return "Calls that run outside the sandbox reach everything: leave out network, read and write, or boxed."
     return next((problem for problem in problems if problem), "")
 
 
@@ -144,7 +147,7 @@ def _secret_problem(name: str) -> str:
 
 
 def path_problem(path: str) -> str:
-    """What is wrong with a path in `write`, as a sentence, or ""."""
+    """What is wrong with a path in `read` or `write`, as a sentence, or ""."""
     if "*" in path or not path.strip():
-        return f"{path!r} is not a path. `write` names files and folders, with everything in them, and takes no *."
+        return f"{path!r} is not a path. `read` and `write` name files and folders, with all in them, and take no *."
     return ""

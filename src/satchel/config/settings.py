@@ -1164,6 +1164,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "every public address.",
     ),
     Setting(
+        key="permissions.N.read",
+        kind="words",
+        default=(),
+        doc="Files and folders that matching calls may read from the sandbox, in addition to the workspace and the "
+        "system's folders.",
+    ),
+    Setting(
         key="permissions.N.write",
         kind="words",
         default=(),

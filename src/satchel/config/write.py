@@ -147,6 +147,8 @@ def _table_of(rule: Rule) -> dict[str, Any]:
     table: dict[str, Any] = {"action": rule.action, "tool": rule.tool}
     if options.network:
         table["network"] = list(options.network)
+    if options.read:
+        table["read"] = list(options.read)
     if options.write:
         table["write"] = list(options.write)
     if options.boxed is not None:

@@ -29,7 +29,14 @@ from satchel.sandbox.job import (
 from satchel.sandbox.local import LocalSandbox
 from satchel.sandbox.port import Box, Boxed, Denial, Feature, Probe, Watch, WorkspaceBox
 from satchel.sandbox.probing import probe_by_doing
-from satchel.sandbox.workspace import UNSET, home_entries, refuse_home, top_folders, watched
+from satchel.sandbox.workspace import (
+    UNSET,
+    VISIBLE_BELOW,
+    open_as_agreed,
+    refuse_home,
+    system_folders,
+    watched,
+)
 
 __all__ = ["Landlock"]
 
@@ -123,20 +130,6 @@ class _Workspace:
         self.closed = False
         self._spec = spec
         self._scratch = scratch
-        hidden = [path.resolve() for path in spec.hidden]
-        shown: list[str | Path] = [
-            *top_folders(),
-            *home_entries(spec.home.resolve()),
-            *FACTS,
-            GUEST,
-        ]
-        readable = [piece for path in shown for piece in _without(Path(path).resolve(), hidden)]
-        for path in (path.resolve() for path in spec.read_only):
-            # The longer path decides: what was named stays visible in a folder that is hidden.
-            readable += _without(path, [one for one in hidden if one not in path.parents])
-        self._rules = _rules(
-            [*readable, *interpreter_folders()], [spec.workspace.resolve(), scratch, *spec.writable]
-        )
 
     @property
     def denied(self) -> Sequence[Denial]:
@@ -152,18 +145,43 @@ class _Workspace:
             "RLIMIT_CORE": 0,
             "RLIMIT_NPROC": tasks_of(os.getuid()) + self._spec.processes + MARGIN,
         }
-        job_fd = memory_file(
-            command_job(argv, cwd=cwd.resolve(), socket="", limits=limits, supervise=self._rules)
-        )
+        held: list[int] = []
+        try:
+            rules = self._rules_now(held)
+            job_fd = memory_file(
+                command_job(argv, cwd=cwd.resolve(), socket="", limits=limits, supervise=rules)
+            )
+        except BaseException:
+            for descriptor in held:
+                os.close(descriptor)
+            raise
         scratch = str(self._scratch)
         return Boxed(
             argv=[str(python_program()), "-I", "-S", str(GUEST / "start.py"), str(job_fd)],
             cwd=self._scratch,
             environ={name: value for name, value in environ.items() if name not in UNSET}
             | {"TMPDIR": scratch, "XDG_CACHE_HOME": f"{scratch}/cache"},
-            descriptors=(job_fd,),
+            descriptors=(job_fd, *held),
             watch=watched(self._spec, self._scratch, every_s=LOOK_S),
         )
+
+    def _rules_now(self, held: list[int]) -> dict[str, object]:
+        """The rules for one command. What the spec names is opened here, and the descriptors are added to `held`."""
+        spec = self._spec
+
+        def opened(paths: Iterable[Path]) -> list[int]:
+            found = [each for path in paths if (each := open_as_agreed(path, spec)) is not None]
+            held.extend(found)
+            return found
+
+        readable = opened(
+            piece
+            for path in spec.read_only
+            # The longer path decides: what was named stays visible in a folder that is hidden.
+            for piece in _without(path, [one for one in spec.hidden if one not in path.parents])
+        )
+        system: list[str | Path] = [*system_folders(), *VISIBLE_BELOW, *FACTS, GUEST, *interpreter_folders()]
+        return _rules([*system, *readable], [self._scratch, *opened((spec.workspace, *spec.writable))])
 
 
 def tasks_of(uid: int) -> int:
@@ -177,10 +195,11 @@ def tasks_of(uid: int) -> int:
     return tasks
 
 
-def _rules(readable: Iterable[str | Path], writable: Iterable[Path]) -> dict[str, object]:
+def _rules(readable: Iterable[str | Path | int], writable: Iterable[Path | int]) -> dict[str, object]:
+    """The rules for `guest/confine.py`; numbers are descriptors."""
     return {
-        "readable": [str(path) for path in readable],
-        "writable": [str(path) for path in writable],
+        "readable": [path if isinstance(path, int) else str(path) for path in readable],
+        "writable": [path if isinstance(path, int) else str(path) for path in writable],
         "devices": list(DEVICES),
         "filter": seccomp.program(seccomp.NO_SOCKETS),
     }
@@ -188,7 +207,7 @@ def _rules(readable: Iterable[str | Path], writable: Iterable[Path]) -> dict[str
 
 def _without(path: Path, hidden: Sequence[Path]) -> Iterator[Path]:
     """The path, or what is in it, without what is hidden. Landlock can allow, but not take back."""
-    if any(path.is_relative_to(secret) for secret in hidden):
+    if any(path.is_relative_to(secret) for secret in hidden) or path.is_symlink():
         return
     if not any(secret.is_relative_to(path) for secret in hidden):
         yield path

@@ -34,6 +34,7 @@ __all__ = [
     "Network",
     "NetworkMode",
     "OnOutput",
+    "Pinned",
     "Probe",
     "PythonEntry",
     "RunResult",
@@ -380,12 +381,23 @@ class SandboxSession(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned:
+    """A folder as it was when the user agreed to its use: another one in its place is refused."""
+
+    path: Path
+    device: int
+    inode: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceBox:
     """Confines ordinary commands of the user: they change the workspace and nothing else.
 
-    The system is read-only. Of the home folder, entries that begin with a dot are hidden, apart from those that hold
-    programs (`.pyenv`, `.nvm`, `.cargo` without its credentials, …); other homes, /run, /var and the host's /tmp
-    are hidden too. HOME and /tmp can be written to; what is written there is discarded at the end of the box.
+    The folders of the system are read-only, and all others are hidden, apart from what is named here. HOME and /tmp are
+    empty and can be written to; what is written there is discarded at the end of the box.
+
+    All paths are real ones: they are opened step by step whenever a command starts, and a symbolic link on the way is
+    an error (`SandboxError`). Those that don't exist are left out.
 
     Attributes:
         workspace: The folder that commands may change. `.git/hooks`, `.git/config` and the files by which agents and
@@ -395,6 +407,7 @@ class WorkspaceBox:
         read_only: More files and folders that are visible. Inside the workspace: that may not be changed.
         hidden: Files and folders that can't be read, wherever they are. Of two of these paths, the longer one decides
             about what is in it; of equal ones, `hidden` does.
+        pins: Folders among these paths that have to be the same as when the user agreed.
         memory_mb: Memory of all processes together, in MiB; None is three quarters of the machine's.
         processes: Processes and threads at one time.
         file_mb: The size of one file that is written, in MiB.
@@ -406,6 +419,7 @@ class WorkspaceBox:
     writable: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
+    pins: tuple[Pinned, ...] = ()
     network: Network = Network()
     memory_mb: int | None = None
     processes: int = 1024

@@ -185,6 +185,8 @@ _WITH_MODE: Final = {
 }
 """A program with the setuid or setgid bit runs with its owner's rights for whoever starts it, outside as well."""
 _SETUID_SETGID: Final = 0o6000
+_DEVICE: Final = 0o020000
+"""In the kind of a file that `mknod` makes, set for both kinds of devices and for nothing else that it makes."""
 _CREATES: Final = 0o20000100
 """O_CREAT and the bit that tells O_TMPFILE from O_DIRECTORY."""
 _CLONE: Final = (56, 220)
@@ -257,13 +259,13 @@ def program(which: Filter, machine: str | None = None) -> bytes:
             (_RETURN, 0, 0, _error(errno.EPERM)),
             (_RETURN, 0, 0, _ALLOW),
         ]
-    for modes, position, flags in _WITH_MODE.values():
+    for name, (modes, position, flags) in _WITH_MODE.items():
         number = modes[column]
         if number is None:
             continue
         check = [
             (_LOAD, 0, 0, _FIRST_ARGUMENT_AT + 8 * position),
-            (_BITS, 0, 1, _SETUID_SETGID),
+            (_BITS, 0, 1, _SETUID_SETGID | (_DEVICE if name.startswith("mknod") else 0)),
             (_RETURN, 0, 0, _error(errno.EPERM)),
             (_RETURN, 0, 0, _ALLOW),
         ]

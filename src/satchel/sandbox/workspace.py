@@ -1,7 +1,11 @@
 """A box for ordinary commands in the user's own folder, made with bubblewrap.
 
-The system stays visible and read-only, so that compilers, interpreters and package managers work. What belongs to the
-user and not to the project is hidden, because a command that is never asked about must not be able to pass it on.
+The system stays visible and read-only, so that compilers, interpreters and package managers work. Everything else is
+hidden, the user's home first of all, apart from the paths that the spec names, because a command that is never asked
+about must not be able to pass on what belongs to the user and not to the project.
+
+Those paths are mounted by descriptors that were opened step by step, without following links: whatever a command may
+have put there, in this box or an earlier one, decides no mount.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from anyio import to_thread
 
 from satchel.errors import NoSandbox, SandboxError
 from satchel.sandbox import seccomp
@@ -36,18 +42,18 @@ from satchel.sandbox.job import (
     python_program,
     scratch_folder,
 )
+from satchel.sandbox.paths import LedElsewhere, step_by_step
 from satchel.sandbox.port import Boxed, Denial, Egress, Network, Watch, WorkspaceBox
 from satchel.sandbox.proxy import open_egress
 
 __all__ = [
-    "HIDDEN_TOPS",
-    "TOOLS",
+    "SYSTEM_TOPS",
     "VISIBLE_BELOW",
     "GitFolder",
     "Mount",
     "git_folders",
     "open_workspace",
-    "opened_without_links",
+    "open_as_agreed",
     "workspace_mounts",
 ]
 
@@ -58,28 +64,14 @@ PRLIMIT, SETPRIV = "/usr/bin/prlimit", "/usr/bin/setpriv"
 Access: TypeAlias = Literal["read", "write", "hide", "own", "link"]
 """Visible; writable; not readable; a folder of the box's own, writable; a symbolic link."""
 
-HIDDEN_TOPS = frozenset(
-    ("boot", "dev", "home", "lost+found", "media", "mnt", "proc", "root", "run", "sys", "tmp", "var")
-)
-"""Other homes; sockets of the host's services; other disks, on WSL with the homes of Windows."""
+SYSTEM_TOPS = (
+    "bin", "etc", "gnu", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "usr",
+)  # fmt: skip
+"""The folders of the system itself. All others may hold homes, other disks, sockets of services, or what they keep."""
 VISIBLE_BELOW = ("/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman", "/run/current-system")
 """What package managers know about installed packages; the system of NixOS."""
-TOOLS = (
-    ".asdf", ".bun", ".cabal", ".cache/ms-playwright", ".cargo", ".conda", ".config/git/attributes",
-    ".config/git/ignore", ".deno", ".dotnet", ".elan", ".fnm", ".ghcup",
-    ".gvm", ".jenv", ".juliaup", ".linuxbrew", ".local/bin", ".local/lib", ".local/share/fnm",
-    ".local/share/mise", ".local/share/pipx", ".local/share/pnpm", ".local/share/uv", ".m2/repository",
-    ".nimble", ".nix-profile", ".nodenv", ".npm-global", ".nvm", ".opam", ".poetry/bin", ".pub-cache/bin",
-    ".pyenv", ".rbenv", ".rustup", ".rvm", ".sdkman", ".swiftly", ".volta", ".yarn",
-)  # fmt: skip
-"""Of the entries of the home folder that begin with a dot: those that hold programs, and files that git reads. Its
-settings are not among them: addresses with passwords are common there."""
-CREDENTIALS = (
-    ".cargo/credentials", ".cargo/credentials.toml", ".conda/.condarc", ".local/share/uv/credentials",
-)  # fmt: skip
-"""Below the folder of a tool, but no program."""
-SETTINGS = (".cargo/config", ".cargo/config.toml")
-"""Below the folder of a tool; hidden if they hold a key."""
+MOST_PRIVATE = 500
+"""Paths of the system that are hidden one by one."""
 PROTECTED = (".agents", ".claude", ".codex", ".cursor", ".idea", ".mcp.json", ".satchel", ".vscode")
 """In the workspace: what tells an agent or an editor which programs to start."""
 GIT_PROTECTED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
@@ -106,7 +98,12 @@ RANKS = {"link": 0, "read": 1, "own": 2, "write": 3, "hide": 4}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One path in the box. `source` is where it comes from; for a link, its target."""
+    """One path in the box.
+
+    Attributes:
+        source: Where it comes from; for a link, its target. Without one, a path that is read or written is the same
+            outside, and is opened step by step.
+    """
 
     path: Path
     access: Access
@@ -122,6 +119,8 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
         SandboxError: The folders of the box can't be made.
     """
     refuse_home(spec)
+    # For an ordinary user, the kernel refuses what others keep outside of /etc.
+    private = await to_thread.run_sync(private_in, SYSTEM_TOPS if as_root else ("etc",))
     async with contextlib.AsyncExitStack() as opened:
         scratch = opened.enter_context(scratch_folder())
         owner = spec.workspace.stat()
@@ -135,7 +134,14 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
         if spec.network.mode != "none":
             egress = await opened.enter_async_context(open_egress(spec.network, folder=scratch))
         box = _Workspace(
-            spec, program=program, as_root=as_root, owner=other, group=group, scratch=scratch, egress=egress
+            spec,
+            program=program,
+            as_root=as_root,
+            owner=other,
+            group=group,
+            scratch=scratch,
+            egress=egress,
+            private=private,
         )
         try:
             yield box
@@ -158,6 +164,7 @@ class _Workspace:
         group: Path | None,
         scratch: Path,
         egress: Egress | None,
+        private: Sequence[Path],
     ) -> None:
         self.closed = False
         self._spec = spec
@@ -175,7 +182,10 @@ class _Workspace:
                 os.chown(scratch / name, *self._owner)
         self._nothing = scratch / "nothing"
         self._nothing.touch(mode=0)
-        self._mounts = workspace_mounts(spec, scratch=scratch, as_root=as_root)
+        self._mounts = (
+            *workspace_mounts(spec, scratch=scratch),
+            *(Mount(path=path, access="hide") for path in private),
+        )
 
     @property
     def denied(self) -> Sequence[Denial]:
@@ -188,32 +198,20 @@ class _Workspace:
             raise SandboxError("The box is closed.")
         spec = self._spec
         repositories = git_folders(spec.workspace.resolve())
-        mounts = [
-            *self._mounts,
-            *_tools_on_path(spec.home, environ.get("PATH", "")),
-            *_protected(spec, repositories),
-        ]
+        mounts = [*self._mounts, *_protected(spec, repositories)]
         who = OF_ROOT if self._owner is not None else ROOT_HIDDEN if self._as_root else OF_A_USER
         start = [self._program, *who, *ALWAYS, *(NO_SYSCTL if self._as_root else ())]
-        workspace = spec.workspace.resolve()
         held: list[int] = []
-        for mount in sorted(mounts, key=lambda mount: (len(mount.path.parts), RANKS[mount.access])):
-            is_inside = mount.path != workspace and mount.path.is_relative_to(workspace)
-            if mount.access == "write" or (mount.access == "read" and is_inside):
-                found = opened_without_links(mount.path)
-                if found is not None:
-                    held.append(found)
-                    start += [
-                        *([] if is_inside else parents(str(mount.path))),
-                        "--ro-bind-fd" if mount.access == "read" else "--bind-fd",
-                        str(found),
-                        str(mount.path),
-                    ]
-                continue
-            start += [*parents(str(mount.path)), *self._arguments(mount)]
+        try:
+            for mount in sorted(mounts, key=lambda mount: (len(mount.path.parts), RANKS[mount.access])):
+                start += self._arguments(mount, held)
+        except BaseException:
+            for descriptor in held:
+                os.close(descriptor)
+            raise
         start += ["--size", str(SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
         for mount in mounts:
-            if mount.access == "hide" and mount.path.is_dir():
+            if mount.access == "hide" and is_folder(mount.path):
                 start += ["--remount-ro", str(mount.path)]
         environ = {name: value for name, value in environ.items() if name not in UNSET} | {"TMPDIR": "/tmp"}
         filter_fd = memory_file(seccomp.program(seccomp.WORKSPACE))
@@ -251,9 +249,9 @@ class _Workspace:
                 )
             )
             descriptors.append(job_fd)
-            start += interpreter_mounts()
             command = [str(python_program()), "-I", "-S", f"{INSIDE_GUEST}/start.py", str(job_fd)]
         start += [
+            *interpreter_mounts(),
             "--remount-ro",
             "/",
             "--seccomp",
@@ -272,37 +270,52 @@ class _Workspace:
             after=lambda: _remove_planted(repositories),
         )
 
-    def _arguments(self, mount: Mount) -> list[str]:
+    def _arguments(self, mount: Mount, held: list[int]) -> list[str]:
+        """The arguments for one mount, whose descriptor is added to those that are held."""
         path = str(mount.path)
+        workspace = self._spec.workspace
+        # In the workspace, nothing is made on the way.
+        above = [] if workspace in mount.path.parents else parents(path)
         if mount.access == "link":
-            return ["--symlink", mount.source, path]
+            return [*above, "--symlink", mount.source, path]
         if mount.access == "hide":
-            if mount.path.is_dir():
+            if is_folder(mount.path):
                 # One may pass through to what is shown below it, but not list it.
-                return ["--perms", "0111", "--tmpfs", path]
-            return ["--ro-bind", str(self._nothing), path]
-        return ["--ro-bind" if mount.access == "read" else "--bind", mount.source or path, path]
+                return [*above, "--perms", "0111", "--tmpfs", path]
+            return [*above, "--ro-bind", str(self._nothing), path] if os.path.lexists(path) else []
+        if mount.source:
+            return [*above, "--ro-bind" if mount.access == "read" else "--bind", mount.source, path]
+        descriptor = open_as_agreed(mount.path, self._spec)
+        if descriptor is None:
+            if mount.path == workspace:
+                raise SandboxError(f"The folder {path} is gone, so nothing can run in its sandbox.")
+            return []
+        held.append(descriptor)
+        return [*above, "--ro-bind-fd" if mount.access == "read" else "--bind-fd", str(descriptor), path]
 
 
-def opened_without_links(path: Path) -> int | None:
-    """A descriptor of an absolute path; None if it doesn't exist, or if a link is on the way.
+def open_as_agreed(path: Path, spec: WorkspaceBox) -> int | None:
+    """A descriptor of a path that a spec names; see `step_by_step`.
 
-    Whoever decided that a box may write somewhere resolved the path then. A program in a box may put a link into any
-    folder that it can write, at any time.
+    Raises:
+        LedElsewhere: There is a link on the way, or it is another folder than the one that the user agreed to.
     """
-    folder = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        for name in path.parts[1:]:
-            below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            os.close(folder)
-            folder = below
-        if stat.S_ISLNK(os.fstat(folder).st_mode):
-            os.close(folder)
-            return None
-    except OSError:
-        os.close(folder)
-        return None
-    return folder
+    descriptor = step_by_step(path)
+    if descriptor is not None:
+        agreed = next((pin for pin in spec.pins if pin.path == path), None)
+        state = os.fstat(descriptor)
+        if agreed is not None and (state.st_dev, state.st_ino) != (agreed.device, agreed.inode):
+            os.close(descriptor)
+            raise LedElsewhere(
+                f"{path} is another folder now than the one that a sandbox was allowed to use, so it is not given to "
+                "this one. If you replaced it yourself, start Satchel again."
+            )
+    return descriptor
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is a folder itself, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def _own_names(network: Network) -> list[str]:
@@ -332,67 +345,37 @@ def watched(spec: WorkspaceBox, scratch: Path, *, every_s: float = 0.1) -> Watch
     )
 
 
-def workspace_mounts(spec: WorkspaceBox, *, scratch: Path, as_root: bool) -> tuple[Mount, ...]:
+def workspace_mounts(spec: WorkspaceBox, *, scratch: Path) -> tuple[Mount, ...]:
     """What is where in the box, apart from the files of the workspace that are protected."""
-    workspace, home = spec.workspace.resolve(), spec.home.resolve()
-    mounts = [*_system(), *_home(home, scratch), Mount(path=workspace, access="write")]
-    if as_root:
-        mounts += [Mount(path=Path(path), access="hide") for path in _for_root_alone()]
-    mounts += [
+    home = spec.home.resolve()
+    mounts = [
+        *_system(),
+        Mount(path=home, access="own", source=str(scratch / "home")),
+        Mount(path=spec.workspace, access="write"),
         Mount(path=Path("/tmp"), access="own", source=str(scratch / "tmp")),
         Mount(path=Path("/var/tmp"), access="own", source=str(scratch / "var-tmp")),
     ]
-    mounts += [Mount(path=path.resolve(), access="read") for path in spec.read_only if path.exists()]
-    mounts += [Mount(path=path, access="write") for path in spec.writable]
-    mounts += [Mount(path=path.resolve(), access="hide") for path in spec.hidden if path.exists()]
+    for paths, access in ((spec.read_only, "read"), (spec.writable, "write"), (spec.hidden, "hide")):
+        mounts += [Mount(path=path, access=access) for path in paths]  # type: ignore[arg-type]
     if spec.home != home:
         mounts.append(Mount(path=spec.home, access="link", source=str(home)))
     return tuple(mounts)
 
 
-def top_folders() -> list[Path]:
+def system_folders() -> list[Path]:
     """The folders of the system that are visible."""
-    return [Path("/", name) for name in sorted(os.listdir("/")) if name not in HIDDEN_TOPS]
-
-
-def home_entries(home: Path) -> list[Path]:
-    """What is visible of the home folder: what isn't private by its name, and tools."""
-    names = [name for name in _listed(home) if not name.startswith(".")]
-    return [home / name for name in (*names, *TOOLS)]
+    return [path for name in SYSTEM_TOPS if (path := Path("/", name)).exists()]
 
 
 def _system() -> Iterator[Mount]:
-    for path in top_folders():
+    for path in system_folders():
         if path.is_symlink():
             yield Mount(path=path, access="link", source=os.readlink(path))
-        elif path.is_dir():
-            yield Mount(path=path, access="read")
+        else:
+            yield Mount(path=path, access="read", source=str(path))
     for below in VISIBLE_BELOW:
         if os.path.isdir(below):
             yield Mount(path=Path(below), access="read", source=os.path.realpath(below))
-
-
-def _home(home: Path, scratch: Path) -> Iterator[Mount]:
-    """The home folder: a new one, with what isn't private of the old one."""
-    yield Mount(path=home, access="own", source=str(scratch / "home"))
-    for path in home_entries(home):
-        if path.is_symlink():
-            yield Mount(path=path, access="link", source=os.readlink(path))
-        elif path.exists() and (path.is_dir() or path.is_file()) and os.access(path, os.R_OK):
-            yield Mount(path=path, access="read")
-    for name in CREDENTIALS:
-        if (home / name).exists():
-            yield Mount(path=home / name, access="hide")
-    for name in SETTINGS:
-        if _holds_token(home / name):
-            yield Mount(path=home / name, access="hide")
-
-
-def _holds_token(path: Path) -> bool:
-    try:
-        return "token" in path.read_text(encoding="utf-8", errors="replace").lower()
-    except OSError:
-        return False
 
 
 def _listed(folder: Path) -> list[str]:
@@ -402,38 +385,35 @@ def _listed(folder: Path) -> list[str]:
         return []
 
 
-def _tools_on_path(home: Path, path: str) -> Iterator[Mount]:
-    """Folders of programs in the home folder that have no known name."""
-    for entry in path.split(":"):
-        folder = Path(entry)
-        if (
-            folder.is_absolute()
-            and folder.is_relative_to(home)
-            and folder != home
-            and folder.relative_to(home).parts[0].startswith(".")
-            and not any(folder.is_relative_to(home / tool) for tool in TOOLS)
-            and folder.resolve() == folder
-            and folder.is_dir()
-        ):
-            yield Mount(path=folder, access="read")
-
-
 @cache
-def _for_root_alone() -> tuple[str, ...]:
-    """What an ordinary user couldn't read in /etc: password hashes, keys. Root's commands don't get it either."""
-    found: list[str] = []
-    waiting = ["/etc"]
+def private_in(tops: tuple[str, ...]) -> tuple[Path, ...]:
+    """What is readable to whoever runs this and not to everybody, in folders of the system: password hashes, keys.
+
+    Whoever is root may read everything, and so may root's commands, but for what is hidden from them.
+
+    Raises:
+        NoSandbox: It is too much to be hidden.
+    """
+    found: list[Path] = []
+    waiting = [f"/{top}" for top in tops if not os.path.islink(f"/{top}")]
     while waiting:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as listing:
             for entry in listing:
-                mode = entry.stat(follow_symlinks=False).st_mode
-                if entry.is_dir(follow_symlinks=False):
-                    if mode & 0o005 == 0o005:
+                if entry.is_symlink():
+                    continue
+                with contextlib.suppress(OSError):
+                    mode = entry.stat(follow_symlinks=False).st_mode
+                    needed = 0o005 if stat.S_ISDIR(mode) else 0o004
+                    if mode & needed != needed:
+                        if os.access(entry.path, os.R_OK | (os.X_OK if needed == 0o005 else 0)):
+                            found.append(Path(entry.path))
+                    elif stat.S_ISDIR(mode):
                         waiting.append(entry.path)
-                    else:
-                        found.append(entry.path)
-                elif entry.is_file(follow_symlinks=False) and not mode & 0o004:
-                    found.append(entry.path)
+    if len(found) > MOST_PRIVATE:
+        raise NoSandbox(
+            f"{len(found):,} files of the system are for root alone, such as {found[0]}: too many to hide them from "
+            "commands. Run Satchel as an ordinary user."
+        )
     return tuple(found)
 
 

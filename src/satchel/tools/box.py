@@ -1,4 +1,4 @@
-"""What a boxed call may do beyond its workspace: hosts to reach, paths to write, and how it is put into words."""
+"""What a boxed call may do beyond its workspace: hosts to reach, paths to read and write; and how this is worded."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from satchel.tools.paths import is_below
 __all__ = [
     "NETWORK",
     "OUTSIDE",
+    "READ",
     "REASON",
     "WRITE",
     "Box",
@@ -25,7 +26,7 @@ __all__ = [
     "read_wish",
 ]
 
-NETWORK, WRITE, OUTSIDE, REASON = "network", "write", "outside_box", "reason"
+NETWORK, READ, WRITE, OUTSIDE, REASON = "network", "read", "write", "outside_box", "reason"
 """The fields of a built-in tool's input in which the model asks for more than the box gives."""
 _WEB_PORTS = ("80", "443")
 """The ports of a host that is named without one."""
@@ -42,16 +43,19 @@ class Box:
 
     Attributes:
         network: Hosts that it may reach, as rules name them; none by default.
-        write: Real absolute paths that it may write besides the workspace, with everything below them.
+        read: Real absolute paths that it may read besides the system's folders, with everything below them.
+        write: The same for writing, besides the workspace; they may be read as well.
     """
 
     network: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
 
     def __or__(self, other: Box) -> Box:
         """What either of the two allows."""
         return Box(
             network=tuple(dict.fromkeys((*self.network, *other.network))),
+            read=tuple(dict.fromkeys((*self.read, *other.read))),
             write=tuple(dict.fromkeys((*self.write, *other.write))),
         )
 
@@ -61,17 +65,20 @@ class Box:
             network=tuple(
                 host for host in wanted.network if not any(host_covers(own, host) for own in self.network)
             ),
+            read=tuple(path for path in wanted.read if not is_below(path, (*self.read, *self.write))),
             write=tuple(path for path in wanted.write if not is_below(path, self.write)),
         )
 
     def __bool__(self) -> bool:
-        return bool(self.network or self.write)
+        return bool(self.network or self.read or self.write)
 
     @property
     def words(self) -> str:
         """What it allows, as a clause after "wants": "to reach api.example.org and to write /home/ann/notes"."""
         hosts = "every public address" if "*" in self.network else _listed(self.network)
         parts = [f"to reach {hosts}"] if self.network else []
+        if self.read:
+            parts.append(f"to read {_listed(self.read)}")
         if self.write:
             parts.append(f"to write {_listed(self.write)}")
         return " and ".join(parts)
@@ -83,7 +90,7 @@ class Box:
 
     def rule(self, tool: str) -> str:
         """The text of the rule that allows this for every call of a tool."""
-        return rule_text(tool, RuleOptions(network=self.network, write=self.write))
+        return rule_text(tool, RuleOptions(network=self.network, read=self.read, write=self.write))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +127,16 @@ class Boxing(Protocol):
         """Whether every boxed call may write a real path: it is in the workspace, and nothing protects it."""
         ...
 
-    def problem(self, path: str) -> str:
-        """Why no box may write a real path, whoever allows it, as a sentence; or ""."""
+    def is_readable(self, path: str) -> bool:
+        """Whether every boxed call may read a real path."""
+        ...
+
+    def problem(self, path: str, *, reads: bool = False) -> str:
+        """Why no box may write or read a real path, whoever allows it, as a sentence; or ""."""
+        ...
+
+    def programs(self) -> Awaitable[tuple[str, ...]]:
+        """Real paths that boxed calls have to read if programs on PATH are to work, and don't see without a grant."""
         ...
 
 
@@ -136,6 +151,14 @@ def read_wish(input: Mapping[str, Any], *, cwd: Path, user_home: str, boxing: Bo
         problem = host_problem(host)
         if problem:
             raise UsageError(problem)
+    reads = []
+    for text in _texts(input.get(READ)):
+        real = real_path(text, cwd=cwd, user_home=user_home)
+        problem = boxing.problem(real, reads=True)
+        if problem:
+            raise UsageError(problem)
+        if not boxing.is_readable(real):
+            reads.append(real)
     paths = []
     for text in _texts(input.get(WRITE)):
         real = real_path(text, cwd=cwd, user_home=user_home)
@@ -146,7 +169,11 @@ def read_wish(input: Mapping[str, Any], *, cwd: Path, user_home: str, boxing: Bo
             paths.append(real)
     reason = input.get(REASON)
     return Wish(
-        box=Box(network=tuple(dict.fromkeys(hosts)), write=tuple(dict.fromkeys(paths))),
+        box=Box(
+            network=tuple(dict.fromkeys(hosts)),
+            read=tuple(dict.fromkeys(reads)),
+            write=tuple(dict.fromkeys(paths)),
+        ),
         outside=input.get(OUTSIDE) is True,
         reason=" ".join(reason.split())[:_MOST_REASON] if isinstance(reason, str) else "",
     )
@@ -157,8 +184,8 @@ def real_path(text: str, *, cwd: Path, user_home: str) -> str:
     return os.path.realpath(_absolute(text, cwd=cwd, user_home=user_home))
 
 
-def granted_paths(texts: Sequence[str], *, cwd: Path, user_home: str, areas: Sequence[str]) -> list[str]:
-    """The real paths that rules let boxed calls write.
+def granted_paths(texts: Sequence[str], *, cwd: Path, user_home: str, areas: Sequence[str]) -> dict[str, str]:
+    """The real paths that rules let boxed calls read or write, by the texts of the rules.
 
     A path is left out if a link is on the way to it that a boxed call may have made: one in the workspace, or in
     another folder of these. Otherwise a command could lead the next box to any folder of the user.
@@ -171,11 +198,11 @@ def granted_paths(texts: Sequence[str], *, cwd: Path, user_home: str, areas: Seq
     """
     paths = [_absolute(text, cwd=cwd, user_home=user_home) for text in texts]
     reals = [os.path.realpath(path) for path in paths]
-    granted = []
+    granted = {}
     for number, path in enumerate(paths):
         real = _resolved(path, no_links_in=(*areas, *reals[:number], *reals[number + 1 :]))
         if real is not None:
-            granted.append(real)
+            granted[texts[number]] = real
     return granted
 
 

@@ -199,7 +199,8 @@ class Rule:
         """
         options = self.options
         return (
-            bool(options.boxed or options.network or options.write or options.state) and not options.secrets
+            bool(options.boxed or options.network or options.read or options.write or options.state)
+            and not options.secrets
         )
 
 
@@ -220,7 +221,7 @@ def parse_rule(action: RuleAction, text: str, options: RuleOptions | None = None
     tool, options = rule_options(text.strip()) if options is None else (text.strip(), options)
     if options and action != "allow":
         raise UsageError(
-            f"{text!r} is no permission rule: only rules that allow have network, write, boxed, "
+            f"{text!r} is no permission rule: only rules that allow have network, read, write, boxed, "
             "secrets and state."
         )
     match = FORM.fullmatch(tool)
@@ -276,6 +277,9 @@ class ModeGate:
         self._on_always = on_always
         self._boxing = boxing
         self._asking = anyio.Lock()
+        self._paths: dict[str, str] = {}
+        self._learn_paths(self._rules)
+        self._programs: Box | None = None
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -287,6 +291,7 @@ class ModeGate:
         other.
         """
         lacking = await self._lacking(calls)
+        await self._offer_programs(calls, lacking)
 
         def decide_alone() -> list[Decision | ApprovalRequest]:
             return [self._without_asking(call, lacking.get(call.spec.source, "")) for call in calls]
@@ -363,6 +368,7 @@ class ModeGate:
         for text in request.rules:
             rule = parse_rule("allow", text)
             self._rules.append(rule)
+            self._learn_paths([rule])
             if approval.answer == "always" and self._on_always is not None:
                 try:
                     await self._on_always(rule)
@@ -492,20 +498,63 @@ class ModeGate:
         if subject is not None:
             used += [rule for rule in rules if literal(rule.pattern or "") == subject]
             used += self._covering_all(rules, subject)
-        box = Box()
+        box = self._programs or Box()
         for rule in used:
-            box |= Box(network=rule.options.network)
-        writes = dict.fromkeys(path for rule in used for path in rule.options.write)
-        if writes:
-            paths = granted_paths(
-                tuple(writes),
-                cwd=self._cwd,
-                user_home=self._places.user_home,
-                areas=self._boxing.areas if self._boxing is not None else (),
+            options = rule.options
+            box |= Box(
+                network=options.network,
+                read=self._resolved(options.read),
+                write=self._resolved(options.write),
             )
-            box |= Box(write=tuple(paths))
         texts = tuple(dict.fromkeys(rule.text for rule in used if rule.needs_box))
         return box, texts, any(rule.options.boxed for rule in used)
+
+    def _learn_paths(self, rules: Sequence[Rule]) -> None:
+        """Resolve the paths of rules, once: a link that a command makes later leads nowhere."""
+        granted = [path for rule in rules for path in (*rule.options.read, *rule.options.write)]
+        self._paths |= granted_paths(
+            [path for path in dict.fromkeys(granted) if path not in self._paths],
+            cwd=self._cwd,
+            user_home=self._places.user_home,
+            areas=self._boxing.areas if self._boxing is not None else (),
+        )
+
+    def _resolved(self, paths: Sequence[str]) -> tuple[str, ...]:
+        return tuple(self._paths[path] for path in paths if path in self._paths)
+
+    async def _offer_programs(self, calls: Sequence[PlannedCall], lacking: Mapping[str, str]) -> None:
+        """Ask once whether boxed calls may read the programs on PATH that lie where boxes see nothing.
+
+        Without an answer, or after a no, calls run without them.
+        """
+        if self._boxing is None or self._approver is None or self._programs is not None:
+            return
+        async with self._asking:
+            boxed = next((call for call in calls if self._runs_boxed(call, lacking)), None)
+            if boxed is None or self._programs is not None:
+                return
+            missing = self._granted(boxed)[0].lacks(Box(read=await self._boxing.programs()))
+            if not missing:
+                self._programs = Box()
+                return
+            request = ApprovalRequest(
+                call=boxed,
+                rules=(missing.rule("*"),),
+                reason=f"sandboxed commands want {missing.words}: programs on your PATH are there. "
+                "After a no, they run without these",
+                box=missing,
+            )
+            answers = await self._approver.approve([request])
+            if answers is not None:
+                self._programs = missing if answers[0].answer != "no" else Box()
+                await self._decision_by_user(request, answers[0])
+
+    def _runs_boxed(self, call: PlannedCall, lacking: Mapping[str, str]) -> bool:
+        return (
+            call.spec.annotations.boxed
+            and not lacking.get(call.spec.source, "")
+            and (self.mode == "auto" or (self.mode == "ask" and self._granted(call)[2]))
+        )
 
     @staticmethod
     def _covering_all(rules: Sequence[Rule], command: str) -> list[Rule]:

@@ -70,7 +70,7 @@ def prctl(*arguments: object) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({arguments[0]})")
 
 
-def restrict_files(readable: list[str], writable: list[str], devices: list[str]) -> None:
+def restrict_files(readable: list[str | int], writable: list[str | int], devices: list[str]) -> None:
     """Confine this process and its descendants to these paths, without TCP, and signals to themselves."""
     if abi() < LEAST_ABI:
         raise OSError(95, "Landlock is missing or too old")
@@ -90,8 +90,10 @@ def restrict_files(readable: list[str], writable: list[str], devices: list[str])
     os.close(ruleset)
 
 
-def opened(path: str, *, follows_links: bool = True) -> int | None:
+def opened(path: str | int, *, follows_links: bool = True) -> int | None:
     """A descriptor of an absolute path; None if it doesn't exist. What can be written may contain links by now."""
+    if isinstance(path, int):
+        return path
     try:
         if follows_links:
             return os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from satchel.sandbox.port import Denial
 from satchel.sandbox.process import ProcessResult
-from satchel.sandbox.workspace import HIDDEN_TOPS, TOOLS, VISIBLE_BELOW
+from satchel.sandbox.workspace import SYSTEM_TOPS, VISIBLE_BELOW
 from satchel.tools.paths import is_below
 
-__all__ = ["Refusals", "data_of", "find_refusals", "refusal_notes"]
+__all__ = ["NOT_FOUND", "Refusals", "data_of", "find_refusals", "is_hidden", "refusal_notes"]
 
 _MOST = 5
 _HOST: Final = r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.[A-Za-z]{2,}|localhost)"
@@ -54,6 +54,9 @@ _LOOPBACK: Final = re.compile(
     r"(?P<host>127(?:\.\d{1,3}){3}|localhost|\[::1\])(?::|[^\d\n]{1,20}port )(?P<port>\d{1,5})\b"
 )
 _SERVICES: Final = ("/run", "/var/run")
+_UNKNOWN: Final = re.compile(r"not found|No such file or directory", re.IGNORECASE)
+NOT_FOUND: Final = 127
+"""With this exit code, shells say that there is no such program."""
 _LOCK: Final = re.compile(r"could not (?:lock|write) config file (?P<path>[^\s:]+)")
 
 
@@ -104,6 +107,8 @@ def find_refusals(
     denied: Sequence[Denial],
     moved: Sequence[tuple[Path, Path]],
     writable: Sequence[str],
+    readable: Sequence[str],
+    programs: Sequence[str],
     has_network: bool,
     cwd: Path,
     home: str,
@@ -118,6 +123,8 @@ def find_refusals(
         denied: What the proxy refused while it ran.
         moved: See `Refusals`.
         writable: The real paths that it could write.
+        readable: Those that it could read beyond these and the system.
+        programs: Where programs on PATH lie that it could not see.
         has_network: It had a proxy.
         cwd: Where it started.
         home: HOME.
@@ -143,10 +150,12 @@ def find_refusals(
             for line in said.splitlines()
             if _ABSENT.search(line)
             for path in _paths_in(line, cwd=cwd, home=home)
-            if not is_below(path, writable) and _is_hidden(path, home=home)
+            if is_hidden(path, home=home, shown=(*writable, *readable))
         ]
+        if result.exit_code == NOT_FOUND and _UNKNOWN.search(said):
+            hidden += programs
         paths = [
-            _existing(path, writable=writable, home=home)
+            _existing(path, writable=writable, readable=readable, home=home)
             for line in said.splitlines()
             if _DENIED.search(line)
             for path in _paths_in(line, cwd=cwd, home=home)
@@ -176,24 +185,26 @@ def _paths_in(line: str, *, cwd: Path, home: str) -> Iterator[str]:
         yield os.path.realpath(cwd / text)
 
 
-def _existing(path: str, *, writable: Sequence[str], home: str) -> str:
+def _existing(path: str, *, writable: Sequence[str], readable: Sequence[str], home: str) -> str:
     """The path, or the folder in which it would be created: outside the workspace, what exists can be asked for."""
-    if is_below(path, writable) or _is_hidden(path, home=home):
+    if is_below(path, writable) or is_hidden(path, home=home, shown=readable):
         return path
     folder = Path(path)
     while not os.path.lexists(folder):
         folder = folder.parent
-    return path if is_below(home, [str(folder)]) else str(folder)
+    return str(folder)
 
 
-def _is_hidden(path: str, *, home: str) -> bool:
-    """Whether the box hides a path. Nothing is looked up: that a hidden file exists is not for the model to know."""
-    if home and is_below(path, [home]):
-        tools = [f"{home}/{tool}" for tool in TOOLS]
-        return path[len(home) :].startswith("/.") and not is_below(path, tools)
+def is_hidden(path: str, *, home: str, shown: Sequence[str] = ()) -> bool:
+    """Whether a box hides a real path, apart from those that it was made to show.
+
+    Nothing is looked up: that a hidden file exists is not for the model to know.
+    """
+    if is_below(path, shown):
+        return False
     # /tmp, /dev and /proc are there, with contents of the box's own.
-    tops = [f"/{name}" for name in HIDDEN_TOPS if name not in ("tmp", "dev", "proc")]
-    return is_below(path, tops) and not is_below(path, VISIBLE_BELOW)
+    tops = [f"/{name}" for name in (*SYSTEM_TOPS, "tmp", "dev", "proc")]
+    return bool(home and is_below(path, [home])) or not is_below(path, (*tops, *VISIBLE_BELOW))
 
 
 def refusal_notes(refusals: Refusals, *, can_ask: bool) -> list[str]:
@@ -230,7 +241,10 @@ def refusal_notes(refusals: Refusals, *, can_ask: bool) -> list[str]:
             + (_advice("outside_box=true") if can_ask else "")
         )
     if files := [path for path in refusals.hidden if path not in services]:
-        notes.append(f"The sandbox hides {', '.join(files)}, whether it exists or not.")
+        notes.append(
+            f"The sandbox hides {', '.join(files)}, whether it exists or not."
+            + (_advice(f"read={_quoted(files)} (or write, to change it)") if can_ask else "")
+        )
     if refusals.paths:
         ask = f"write={_quoted(refusals.paths)}"
         paths = ", ".join(refusals.paths)

@@ -18,15 +18,19 @@ import anyio
 import anyio.to_thread
 
 from satchel.config import SandboxSettings
-from satchel.errors import NoSandbox, SandboxError
+from satchel.config.home import ensure_home, replace_file
+from satchel.errors import NoSandbox, SandboxError, StorageUnwritable
+from satchel.sandbox.bwrap import interpreter_folders
+from satchel.sandbox.paths import identity, make_folder
 from satchel.sandbox.port import Box as OpenBox
-from satchel.sandbox.port import Feature, Network, Probe, Sandbox, WorkspaceBox
+from satchel.sandbox.port import Feature, Network, Pinned, Probe, Sandbox, WorkspaceBox
 from satchel.sandbox.process import ProcessResult, run_process
 from satchel.sandbox.running import RunningProcess, run_alongside
 from satchel.tools.box import Box, Wish
 from satchel.tools.boxed.environ import boxed_environ, git_settings_text
-from satchel.tools.boxed.notes import Refusals, find_refusals
+from satchel.tools.boxed.notes import NOT_FOUND, Refusals, find_refusals, is_hidden
 from satchel.tools.boxed.places import Unborn, git_around, protected_in, real_inside
+from satchel.tools.boxed.programs import programs_on_path
 from satchel.tools.paths import is_below
 
 __all__ = ["BoxedRun", "Workspace", "Workspaces"]
@@ -117,18 +121,25 @@ class Workspaces:
             private: Hosts whose addresses may be private (`[web] allow_private`), if a rule or an answer allows them.
         """
         self.sandbox = sandbox
+        named = environ.get("XDG_CACHE_HOME", "")
+        around = (
+            Path(named) if named.startswith("/") else Path(environ.get("HOME") or "/nonexistent", ".cache")
+        )
+        # Now, and never again: later a box may have put a link on the way.
+        self._caches = Path(os.path.realpath(around)) / "satchel" / "boxes"
         self._probed: Probe | None = None
         self.home = Path(os.path.realpath(home))
         self.environ = environ
         self.spawn = spawn
         self.granted = tuple(granted)
-        self.tools = tuple(tools)
+        self.tools = tuple(Path(os.path.realpath(folder)) for folder in tools)
         self.fetching = dict(fetching or {})
         self.limits = limits or SandboxSettings()
         self.private = tuple(private)
         self.limiter = anyio.CapacityLimiter(4)
         self._tell = tell
         self._told = False
+        self.named: dict[str, Path] = {}
         self._folders: dict[Path, Workspace] = {}
         self._git_settings: str | None = None
         self._reading_git = anyio.Lock()
@@ -159,11 +170,19 @@ class Workspaces:
         return Path(os.path.realpath(self.environ.get("HOME") or "/nonexistent"))
 
     @property
+    def notes(self) -> Path:
+        """The folder of what Satchel writes for boxes and about them. No box can write there."""
+        return self.home / "boxes"
+
+    @property
+    def git_file(self) -> Path:
+        """The git settings of boxed programs."""
+        return self.notes / "gitconfig"
+
+    @property
     def caches(self) -> Path:
         """Where the caches of all boxes are: beside the user's other caches, and none of theirs."""
-        named = self.environ.get("XDG_CACHE_HOME", "")
-        base = Path(named) if named.startswith("/") else self.user_home / ".cache"
-        return Path(os.path.realpath(base)) / "satchel" / "boxes"
+        return self._caches
 
     async def git_settings(self) -> str:
         """The git settings of boxed programs, as a file's text; see `git_settings_text`."""
@@ -197,9 +216,8 @@ class Workspace:
         self._shared = shared
         self._open: dict[WorkspaceBox, _Open] = {}
         self._opening = anyio.Lock()
+        self._pins: dict[Path, Pinned] = {}
         self.caches = shared.caches / sha256(os.fsencode(folder)).hexdigest()[:16]
-        # Beside the caches: what is in them, boxed programs may have put there, such as a link.
-        self._git_settings = self.caches.with_name(f"{self.caches.name}-gitconfig")
 
     # For deciding
 
@@ -239,11 +257,12 @@ class Workspace:
         """Note that an MCP server was started in a box: what it needs has been fetched."""
         hosts = self._shared.fetching.get(server)
         if hosts and not box.lacks(Box(network=hosts)):
-            with contextlib.suppress(OSError):
-                self._note_of(server).touch()
+            with contextlib.suppress(StorageUnwritable):
+                ensure_home(self._shared.notes)
+                replace_file(self._note_of(server), "")
 
     def _note_of(self, server: str) -> Path:
-        return self.caches.with_name(f"{self.caches.name}-fetched-{server}")
+        return self._shared.notes / f"{self.caches.name}-fetched-{server}"
 
     @property
     def areas(self) -> Sequence[str]:
@@ -257,12 +276,38 @@ class Workspace:
         own = [str(self.folder), str(self.caches)]
         return is_below(path, own) and not is_below(path, [str(each) for each in self._protected()])
 
-    def problem(self, path: str) -> str:
+    def is_readable(self, path: str) -> bool:
         """See `Boxing`."""
+        shown = (str(self.folder), str(self.caches), *interpreter_folders())
+        return not is_hidden(path, home=str(self._shared.user_home), shown=shown)
+
+    def named(self, path: str) -> tuple[Path, ...]:
+        """An absolute path of a program's settings as one that boxes show; none where they show it anyway, or may not.
+
+        It is resolved once: links that a command makes later lead nowhere.
+        """
+        real = self._shared.named.setdefault(path, Path(os.path.realpath(path)))
+        shown = self.is_readable(str(real)) or self.problem(str(real), reads=True)
+        return () if shown else (real,)
+
+    async def programs(self) -> tuple[str, ...]:
+        """See `Boxing`."""
+        shared = self._shared
+        path, home = shared.environ.get("PATH", ""), str(shared.user_home)
+        found = await anyio.to_thread.run_sync(programs_on_path, path, home, limiter=shared.limiter)
+        return tuple(
+            each for each in found if not self.is_readable(each) and not self.problem(each, reads=True)
+        )
+
+    def problem(self, path: str, *, reads: bool = False) -> str:
+        """See `Boxing`."""
+        verb = "read" if reads else "write"
         if is_below(path, [str(self._shared.home)]) or is_below(str(self._shared.home), [path]):
-            return f"No command may write {path}: Satchel's own files are there, or below it."
+            return f"No command may {verb} {path}: Satchel's own files are there, or below it."
         if is_below(str(self._shared.user_home), [path]):
-            return f"{path} holds the user's home. Name the folder or file that has to be written."
+            return f"{path} holds the user's home. Name the folder or file that the command has to {verb}."
+        if reads:
+            return ""
         if is_below(str(self._shared.caches), [path]):
             return f"No command may write {path}: what Satchel keeps about sandboxes is below it."
         if not os.path.lexists(path) and not is_below(path, [str(self.folder)]):
@@ -314,6 +359,12 @@ class Workspace:
             denied=_told(opened, seen, result),
             moved=moved,
             writable=plan.writable,
+            readable=[str(path) for path in (*plan.spec.read_only, *interpreter_folders())],
+            programs=[
+                path
+                for path in (await self.programs() if result.exit_code == NOT_FOUND else ())
+                if not is_below(path, box.read)
+            ],
             has_network=plan.spec.network.mode != "none",
             cwd=cwd,
             home=str(self._shared.user_home),
@@ -366,7 +417,7 @@ class Workspace:
         return boxed_environ(
             environ,
             caches=self.caches,
-            git_settings=self._git_settings,
+            git_settings=self._shared.git_file,
             granted=(*self._shared.granted, *(granted or ())),
         )
 
@@ -388,6 +439,7 @@ class Workspace:
         """Look at the workspace, and say what a box has to be like now."""
         shared, git = self._shared, self._git()
         granted = [Path(path) for path in box.write]
+        read = [Path(path) for path in box.read]
         protected = tuple(
             path
             for path in protected_in(self.folder, git)
@@ -403,16 +455,18 @@ class Workspace:
             writable=(
                 self.caches,
                 *([git] if git is not None else ()),
-                *(path for path in granted if path.exists()),
+                *granted,
             ),
             read_only=(
-                self._git_settings,
+                shared.git_file,
                 *dict.fromkeys(real for path in protected if (real := real_inside(path, inside)) is not None),
                 *(own for own in _OWN_PROGRAM if own.is_relative_to(self.folder)),
                 *(folder for folder in shared.tools if folder.is_dir()),
                 *read_only,
+                *(path for path in read if path not in granted),
             ),
             hidden=(shared.home,),
+            pins=tuple(pin for path in (*granted, *read) if (pin := self._pin(path)) is not None),
             network=Network(
                 mode="public" if public else "allow" if hosts else "none",
                 hosts=() if public else hosts,
@@ -429,6 +483,12 @@ class Workspace:
         around = (str(git),) if git is not None else ()
         writable = (str(self.folder), str(self.caches), *around, *box.write)
         return _Plan(spec, protected, tops, writable)
+
+    def _pin(self, path: Path) -> Pinned | None:
+        """The folder that a path named when it was first granted."""
+        if path not in self._pins and (found := identity(path)) is not None:
+            self._pins[path] = Pinned(path=path, device=found[0], inode=found[1])
+        return self._pins.get(path)
 
     async def _hold(self, spec: WorkspaceBox) -> _Open:
         """The open box for a spec, with one more user."""
@@ -470,7 +530,8 @@ class Workspace:
 
     async def _prepare_caches(self) -> None:
         text = await self._shared.git_settings()
-        await self._off_loop(_write_caches, self.caches, self._git_settings, text)
+        await self._off_loop(make_folder, self.caches)
+        await self._off_loop(_write_git_settings, self._shared, text)
 
     async def _off_loop(self, function: Callable[..., Any], *args: Any) -> Any:
         return await anyio.to_thread.run_sync(function, *args, limiter=self._shared.limiter)
@@ -485,15 +546,17 @@ class Workspace:
                 await each.ended.wait()
 
 
-def _write_caches(folder: Path, path: Path, git_settings: str) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not path.exists() or path.read_text(encoding="utf-8") != git_settings:
-            path.write_text(git_settings, encoding="utf-8")
-    except OSError as error:
-        raise SandboxError(
-            f"{folder} can't be written: {error.strerror}. The sandbox keeps its caches there."
-        ) from error
+def _write_git_settings(shared: Workspaces, text: str) -> None:
+    """Write the git settings of boxed programs. Without them, as in a home that is read-only, git still works."""
+    file = shared.git_file
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if file.read_text(encoding="utf-8") == text:
+            return
+    with contextlib.suppress(StorageUnwritable, OSError):
+        ensure_home(file.parent)
+        replace_file(file, text)
+        # For boxes that run as the owner of the workspace; what is around the file is for its owner alone.
+        file.chmod(0o644)
 
 
 def _told(opened: OpenBox, seen: int, result: ProcessResult) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import REPORT_FD, ProcessResult, StreamName, run_process
-from satchel.tools.box import NETWORK, OUTSIDE, REASON, WRITE
+from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.fence import shown
@@ -49,7 +49,8 @@ and grep to cat, sed, find and grep."""
 
 SANDBOX = """ In mode auto, it runs in a sandbox: it can write in the project's folder and /tmp, package managers \
 have caches of their own there, and there is no network. If a command needs more, name it in the same call, with a \
-`reason`: `network` (hosts), `write` (paths outside of the project), or `outside_box` for what no sandbox can do \
+`reason`: `network` (hosts), `read` and `write` (paths outside of the project; \
+the home is hidden), or `outside_box` for what no sandbox can do \
 (docker, sudo, sockets of other programs). The user is asked."""
 WISHES: Mapping[str, Mapping[str, Any]] = {
     NETWORK: {
@@ -57,6 +58,12 @@ WISHES: Mapping[str, Mapping[str, Any]] = {
         "items": {"type": "string"},
         "maxItems": 32,
         "description": 'Hosts that a sandboxed command has to reach: "registry.npmjs.org", "api.example.org:8443".',
+    },
+    READ: {
+        "type": "array",
+        "items": {"type": "string"},
+        "maxItems": 32,
+        "description": "Files or folders outside of the project and the system that a sandboxed command has to read.",
     },
     WRITE: {
         "type": "array",

@@ -417,7 +417,16 @@ class McpServer:
             launch=partial(
                 workspace.alongside,
                 box=place.box,
-                read_only=(named.parent,) if named.is_relative_to(self._host.home) else (),
+                read_only=(
+                    *((named.parent,) if named.is_relative_to(self._host.home) else ()),
+                    # What the entry names by its path, it needs: a script, or the folder that it serves.
+                    *(
+                        real
+                        for path in (str(named), *entry.args)
+                        if path.startswith("/")
+                        for real in workspace.named(path)
+                    ),
+                ),
             ),
         )
 
