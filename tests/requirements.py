@@ -632,6 +632,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:forget:same-words", "issue 10", "Forgetting words said in one turn keeps no later turn with the same words away."),
     built(10, "memory:forget:echoes", "issue 10", "Forgotten words leave the answers and facts that repeat them, and the receipt names these."),
     built(10, "memory:forget:running-session", "issue 10", "What is forgotten inside a turn is in no later prompt, answer, summary or file of a running session."),
+    built(19, "memory:forget:odd-texts", "issue 19", "Of texts in any script, with marks that nobody sees, escapes, markup or 60 KB, nothing is left in any spelling where they were shown, repeated or looked for."),
     built(10, "memory:forget:any-order", "issue 10", "After any forgetting, in any order with everything else, nothing of what was forgotten is left under the home or in a prompt."),
     built(10, "memory:forget:while-others", "issue 10", "Forgetting while other processes write, embed or distil leaves nothing of it."),
     built(10, "memory:clock-set-back", "issue 10", "With a clock that was set back by a year, nothing is lost and nothing forgotten returns."),

@@ -8,7 +8,7 @@ byte for byte, and the provider's cache of the prefix stays valid.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from satchel.events import (
@@ -41,8 +41,12 @@ from satchel.messages import (
     clean_text,
     size_of_message,
 )
+from satchel.spacing import FORGOTTEN, without_lines
 
-__all__ = ["INTERRUPTED", "Conversation", "NewestTurn"]
+__all__ = ["INTERRUPTED", "QUESTIONS", "Conversation", "NewestTurn"]
+
+QUESTIONS = frozenset(("query", "keywords"))
+"""Fields of a call that say what to look for. Where that led to a memory, they are forgotten with it."""
 
 INTERRUPTED = (
     # The words of DESIGN 4.
@@ -111,6 +115,8 @@ class Conversation:
         self._surfaced: dict[str, str] = {}
         self._stood: dict[str, str] = {}
         self._parts: dict[str, str] = {}
+        # The memories that each block shows, in the order of its lines.
+        self._blocks: dict[str, tuple[str, ...]] = {}
         self._standing: dict[str, MemorySurfaced] = {}
         self._untrusted_posts: set[str] = set()
         # The calls of the newest answer until all have results; then the results become one message.
@@ -221,6 +227,7 @@ class Conversation:
                 for memory in event.memories:
                     shown = self._stood if event.standing else self._surfaced
                     (self._parts if memory.is_part else shown)[memory.id] = event.text
+                self._blocks[clean_text(event.text)] = tuple(memory.id for memory in event.memories)
                 self._add_context(event.text, "memory", untrusted=event.untrusted)
                 if event.standing:
                     self._standing[event.standing] = event
@@ -361,31 +368,75 @@ class Conversation:
             }
         )
 
-    def rewrite(self, clean: Callable[[str], str]) -> None:
-        """Replace words in everything that a model was and will be shown, because they were forgotten."""
+    def has_shown(self, ids: Iterable[str]) -> bool:
+        """Whether one of these memories was shown, in a block or in a tool's result."""
+        wanted = tuple(ids)
+        return not self.shown_ids.isdisjoint(wanted) or bool(self._calls_that_found(wanted))
+
+    def _calls_that_found(self, ids: Collection[str]) -> frozenset[str]:
+        """The calls whose results name one of these memories."""
+        results = [block for message in self._messages for block in message.blocks]
+        return frozenset(
+            block.tool_use_id
+            for block in (*results, *self._results.values())
+            if isinstance(block, ToolResultBlock) and any(id in block.content for id in ids)
+        )
+
+    def rewrite(self, clean_words: Callable[[str], str], gone: Collection[str] = ()) -> None:
+        """Replace words in everything that a model was and will be shown, because they were forgotten.
+
+        Args:
+            clean_words: Gives a text without them.
+            gone: The memories that are forgotten: what blocks show of them goes, whatever it is, and so does what was
+                looked for where they were found.
+        """
+        calls = self._calls_that_found(gone)
+        without = {
+            text: without_lines(text, [at for at, id in enumerate(ids) if id in gone], of=len(ids))
+            for text, ids in self._blocks.items()
+        }
+
+        def clean(text: str) -> str:
+            return clean_words(without.get(text, text))
+
+        def _rewritten(block: Block) -> Block:
+            if isinstance(block, ToolUseBlock) and block.id in calls and block.input is not None:
+                asked = {name: FORGOTTEN for name in QUESTIONS if name in block.input}
+                block = replace(block, input={**block.input, **asked})
+            return _cleaned(block, clean)
 
         def rewritten(message: Message) -> Message:
-            return replace(message, blocks=tuple(_rewritten(block, clean) for block in message.blocks))
+            return replace(message, blocks=tuple(_rewritten(block) for block in message.blocks))
+
+        def surfaced(event: MemorySurfaced) -> MemorySurfaced:
+            memories = tuple(
+                replace(memory, content=FORGOTTEN, why="")
+                if memory.id in gone
+                else replace(memory, content=clean(memory.content))
+                for memory in event.memories
+            )
+            return replace(event, text=clean(event.text), memories=memories)
 
         self._messages = [rewritten(message) for message in self._messages]
-        pending = (_rewritten(call, clean) for call in self._pending.values())
+        pending = (_rewritten(call) for call in self._pending.values())
         self._pending = {call.id: call for call in pending if isinstance(call, ToolUseBlock)}
-        results = (_rewritten(result, clean) for result in self._results.values())
+        results = (_rewritten(result) for result in self._results.values())
         self._results = {
             result.tool_use_id: result for result in results if isinstance(result, ToolResultBlock)
         }
-        self._after_results = tuple(_rewritten(block, clean) for block in self._after_results)
+        self._after_results = tuple(_rewritten(block) for block in self._after_results)
         # The ids stay: what was forgotten can't be surfaced again.
         self._surfaced = {id: clean(text) for id, text in self._surfaced.items()}
         self._stood = {id: clean(text) for id, text in self._stood.items()}
         self._parts = {id: clean(text) for id, text in self._parts.items()}
-        self._standing = {
-            name: replace(event, text=clean(event.text)) for name, event in self._standing.items()
-        }
+        self._standing = {name: surfaced(event) for name, event in self._standing.items()}
+        self._blocks = {clean(text): ids for text, ids in self._blocks.items()}
         if self.turn is not None:
+            if self.turn.memory is not None:
+                self.turn.memory = surfaced(self.turn.memory)
             self.turn.start = replace(self.turn.start, message=rewritten(self.turn.start.message))
             if self.turn.answer is not None:
-                blocks = tuple(_rewritten(block, clean) for block in self.turn.answer.blocks)
+                blocks = tuple(_rewritten(block) for block in self.turn.answer.blocks)
                 self.turn.answer = replace(self.turn.answer, blocks=blocks)
             if self.turn.final is not None:
                 self.turn.final = replace(self.turn.final, text=clean(self.turn.final.text))
@@ -407,7 +458,7 @@ class Conversation:
         self.size += size_of_message(message)
 
 
-def _rewritten(block: Block, clean: Callable[[str], str]) -> Block:
+def _cleaned(block: Block, clean: Callable[[str], str]) -> Block:
     match block:
         case TextBlock():
             return replace(block, text=clean(block.text))

@@ -194,6 +194,12 @@ def test_a_mention_tells_its_words_and_its_place() -> None:
     )
 
 
+def test_marks_without_a_letter_are_no_date() -> None:
+    """Without its accents and vowel signs, such a word is empty."""
+    assert spans("क्वागा का कोड ४७११ है", SATURDAY) == []
+    assert spans("رَمْزُ خِزَانَةِ الكُوَاجَا هُوَ ٤٧١١", SATURDAY) == []
+
+
 def test_what_is_no_date_is_refused() -> None:
     with pytest.raises(UsageError, match="'someday' is no date"):
         resolve_dates("today", "someday")

@@ -21,24 +21,26 @@ from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
 from satchel.memory.records import Forgotten, Receipt, Source
 from satchel.memory.repository import count_up, place_hash, slices, to_micros
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
-from satchel.spacing import Spaced
+from satchel.spacing import FORGOTTEN, Finder, normal_form
 
-__all__ = ["FORGOTTEN", "Forgetting", "has_unkeyed", "rekey"]
+__all__ = ["Forgetting", "has_unkeyed", "rekey"]
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
-
-FORGOTTEN: Final = "[forgotten]"
-"""Replaces forgotten words in the memories that repeated them, as it does in session logs."""
 
 _TELLING_TOKENS: Final = 5
 """Fewer tokens are said by chance: "Yes, please." has 4, and is nobody's echo."""
 _MOST_NEEDLES: Final = 20
 """So many texts are looked for in all memories; more than that only where an echo is likely: in the same sessions, and
 in what agents said."""
-_MOST_IN_PATTERN: Final = 50
 _LONG_CHARS: Final = 5_000
-"""Longer texts are not made into an expression: one of a megabyte takes minutes."""
+"""Longer texts are no chance, and their tokens are not counted."""
+_PLAIN: Final = re.compile("[a-z0-9]+")
+_OTHERWISE: Final = (
+    "*[\\&\u00ad\u0300-\u036f\u0591-\u05c7\u0610-\u061c\u064b-\u065f\u1100-\u11ff\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\ufb00-\ufdff\ufe70-\uffef\U0001d400-\U0001d7ff\U000e0000-\U000e01ef]*"
+)
+"""Memories with marks that nobody sees, with escapes, or with letters in parts or in another shape."""
 _BASES: Final = ("derived_from", "confirmed_by")
 
 
@@ -57,6 +59,7 @@ class Forgetting:
         session: str | None = None,
         before: datetime | None = None,
         scope: str | None = None,
+        shown_in: Collection[str] = (),
         dry_run: bool = False,
     ) -> Receipt:
         """Remove memories for good; see `Memory.forget`."""
@@ -74,10 +77,10 @@ class Forgetting:
             fitting = Filter(session=session, until=space.aware(before))
             wanted = await space.read(_ids_to_forget, fitting, having)
         if dry_run:
-            removed = await space.write(_preview, wanted, to_micros(now), space.hasher)
+            removed = await space.write(_preview, wanted, to_micros(now), space.hasher, shown_in)
         else:
             await space.backend.expect_scrub()
-            removed = await space.write_durably(_forget_now, wanted, to_micros(now), space.hasher)
+            removed = await space.write_durably(_forget_now, wanted, to_micros(now), space.hasher, shown_in)
         # Also where nothing was there: an earlier call may have been interrupted right before this.
         erased = dry_run or await space.candidates.scrub(before=removed.stamp_before)
         emptied = dry_run or (await space.backend.scrub() and erased)
@@ -129,17 +132,29 @@ def _ids_to_forget(
     return repository.ids_of(connection, space, rids)
 
 
-def _preview(connection: Connection, space: int, ids: Sequence[str], at: int, hasher: WordHasher) -> _Removed:
+def _preview(
+    connection: Connection,
+    space: int,
+    ids: Sequence[str],
+    at: int,
+    hasher: WordHasher,
+    shown_in: Collection[str],
+) -> _Removed:
     """What `_forget_now` would do: it is done, and taken back before anybody sees it."""
     undone = connection.begin_nested()
     try:
-        return _forget_now(connection, space, ids, at, hasher)
+        return _forget_now(connection, space, ids, at, hasher, shown_in)
     finally:
         undone.rollback()
 
 
 def _forget_now(
-    connection: Connection, space: int, ids: Sequence[str], at: int, hasher: WordHasher
+    connection: Connection,
+    space: int,
+    ids: Sequence[str],
+    at: int,
+    hasher: WordHasher,
+    shown_in: Collection[str],
 ) -> _Removed:
     """Remove memories with all that is known of them, their changes included, and leave tombstones.
 
@@ -151,7 +166,7 @@ def _forget_now(
         return _Removed(missing=tuple(going.missing))
     changed = count_up(connection, space)
     texts = _texts_of(connection, space, going.rows)
-    echoes, still_said = _replace_echoes(connection, space, going, texts, changed)
+    echoes, still_said = _replace_echoes(connection, space, going, texts, changed, shown_in)
     for rid in going.rows.keys() - texts.keys():
         texts[rid] = (going.rows[rid].content,)
     requoted = _requote(connection, space, going.rows, texts, changed)
@@ -246,30 +261,39 @@ def _texts_of(connection: Connection, space: int, rows: Mapping[int, Any]) -> di
 
 
 def _replace_echoes(
-    connection: Connection, space: int, going: _Going, texts: Mapping[int, Sequence[str]], changed: int
+    connection: Connection,
+    space: int,
+    going: _Going,
+    texts: Mapping[int, Sequence[str]],
+    changed: int,
+    shown_in: Collection[str],
 ) -> tuple[list[str], list[str]]:
     """Take the words out of the memories that repeat them; those that say nothing else go too.
 
     An echo is what an agent or somebody outside said, and a fact that nothing else bears out. What the user said
-    again in words of their own choosing is theirs, and only told of.
+    again in words of their own choosing is theirs, and only told of. What an agent said in a session in which they were
+    shown repeats a part of them, too, if it is long enough.
 
     Returns:
         The ids of the echoes that stay, and of the memories that still say the words.
     """
     owners = {
-        " ".join(text.split()): rid
+        normal_form(text): rid
         for rid, said in texts.items()
         for text in said
         if len(text) > _LONG_CHARS or estimate_tokens(text.strip()) >= _TELLING_TOKENS
     }
+    owners.pop("", None)
     if not owners:
         return [], []
-    replace = _replacer(owners)
+    replace, replace_parts = _replacer(owners), _replacer(owners, parts=True)
     echoes: list[str] = []
     still_said: list[str] = []
-    for row in list(_candidates(connection, space, going.rows, owners)):
-        content, found = replace(row.content)
-        if not found or row.rid in going.rows:
+    rows = {row.rid: row for row in _candidates(connection, space, going.rows, owners, shown_in)}
+    for row in rows.values():
+        was_shown = row.trust == "agent" and row.source_session in shown_in
+        content, found = (replace_parts if was_shown else replace)(row.content)
+        if content == row.content or row.rid in going.rows:
             continue
         bases = [base for base in _bases_of(connection, row.rid) if base.rid not in going.rows]
         borne_out = any(replace(base.content)[1] for base in bases)
@@ -283,46 +307,34 @@ def _replace_echoes(
             whole = history.find_row(connection, space, row.id)
             history.apply_fields(connection, space, whole, {"content": content})
             cues.replace_cues(connection, row.rid, (), changed=changed)
-            _redact_changes(connection, space, row.id, replace)
+            _redact_changes(connection, space, row.id, replace_parts if was_shown else replace)
             echoes.append(row.id)
         else:
-            because = going.rows[owners[found]].id
+            because = going.rows[owners.get(found, next(iter(owners.values())))].id
             going.add(history.find_row(connection, space, row.id), because)
     cues.drop_cues_with(connection, space, owners, lambda text: bool(replace(text)[1]), changed=changed)
     return [id for id in echoes if id not in {row.id for row in going.rows.values()}], still_said
 
 
-def _replacer(needles: Collection[str]) -> Callable[[str], tuple[str, str]]:
-    """A function that gives a text without the needles, and the first needle that stood in it, or ""."""
-    # The longest first, so that a shorter one does not leave the rest of a longer one.
-    ordered = sorted((needle for needle in needles if len(needle) <= _LONG_CHARS), key=len, reverse=True)
-    long = sorted((needle for needle in needles if len(needle) > _LONG_CHARS), key=len, reverse=True)
-    patterns = [
-        re.compile("|".join(r"\s+".join(map(re.escape, needle.split())) for needle in part))
-        for part in (ordered[at : at + _MOST_IN_PATTERN] for at in range(0, len(ordered), _MOST_IN_PATTERN))
-    ]
+def _replacer(needles: Collection[str], *, parts: bool = False) -> Callable[[str], tuple[str, str]]:
+    """A function that gives a text without the needles, and the first needle that stood in it whole, or ""."""
+    finder = Finder(needles, parts=parts)
 
     def replace(text: str) -> tuple[str, str]:
-        first = ""
-        for needle in long:
-            spans = Spaced(text).spans(needle)
-            for start, end in reversed(spans):
-                text = text[:start] + FORGOTTEN + text[end:]
-            first = first or (needle if spans else "")
-        for pattern in patterns:
-            found = pattern.search(text)
-            if found is not None:
-                first = first or " ".join(found[0].split())
-                text = pattern.sub(FORGOTTEN, text)
+        text, _, first = finder.subn(text, FORGOTTEN)
         return text, first
 
     return replace
 
 
 def _candidates(
-    connection: Connection, space: int, rows: Mapping[int, Any], needles: Collection[str]
+    connection: Connection,
+    space: int,
+    rows: Mapping[int, Any],
+    needles: Collection[str],
+    shown_in: Collection[str],
 ) -> Iterator[Any]:
-    """The memories that may hold one of the needles."""
+    """The memories that may hold one of the needles, some of them twice."""
     query = select(
         memories.c.rid,
         memories.c.id,
@@ -331,9 +343,15 @@ def _candidates(
         memories.c.trust,
         memories.c.source_session,
     ).where(memories.c.space_id == space)
+    for part in slices(sorted(shown_in)):
+        yield from connection.execute(
+            query.where(memories.c.trust == "agent", memories.c.source_session.in_(part))
+        )
     if len(needles) <= _MOST_NEEDLES:
-        telling = {max(needle.split(), key=len) for needle in needles}
-        query = query.where(or_(*(memories.c.content.contains(word, autoescape=True) for word in telling)))
+        # A plain word of each stands in whatever repeats it, but where something is written in another way.
+        telling = {max(_PLAIN.findall(needle) or needle.split(), key=len) for needle in needles}
+        same = [memories.c.content.contains(word, autoescape=True) for word in telling]
+        query = query.where(or_(memories.c.content.op("GLOB")(_OTHERWISE), *same))
         yield from connection.execute(query.order_by(memories.c.rid))
         return
     yield from connection.execute(query.where(memories.c.trust != "user").order_by(memories.c.rid))

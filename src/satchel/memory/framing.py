@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from satchel.memory import stems as word_stems
 from satchel.memory.data_files import read_lines
 from satchel.memory.passages import passages
+from satchel.spacing import is_unseen
 
 if TYPE_CHECKING:
     from datetime import date, datetime
@@ -208,9 +208,7 @@ def quoted(text: str) -> str:
     """Words in quotation marks, on one line, with nothing in them that could pass for markup."""
     shown = "".join(" " if char.isspace() else char for char in text)
     # Control and format characters: bidirectional overrides, zero-width marks, tags that only models see.
-    shown = "".join(
-        char for char in shown if unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co", "Cn")
-    )
+    shown = "".join(char for char in shown if not is_unseen(char))
     # Angle brackets open tags and the special tokens of models.
     shown = shown.replace("<", "‹").replace(">", "›")
     return json.dumps(" ".join(shown.split()), ensure_ascii=False)

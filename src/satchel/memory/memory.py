@@ -318,6 +318,7 @@ class Memory:
         session: str | None = None,
         before: datetime | None = None,
         scope: str | None = None,
+        shown_in: Collection[str] = (),
         dry_run: bool = False,
     ) -> Receipt:
         """Remove memories for good: the words, their vectors, index entries, edges, tags and changes, and every fact
@@ -334,6 +335,7 @@ class Memory:
             session: Instead or besides: those that come from this conversation.
             before: Instead or besides: those that were said before then.
             scope: Everything in this memory's scope, which has to be named.
+            shown_in: Conversations in which models were shown them: there, parts of them that an answer repeats go too.
             dry_run: Remove nothing, and say what would be removed.
 
         Raises:
@@ -342,7 +344,13 @@ class Memory:
         """
         named = [await self.full_id(id) for id in ([ids] if isinstance(ids, str) else ids)]
         return await self._forgetting.forget(
-            named, query=query, session=session, before=before, scope=scope, dry_run=dry_run
+            named,
+            query=query,
+            session=session,
+            before=before,
+            scope=scope,
+            shown_in=shown_in,
+            dry_run=dry_run,
         )
 
     # Reading.

@@ -98,7 +98,7 @@ async def forget(
         on_words(words, [record.id for record, _ in found])
     gone = [record.id for record, _ in found]
     logs = await sessions.redact(words, memory_ids=gone) if words else Redaction()
-    store = await memory.forget(ids)
+    store = await memory.forget(ids, shown_in=[entry.session_id for entry in logs.sessions])
     if words:
         # Until then, a running session could still find the memories, and log them after its log had been redacted.
         logs = logs.with_more(await sessions.redact(words, memory_ids=gone, only_open=True))

@@ -741,12 +741,12 @@ class SessionHub:
 
     def forget_words(self, redact: Callable[[str, str, bool], str], ids: Sequence[str]) -> None:
         """Take forgotten words out of the conversation at once, and out of whatever the running turn still writes."""
-        is_surfaced = not self.conversation.shown_ids.isdisjoint(ids)
+        is_surfaced = self.conversation.has_shown(ids)
 
         def clean(text: str) -> str:
             return redact(self.id, text, is_surfaced)
 
-        self.conversation.rewrite(clean)
+        self.conversation.rewrite(clean, ids)
         self._watch.restart()
         if self._activity:
             self.redactor.forget(clean)

@@ -10,9 +10,9 @@ from satchel.sessions.index import LogFile, SearchHit
 from satchel.sessions.journal import Journal
 from satchel.sessions.log import Log, Skipped
 from satchel.sessions.redaction import Redacted, Redaction, Words, live_redactor
-from satchel.sessions.rewriting import FORGOTTEN
 from satchel.sessions.store import SessionStore
 from satchel.sessions.summary import SessionInfo, UsageRow, read_title, title_of
+from satchel.spacing import FORGOTTEN
 
 __all__ = [
     "FORGOTTEN",

@@ -164,17 +164,27 @@ def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[Line]
     Raises:
         StorageError: The file can't be read.
     """
+    for raw in raw_lines(path, start=start):
+        if raw.strip():
+            record, reason = decode_line(raw)
+            yield Line(number=number, start=start, raw=raw, record=record, reason=reason)
+        start += len(raw)
+        number += 1
+
+
+def raw_lines(path: Path, *, start: int = 0) -> Iterator[bytes]:
+    """The lines of a log as they are, empty ones too, beginning at byte `start`.
+
+    Raises:
+        StorageError: The file can't be read.
+    """
     try:
         with path.open("rb") as file:
             file.seek(start)
             pace = _Pace()
             for raw in file:
                 pace()
-                if raw.strip():
-                    record, reason = decode_line(raw)
-                    yield Line(number=number, start=start, raw=raw, record=record, reason=reason)
-                start += len(raw)
-                number += 1
+                yield raw
     except OSError as error:
         raise _unreadable(path, error) from error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import html
 import json
 import os
 import re
@@ -13,10 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from satchel.conversation import QUESTIONS
 from satchel.sessions.journal import sync_folder, unwritable
-from satchel.sessions.log import read_lines
-from satchel.sessions.rewriting import FORGOTTEN
-from satchel.spacing import Spaced, single_spaced
+from satchel.sessions.log import raw_lines
+from satchel.spacing import FORGOTTEN, Finder, without_lines
 
 __all__ = [
     "Matchers",
@@ -33,10 +32,6 @@ _QUOTE_CHARS = 12
 """From this many characters on, the same words elsewhere in a session are a quotation and not a coincidence."""
 _MIN_OVERLAP = 4
 """Where a long text was cut, this many characters at the cut are enough to recognise the words."""
-_LONG_CHARS = 2_000
-"""Longer forms are not made into an expression, which takes 1 ms for 100 characters of all forms."""
-_GAP = re.compile(r"(?:\s|\\+[nrt])+")
-"""White space, also where it is escaped."""
 _OMISSION = re.compile(r"\s*\[… [^\]]* …\]\s*")
 """What replaces the middle of a long text."""
 _BUFFER = 1 << 20
@@ -50,6 +45,8 @@ _STRUCTURE = frozenset(
 """Fields that hold names, ids and fixed values, never words that were said. Below the fields in `_FREE`, the names
 belong to a tool and mean nothing here."""
 _FREE = frozenset(("input", "data"))
+_SHOWING = ("memory_surfaced", "observation")
+"""Records with which memories come before a model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +54,7 @@ class Words:
     """Words to be forgotten.
 
     Attributes:
-        text: The exact words, except that white space may differ and characters may be escaped for JSON or HTML.
+        text: The words, which are found in every spelling that `satchel.spacing.normal_form` makes equal.
         session: Only in this session, and where its words were surfaced as memory elsewhere. None means everywhere.
         turn: Only in this turn of that session, and where compactions and surfaced memories repeat it.
     """
@@ -108,29 +105,15 @@ class Redaction:
 
 
 class _Matcher:
-    """Finds texts, however they are escaped, and also where a part of them was cut off."""
+    """Finds texts, however they are spelt, and also where a part of them was cut off."""
 
-    def __init__(self, texts: Collection[str]) -> None:
+    def __init__(self, texts: Collection[str], *, parts: bool) -> None:
         self._texts = texts
-        forms = {form for text in texts for form in _forms(text.strip())}
-        # The longest first, so that a shorter form does not leave the rest of a longer one.
-        self._long = sorted(
-            {form.strip() for form in forms if len(form) > _LONG_CHARS}, key=len, reverse=True
-        )
-        short = sorted((form for form in forms if len(form) <= _LONG_CHARS), key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(_expression, short))) if short else None
+        self._finder = Finder(texts, parts=parts)
 
     def subn(self, text: str) -> tuple[str, int]:
         """The text with each occurrence replaced by `FORGOTTEN`, and the number of occurrences."""
-        count = 0
-        for form in self._long:
-            spans = Spaced(text, _GAP).spans(form) if len(text) >= len(form) else []
-            for start, end in reversed(spans):
-                text = text[:start] + FORGOTTEN + text[end:]
-            count += len(spans)
-        if self._pattern is not None:
-            text, replaced = self._pattern.subn(FORGOTTEN, text)
-            count += replaced
+        text, count, _ = self._finder.subn(text, FORGOTTEN)
         if "[…" in text:
             for found in reversed(list(_OMISSION.finditer(text))):
                 before, after = text[: found.start()], text[found.end() :]
@@ -153,21 +136,6 @@ def _overlap(text: str, words: str) -> int:
             return len(text) - at
         at = text.find(words[:_MIN_OVERLAP], at + 1)
     return 0
-
-
-def _forms(text: str) -> set[str]:
-    """The text, however it is escaped, with one space for each gap between words."""
-    forms: set[str] = set()
-    for form in (text, html.escape(text), html.escape(text, quote=False)):
-        forms.add(form)
-        for ascii_only in (True, False):
-            once = json.dumps(form, ensure_ascii=ascii_only)[1:-1]
-            forms.update((once, json.dumps(once, ensure_ascii=ascii_only)[1:-1]))
-    return {single_spaced(form, _GAP) for form in forms}
-
-
-def _expression(form: str) -> str:
-    return _GAP.pattern.join(map(re.escape, form.split(" ")))
 
 
 def _replace(value: Any, matcher: _Matcher) -> tuple[Any, bool]:
@@ -211,16 +179,16 @@ class Matchers:
 
     def __init__(self) -> None:
         """Create it without any."""
-        self._made: dict[frozenset[str], _Matcher] = {}
+        self._made: dict[tuple[frozenset[str], bool], _Matcher] = {}
 
-    def of(self, texts: Iterable[str]) -> _Matcher | None:
-        """What finds these texts; None if they are blank."""
+    def of(self, texts: Iterable[str], *, parts: bool) -> _Matcher | None:
+        """What finds these texts, and their parts where the texts were shown; None if they are blank."""
         telling = frozenset(stripped for text in texts if (stripped := text.strip()))
         if not telling:
             return None
-        if telling not in self._made:
-            self._made[telling] = _Matcher(telling)
-        return self._made[telling]
+        if (telling, parts) not in self._made:
+            self._made[telling, parts] = _Matcher(telling, parts=parts)
+        return self._made[telling, parts]
 
 
 class _Scope:
@@ -233,6 +201,8 @@ class _Scope:
         self._words = words
         self._ids = re.compile("|".join(re.escape(id) for id in memory_ids)) if memory_ids else None
         self._turn: int | None = None
+        self._is_shown = False
+        """Whether one of the memories was shown before this line, or in it: maybe an excerpt of it."""
         # Long words that were said in this session are a quotation anywhere in it.
         self._everywhere = {
             w.text
@@ -255,18 +225,20 @@ class _Scope:
             turn = value.get("turn", self._turn)
             texts.update(w.text for w in self._words if w.session == self._session_id and w.turn == turn)
             texts |= self._brought_in_by(value, raw)
-        return self._matchers.of(texts)
+        return self._matchers.of(texts, parts=self._is_shown)
 
     def _brought_in_by(self, value: dict[str, Any], raw: bytes) -> set[str]:
         """The words that this line brings into the session, by a surfaced memory or the result of a memory tool."""
         texts: set[str] = set()
         if self._ids is not None and self._ids.search(raw.decode("utf-8", "replace")):
             texts.update(w.text for w in self._words)
+            self._is_shown = self._is_shown or value.get("type") in _SHOWING
         for memory in value.get("memories") or () if value.get("type") == "memory_surfaced" else ():
             if not isinstance(memory, dict):
                 continue
             if self._ids is not None and self._ids.fullmatch(str(memory.get("id"))):
                 texts.add(str(memory.get("content", "")))
+                texts.discard(FORGOTTEN)
             texts.update(
                 w.text
                 for w in self._words
@@ -304,11 +276,12 @@ def live_redactor(
     made = matchers or Matchers()
 
     def redact(session_id: str, text: str, is_surfaced: bool) -> str:
-        matcher = made.of(
+        telling = (
             one.text
             for one in words
             if is_surfaced or one.session in (None, session_id) or len(one.text) >= _QUOTE_CHARS
         )
+        matcher = made.of(telling, parts=is_surfaced)
         return text if matcher is None else matcher.subn(text)[0]
 
     return redact
@@ -348,25 +321,30 @@ def redact_log(
         StorageUnwritable, StorageError: The log can't be read or rewritten, and is unchanged.
     """
     scope = _Scope(session_id, words, memory_ids, matchers)
+    calls = _calls_that_found(path, memory_ids)
     temporary = rewriting_path(path)
     changed: list[int] = []
     spilled: dict[Path, _Matcher] = {}
     try:
         with _locked(path) as source_mode, temporary.open("wb", buffering=_BUFFER) as out:
             os.fchmod(out.fileno(), source_mode)
-            for line in read_lines(path):
-                raw = line.raw if line.raw.endswith(b"\n") else line.raw + b"\n"
-                if not line.is_whole:
-                    break
+            for number, raw in enumerate(raw_lines(path), 1):
+                if not raw.strip():
+                    continue
                 try:
                     value = json.loads(raw)
                 except (ValueError, RecursionError):
                     value = None
+                if not raw.endswith(b"\n"):
+                    if value is None:
+                        break  # it was never written to its end
+                    raw += b"\n"
                 matcher = scope.matcher_for(value, raw)
+                is_shown = _forget_shown(value, memory_ids) | _forget_questions(value, raw, calls)
                 if matcher is not None:
-                    new = _rewrite_line(raw, value, matcher)
+                    new = _rewrite_line(raw, value, matcher, is_changed=is_shown)
                     if new != raw:
-                        changed.append(line.record.seq if line.record is not None else line.number)
+                        changed.append(value.get("seq", number) if isinstance(value, dict) else number)
                         raw = new
                     spill = value.get("spill") if isinstance(value, dict) else None
                     if isinstance(spill, str) and spill:
@@ -388,13 +366,65 @@ def redact_log(
     return Redacted(session_id=session_id, records=tuple(changed), files=tuple(files))
 
 
-def _rewrite_line(raw: bytes, value: Any, matcher: _Matcher) -> bytes:
+def _forget_shown(value: Any, memory_ids: Collection[str]) -> bool:
+    """Take memories out of a record that says which ones were shown, by their ids. Returns whether there was one."""
+    if not isinstance(value, dict) or value.get("type") != "memory_surfaced" or not memory_ids:
+        return False
+    memories = value.get("memories") or ()
+    gone = [
+        at
+        for at, one in enumerate(memories)
+        if isinstance(one, dict) and one.get("id") in memory_ids and one.get("content") != FORGOTTEN
+    ]
+    for at in gone:
+        memories[at]["content"] = FORGOTTEN
+        memories[at].pop("why", None)
+    if gone and isinstance(value.get("text"), str):
+        value["text"] = without_lines(value["text"], gone, of=len(memories))
+    return bool(gone)
+
+
+def _calls_that_found(path: Path, memory_ids: Collection[str]) -> frozenset[str]:
+    """The calls whose results name one of the memories."""
+    if not memory_ids:
+        return frozenset()
+    ids = re.compile(b"|".join(re.escape(id.encode()) for id in memory_ids))
+    found = set()
+    for raw in raw_lines(path):
+        if ids.search(raw) and b'"observation"' in raw:
+            with contextlib.suppress(ValueError, RecursionError):
+                found.add(str(json.loads(raw).get("call_id")))
+    return frozenset(found)
+
+
+def _forget_questions(value: Any, raw: bytes, calls: frozenset[str]) -> bool:
+    """Take out of calls what they looked for: words that led to a forgotten memory. Returns whether there were any."""
+    if not isinstance(value, dict) or not any(call.encode() in raw for call in calls):
+        return False
+    found = False
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            if not calls.isdisjoint(str(item.get(name)) for name in ("id", "call_id")):
+                asked = item.get("input")
+                if isinstance(asked, dict):
+                    for name in QUESTIONS & asked.keys():
+                        found = found or asked[name] != FORGOTTEN
+                        asked[name] = FORGOTTEN
+            stack += [one for one in item.values() if isinstance(one, (dict, list))]
+        else:
+            stack += [one for one in item if isinstance(one, (dict, list))]
+    return found
+
+
+def _rewrite_line(raw: bytes, value: Any, matcher: _Matcher, *, is_changed: bool = False) -> bytes:
     if not isinstance(value, dict):
         # The line is broken or not ours, but may still contain the words.
         text = raw.decode("utf-8", "surrogateescape")
         return matcher.subn(text)[0].encode("utf-8", "surrogateescape")
     value, found = _replace(value, matcher)
-    if not found:
+    if not (found or is_changed):
         return raw
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["FORGOTTEN", "words_taken"]
+from satchel.spacing import FORGOTTEN
 
-FORGOTTEN = "[forgotten]"
-"""Stands in a log where words were forgotten."""
+__all__ = ["words_taken"]
+
 _OMITS = "[…"
 _TELLING_CHARS = 12
 """Shorter pieces of a text say too little to be looked for elsewhere; a text that went as a whole does not."""

@@ -375,7 +375,7 @@ def _languages(tokens: list[Token]) -> Iterator[Language]:
         for token in tokens[index : index + size]:
             index += 1
             after = tokens[index].word if token.word.isdecimal() and index < len(tokens) else token.word
-            yield chinese if _is_chinese(after[0]) else spoken
+            yield chinese if _is_chinese(after[:1]) else spoken
 
 
 def _orders(spoken: Language, country: str) -> frozenset[Order]:
