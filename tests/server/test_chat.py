@@ -10,8 +10,12 @@ import httpx2
 import pytest
 
 from satchel.events import Notice, TurnEnd
+from satchel.models import Call, Reply, ScriptedModel
+from satchel.server.turn_stream import Place as PlaceInTurn
+from satchel.server.turn_stream import turn_events
 from satchel.sessions import SessionStore
 from tests.requirements import requirement
+from tests.runtime.world import opened
 from tests.server.world import WORDS, Sent, World, chat, events_in, serving, text_of
 
 
@@ -49,6 +53,45 @@ def test_a_turn_is_streamed_in_the_shapes_of_the_seed(client: httpx2.Client) -> 
     assert all(event.id for event in events)
     progress = [event.data for event in events if event.name == "tool_progress"]
     assert all(data["name"] == "bash" and isinstance(data["data"], dict) for data in progress)
+
+
+@requirement("http:chat:sse")
+@pytest.mark.anyio
+async def test_every_call_has_one_start_and_one_end_under_one_name_whatever_becomes_of_it(
+    tmp_path: Path,
+) -> None:
+    calls = [
+        Call(name="bash", input={"command": "rm x"}),  # refused: nobody can be asked
+        Call(name="nosuch", input={"a": 1}),
+        Call(name="file_read", input={"path": 5}),
+        Call(name="execute_capability", input={"name": "none", "input": {}}),
+        Call(name="glob", input={"pattern": "*"}),
+    ]
+    model = ScriptedModel([Reply(calls=calls), "Done."])
+    async with opened(tmp_path, model, agent__mode="ask") as satchel:
+        running = await (await satchel.session()).start("Go")
+        place = PlaceInTurn(session_id="s", first=running.after_seq, seq=running.after_seq)
+        events = [event async for event in turn_events(running.records(), start=place)]
+        shown = [
+            (event.name, event.data["name"], event.data["callId"])
+            for event in events
+            if "tool_" in event.name
+        ]
+        starts = {(name, id) for kind, name, id in shown if kind == "tool_start"}
+        ends = {(name, id) for kind, name, id in shown if kind == "tool_result"}
+        assert len(shown) == 2 * len(calls)
+        assert starts == ends
+        assert sorted(name for name, _ in starts) == sorted(call.name for call in calls)
+        inputs = {event.data["name"]: event.data["input"] for event in events if event.name == "tool_start"}
+        assert (inputs["bash"], inputs["nosuch"]) == ({"command": "rm x"}, {"a": 1})
+        # Who has only the start of a call gets its end after it.
+        start = next(
+            event for event in events if event.name == "tool_start" and event.data["name"] == "nosuch"
+        )
+        rest = [
+            event async for event in turn_events(running.records(), start=PlaceInTurn.parse(start.id or ""))
+        ]
+        assert "nosuch" in [event.data["name"] for event in rest if event.name == "tool_result"]
 
 
 @requirement("http:chat:sse")

@@ -32,7 +32,7 @@ from satchel.events import (
 from satchel.events import (
     Final as FinalEvent,
 )
-from satchel.messages import text_of, usage_to_json
+from satchel.messages import ToolUseBlock, text_of, usage_to_json
 from satchel.runtime import Satchel
 from satchel.server.problems import problem_of
 from satchel.server.streams import ServerEvent
@@ -145,6 +145,7 @@ class _Translator:
     text: str = ""
     question: str | None = None
     build_id: str | None = None
+    asked: dict[str, ToolUseBlock] = field(default_factory=dict)
     calls: dict[str, _Call] = field(default_factory=dict)
     skip: int = 0
 
@@ -177,9 +178,18 @@ class _Translator:
             rest = text_of(event.blocks)[self.chars :]
             if is_new and rest:
                 yield from self._said(rest)
+        if isinstance(event, Observation) and event.call_id not in self.calls:
+            # A call that never ran: refused, unknown or invalid. Its start comes with the id of what was before.
+            asked = self.asked.get(event.call_id)
+            started = self._started(
+                event.call_id, event.tool, (asked.input if asked is not None else None) or {}
+            )
+            if is_new:
+                yield started
         if record.seq > self.seq:
             self.seq = record.seq
         if isinstance(event, Assistant):
+            self.asked.update((block.id, block) for block in event.blocks if isinstance(block, ToolUseBlock))
             self.chars = 0
             if is_new:
                 self.skip = 0
@@ -202,15 +212,12 @@ class _Translator:
                 memories = [_memory(memory) for memory in event.memories]
                 return self._event("memory", {"memories": memories, "standing": event.standing})
             case Action():
-                self.calls[event.call_id] = _Call(event.tool, event.input)
-                data = {"name": event.tool, "input": dict(event.input), "callId": event.call_id}
-                return self._event("tool_start", data)
+                return self._started(event.call_id, event.tool, event.input)
             case Observation():
-                self._take(event)
                 return self._event(
                     "tool_result",
                     {
-                        "name": event.tool,
+                        "name": self._take(event).name,
                         "result": event.text,
                         "isError": event.is_error,
                         "callId": event.call_id,
@@ -240,11 +247,17 @@ class _Translator:
             case _:
                 return None
 
-    def _take(self, event: Observation) -> None:
-        call = self.calls.setdefault(event.call_id, _Call(event.tool, {}))
+    def _started(self, call_id: str, name: str, input: Mapping[str, Any]) -> ServerEvent:
+        self.calls[call_id] = _Call(name, input)
+        return self._event("tool_start", {"name": name, "input": dict(input), "callId": call_id})
+
+    def _take(self, event: Observation) -> _Call:
+        """The call that ended. It keeps the name under which it started, also if it stood for another tool's."""
+        call = self.calls[event.call_id]
         call.result, call.is_error = event.text, event.is_error
         if isinstance(event.data, Mapping) and isinstance(event.data.get("build_id"), str):
             self.build_id = event.data["build_id"] or self.build_id
+        return call
 
     def response(self, status: str, text: str, *, usage: Mapping[str, Any] | None = None) -> ServerEvent:
         """The last event."""
