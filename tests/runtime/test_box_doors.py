@@ -160,6 +160,7 @@ async def test_a_path_is_read_after_a_question_and_by_a_rule_and_is_not_written(
         assert "theirs" not in await one.bash("cat ~/other/file")
         assert "Satchel's own files are there, or below it" in await one.bash("true", read=["~"])
         assert "Satchel's own files" in await one.bash("true", read=["~/home"])
+        assert "sockets and devices there" in await one.bash("true", read=["/run/docker.sock"])
         assert len(one.asked) == 1
 
 
@@ -288,3 +289,47 @@ async def test_what_only_root_may_read_of_the_system_is_not_read_by_roots_comman
     finally:
         shutil.rmtree(folder)
         private_in.cache_clear()
+
+
+# ---- On Landlock
+
+
+async def test_landlock_opens_neither_the_home_nor_what_a_link_leads_to(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("Landlock is for ordinary users; see the test below")
+    tool = tmp_path / "home/tools/peek"
+    tool.parent.mkdir(parents=True)
+    tool.write_text(PEEK)
+    tool.chmod(0o755)
+    rules = ("peek read=~/other", "peek read=link", "peek read=~/notes/later")
+    async with world(tmp_path, allow=rules, sandbox__backend="landlock") as one:
+        assert "theirs" in await one.call("peek", path=f"{tmp_path}/other/file")
+        (one.work / "link").symlink_to(tmp_path / "notes")
+        for name in ("notes/todo.md", ".ssh/id_ed25519", "work/link/todo.md"):
+            said = await one.call("peek", path=f"{tmp_path}/{name}")
+            assert "milk" not in said, said
+            assert "PRIVATE" not in said, said
+
+
+@requirement("bash:boxed:hostile")
+def test_the_home_is_closed_on_landlock() -> None:
+    again("landlock_opens_neither", __file__)
+
+
+# ---- Where mounts are put
+
+
+@requirement("bash:boxed:hostile")
+async def test_no_link_in_the_boxs_own_folders_leads_a_mount_of_the_next_command_outside(
+    tmp_path: Path,
+) -> None:
+    """While bwrap builds a box, the whole system is at /oldroot, and it makes the folders that it mounts to."""
+    async with world(tmp_path) as one:
+        moves = f"mv ~/.cache ~/moved && ln -s /oldroot{tmp_path}/other ~/.cache; "
+        top = Path(*tmp_path.parts[:3])
+        moves += f"mv {top} /tmp/moved && ln -s /oldroot{tmp_path}/other {top}"
+        await one.bash(moves)
+        assert "exit code: 0" in await one.bash(
+            "touch $XDG_CACHE_HOME/../kept; ls /tmp/moved ~/moved || true"
+        )
+        assert sorted(path.name for path in (tmp_path / "other").iterdir()) == ["file"]

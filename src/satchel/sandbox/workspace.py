@@ -42,7 +42,7 @@ from satchel.sandbox.job import (
     python_program,
     scratch_folder,
 )
-from satchel.sandbox.paths import LedElsewhere, step_by_step
+from satchel.sandbox.paths import LedElsewhere, make_folder, step_by_step
 from satchel.sandbox.port import Boxed, Denial, Egress, Network, Watch, WorkspaceBox
 from satchel.sandbox.proxy import open_egress
 
@@ -61,8 +61,8 @@ INSIDE_GUEST = "/run/satchel"
 INSIDE_SOCKET = "/run/satchel-proxy.sock"
 PRLIMIT, SETPRIV = "/usr/bin/prlimit", "/usr/bin/setpriv"
 
-Access: TypeAlias = Literal["read", "write", "hide", "own", "link"]
-"""Visible; writable; not readable; a folder of the box's own, writable; a symbolic link."""
+Access: TypeAlias = Literal["read", "write", "hide", "own", "link", "pin"]
+"""Visible; writable; not readable; a folder of the box's own; a symbolic link; writable, and can't be moved."""
 
 SYSTEM_TOPS = (
     "bin", "etc", "gnu", "lib", "lib32", "lib64", "libx32", "nix", "opt", "sbin", "usr",
@@ -92,7 +92,7 @@ UNSET = frozenset(
 """They lead to sockets that aren't there."""
 SHARED_MEMORY_BYTES = 256 << 20
 MEMORY_SHARE = 0.75
-RANKS = {"link": 0, "read": 1, "own": 2, "write": 3, "hide": 4}
+RANKS = {"link": 0, "pin": 0, "read": 1, "own": 2, "write": 3, "hide": 4}
 """Of two mounts at one path, the last one counts."""
 
 
@@ -183,7 +183,8 @@ class _Workspace:
         self._nothing = scratch / "nothing"
         self._nothing.touch(mode=0)
         self._mounts = (
-            *workspace_mounts(spec, scratch=scratch),
+            # What comes into being later is not mounted: a command may have put a link where it would be.
+            *(each for each in workspace_mounts(spec, scratch=scratch) if each.source or each.path.exists()),
             *(Mount(path=path, access="hide") for path in private),
         )
 
@@ -201,6 +202,7 @@ class _Workspace:
         mounts = [*self._mounts, *_protected(spec, repositories)]
         who = OF_ROOT if self._owner is not None else ROOT_HIDDEN if self._as_root else OF_A_USER
         start = [self._program, *who, *ALWAYS, *(NO_SYSCTL if self._as_root else ())]
+        mounts += pins_of(mounts)
         held: list[int] = []
         try:
             for mount in sorted(mounts, key=lambda mount: (len(mount.path.parts), RANKS[mount.access])):
@@ -283,6 +285,9 @@ class _Workspace:
                 # One may pass through to what is shown below it, but not list it.
                 return [*above, "--perms", "0111", "--tmpfs", path]
             return [*above, "--ro-bind", str(self._nothing), path] if os.path.lexists(path) else []
+        if mount.access == "pin":
+            held.append(self._own_folder(Path(mount.source)))
+            return ["--bind-fd", str(held[-1]), path]
         if mount.source:
             return [*above, "--ro-bind" if mount.access == "read" else "--bind", mount.source, path]
         descriptor = open_as_agreed(mount.path, self._spec)
@@ -292,6 +297,40 @@ class _Workspace:
             return []
         held.append(descriptor)
         return [*above, "--ro-bind-fd" if mount.access == "read" else "--bind-fd", str(descriptor), path]
+
+    def _own_folder(self, folder: Path) -> int:
+        """A descriptor of a folder on the way to a mount, which is made if it is in the box's own folders."""
+        descriptor = step_by_step(folder)
+        if descriptor is None:
+            make_folder(folder)
+            descriptor = step_by_step(folder)
+            if descriptor is not None and self._owner is not None:
+                # As for the folder around it: root without its capabilities has to pass through.
+                os.chown(f"/proc/self/fd/{descriptor}", *self._owner)
+                Path(f"/proc/self/fd/{descriptor}").chmod(0o755)
+        if descriptor is None:
+            raise SandboxError(f"{folder} can't be opened, and the sandbox needs it.")
+        return descriptor
+
+
+def pins_of(mounts: Sequence[Mount]) -> list[Mount]:
+    """The folders between a mount and the writable one that it is in.
+
+    Each is a mount as well, so that no command can rename it and put a link in its place: bwrap would follow that link
+    when it makes the next box, while the whole system is in its reach, and protect or make something else.
+    """
+    at = {mount.path: mount for mount in mounts}
+    found: dict[Path, Mount] = {}
+    for mount in mounts:
+        around = next((at[folder] for folder in mount.path.parents if folder in at), None)
+        if around is None or around.access not in ("own", "write"):
+            continue
+        for folder in mount.path.parents:
+            if folder == around.path:
+                break
+            source = Path(around.source or around.path) / folder.relative_to(around.path)
+            found[folder] = Mount(path=folder, access="pin", source=str(source))
+    return list(found.values())
 
 
 def open_as_agreed(path: Path, spec: WorkspaceBox) -> int | None:
