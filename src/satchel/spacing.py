@@ -27,13 +27,24 @@ _LONG_CHARS: Final = 2_000
 """Longer words are not made into an expression, which takes seconds to compile for 400 KB."""
 _PART_WEIGHT: Final = 32
 """So many letters in a row, or a third as many signs of other scripts, are a quotation and not a coincidence."""
+_SHOWN_WHOLE_WEIGHT: Final = 160
+"""Shorter words are shown whole, so a part of them is no excerpt: two memories may begin in the same way. A line has 70
+tokens (`memory.framing`), which are more letters than that; what is left of a budget is rarely less.
+"""
 _MOST_IN_PARTS: Final = 600_000
 """Characters of one text whose parts are known: nothing after them is ever shown as an excerpt."""
+
+_CUT: Final = re.compile(r"^ ?| ?\.\.\. ?| ?$")
+"""Where a text was cut, in normal form; passages in the data of a result are cut at both ends."""
+_LEAST_AT_A_CUT: Final = 12
+"""So many characters beside a cut are recognised: a shown memory that repeats words may be cut within them."""
+_MOST_AT_A_CUT: Final = 2_000
+"""More than an excerpt has on either side."""
 
 _ESCAPE = re.compile(
     r"\\+u([dD][89abAB][0-9a-fA-F]{2})\\+u([dD][c-fC-F][0-9a-fA-F]{2})"
     r"|(?:&|\\+u0026)(?:amp;)*(#[0-9]{1,7};|#[xX][0-9a-fA-F]{1,6};|[a-zA-Z][a-zA-Z0-9]{1,31};)"
-    r"|\\+(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|([bfnrt]))?"
+    r"|\\+(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|x([0-9a-fA-F]{2})|([bfnrtBFNRT]))?"
 )
 """A character as JSON, HTML and Python escape it, once or several times."""
 _UNSEEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn"))
@@ -83,7 +94,7 @@ def _unescaped(found: re.Match[str]) -> str:
         return chr(code) if code <= 0x10FFFF else ""
     if found[0][0] != "\\":
         return "&"
-    return "" if letter in (None, "b") else " "
+    return "" if letter in (None, "b", "B") else " "
 
 
 def _fold(text: str, escapes: bool) -> str:
@@ -233,10 +244,26 @@ class _Words:
                     continue
             at += size
 
+    def at_cuts(self, plain: str) -> Iterator[tuple[int, int]]:
+        """Where an excerpt begins with the end of the words, or ends with their beginning."""
+        for cut in _CUT.finditer(plain):
+            for form in self.forms:
+                most = min(len(form), _MOST_AT_A_CUT)
+                after = plain[cut.end() : cut.end() + most]
+                for size in range(len(after), _LEAST_AT_A_CUT - 1, -1):
+                    if form.endswith(after[:size]):
+                        yield cut.end(), cut.end() + size
+                        break
+                before = plain[max(0, cut.start() - most) : cut.start()]
+                for size in range(len(before), _LEAST_AT_A_CUT - 1, -1):
+                    if form.startswith(before[-size:]):
+                        yield cut.start() - size, cut.start()
+                        break
+
     @cached_property
     def _grams(self) -> tuple[dict[str, str], int]:
         """Runs of characters, and of which words each is a part; any long part has one at a multiple of its length."""
-        long = [form[:_MOST_IN_PARTS] for form in self.forms if _weight(form) > _PART_WEIGHT]
+        long = [form[:_MOST_IN_PARTS] for form in self.forms if _weight(form) > _SHOWN_WHOLE_WEIGHT]
         size = 16 if all(_weight(form) < 1.5 * len(form) for form in long) else 5
         return {form[at : at + size]: form for form in long for at in range(len(form) - size + 1)}, size
 
@@ -271,7 +298,7 @@ class Finder:
 
         Args:
             words: What to look for.
-            parts: Find parts of them too that are long enough to be a quotation.
+            parts: Find parts of long ones too that are long enough to be a quotation.
         """
         self._parts = parts
         self._words = _Words(words, escapes=True)
@@ -309,7 +336,7 @@ class Finder:
         found = list(words.found(folded.plain))
         first = folded.plain[slice(*min(found))] if found else ""
         if self._parts and words is self._words:
-            found += words.parts(folded.plain)
+            found += [*words.parts(folded.plain), *words.at_cuts(folded.plain)]
         if not found:
             return text, 0, ""
         spans: list[tuple[int, int]] = []

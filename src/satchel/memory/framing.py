@@ -29,6 +29,7 @@ __all__ = [
     "days_of_agenda",
     "profile_line",
     "short_id",
+    "with_cuts",
     "AGENDA_EMPTY",
     "AGENDA_HEAD",
     "AGENDA_TAIL",
@@ -50,6 +51,7 @@ __all__ = [
     "quoted",
     "restates",
     "tokens_of",
+    "with_cuts",
 ]
 
 OPEN = "<satchel-memory>"
@@ -320,9 +322,16 @@ def fitting_words(content: str, stems: Iterable[int], most: int, number: int) ->
     if number >= len(parts) or len(parts) < 2:
         return excerpt(content, stems, most), ""
     words = excerpt(parts[number], stems, most)
-    if words is not None and not words.startswith("… "):
-        words = f"{'… ' if number else ''}{words}{' …' if number + 1 < len(parts) else ''}"
+    if words is not None:
+        words = with_cuts(words, number + 1, len(parts))
     return words, f", part {number + 1} of {len(parts)}"
+
+
+def with_cuts(words: str, number: int, of: int) -> str:
+    """The words of a passage with "…" where the memory goes on; `number` counts from 1."""
+    if words.startswith("… "):
+        return words
+    return f"{'… ' if number > 1 else ''}{words}{' …' if number < of else ''}"
 
 
 MemoryT = TypeVar("MemoryT", bound="Shown")
