@@ -52,7 +52,8 @@ async def test_a_version_whose_cases_pass_becomes_active_and_each_ran_in_a_sandb
     [
         ('def run(args):\n    return "Bye"\n', "Case 'Austin': the result is not 'Hello, Austin!': 'Bye'"),
         ("def run(args):\n    return 1 / 0\n", "Case 'Austin': it failed: "),
-        ("def run(args):\n    return 3\n", "It returned no string"),
+        ("def run(args):\n    return 3\n", "Case 'Austin': the result is not 'Hello, Austin!': '3'"),
+        ("def run(args):\n    return None\n", "it failed: 'It returned nothing.'"),
     ],
 )
 async def test_a_version_whose_cases_fail_is_refused_with_the_reasons_and_leaves_nothing(

@@ -234,6 +234,10 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
             for call in empty.values():
                 assert "Secret" not in str(await call())
             assert await memory.known([x, y]) == frozenset()
+            assert (
+                await memory.lacking([Episode(session="s", turn=1, speaker="Ann", text="Secret", position=0)])
+                == 1
+            )
             assert await memory.count() == 1
             assert (await memory.tags(), len(await memory.by_day())) == ((), 1)
             with pytest.raises(UsageError, match="scope"):
@@ -253,6 +257,8 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "embed",
                 "by",
                 "known",
+                "lacking",
+                "rebuild",
                 "tags",
             }
             known |= {"distill", "reindex", "checkup", "check", "repair", "export", "calibrate", "import"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 import threading
 from contextlib import closing
@@ -10,18 +12,21 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete
 
 from satchel.events import MemoryCaptured, MemorySurfaced
 from satchel.loop import Limits
+from satchel.memory import Rebuilt
+from satchel.memory.tables import memories
 from satchel.messages import TextBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import home
 from satchel.runtime.health import examine
 from satchel.runtime.lines import receipt_lines
+from satchel.runtime.rebuilding import rebuild
 from satchel.storage import Database
 from tests.requirements import requirement
-from tests.runtime.world import logged, opened
+from tests.runtime.world import logged, opened, settings_in
 
 pytestmark = pytest.mark.anyio
 
@@ -49,8 +54,8 @@ async def test_what_was_said_in_one_session_is_shown_to_the_model_in_another(tmp
 
 
 @requirement("promise:durable:kill")
-@pytest.mark.parametrize("fault", ["missing", "empty"])
-async def test_a_home_that_has_lost_its_database_says_so_and_reads_its_logs_again(
+@pytest.mark.parametrize("fault", ["missing", "empty", "missing with its journal"])
+async def test_a_home_that_has_lost_its_database_says_so_and_has_what_was_said_and_added(
     tmp_path: Path, fault: str
 ) -> None:
     async with opened(tmp_path, ScriptedModel(["Noted.", "Noted.", "Noted."])) as satchel:
@@ -60,11 +65,15 @@ async def test_a_home_that_has_lost_its_database_says_so_and_reads_its_logs_agai
         assert satchel.memory is not None
         (gone,) = [hit for hit in await satchel.memory.search("gate code") if "Jonas" in hit.memory.content]
         await satchel.forget([gone.memory.id])
+        await satchel.memory.pin(await satchel.memory.add("Mara lives in the orchard house."))
         await (await satchel.session(private=True)).run_turn("Nobody may keep this about the orchard.")
     for file in (tmp_path / "home").glob("satchel.db*"):
         file.unlink()
     if fault == "empty":
         (tmp_path / "home/satchel.db").touch()
+    elif fault == "missing with its journal":
+        shutil.rmtree(tmp_path / "home/journal")
+    added = [] if fault == "missing with its journal" else ["Mara lives in the orchard house."]
     for _ in range(2):
         async with opened(tmp_path, ScriptedModel([])) as satchel:
             assert satchel.memory is not None
@@ -72,11 +81,60 @@ async def test_a_home_that_has_lost_its_database_says_so_and_reads_its_logs_agai
             assert sorted(memory.content for memory in found if memory.speaker == "user") == [
                 "My sister Mara is allergic to shellfish."
             ]
+            assert [memory.content for memory in found if memory.pinned] == added
             (check,) = [check for check in await examine(satchel) if "was missing or empty" in check.text]
             assert (check.part, check.state) == ("memory", "failed")
-    (tmp_path / "home/database-was-missing").unlink()
+    await rebuild(settings_in(tmp_path, memory__embedder="none"))
     async with opened(tmp_path, ScriptedModel([])) as satchel:
         assert not satchel.notices
+
+
+@requirement("promise:durable:journal")
+async def test_a_damaged_database_is_set_aside_and_made_again(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel(["Noted."])) as satchel:
+        assert satchel.memory is not None
+        await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        kept = await satchel.memory.add("The barn is red.")
+        await satchel.forget([await satchel.memory.add("The quagga code is 4711.")])
+        before = sorted(record.content for record in await satchel.memory.list())
+    database = tmp_path / "home/satchel.db"
+    with database.open("r+b") as file:
+        file.write(os.urandom(8192))
+    async with opened(tmp_path) as satchel:
+        assert satchel.memory is None
+        assert any("satchel memory rebuild" in notice.text for notice in satchel.notices)
+    done = await rebuild(settings_in(tmp_path, memory__embedder="none"))
+    assert done.aside is not None
+    assert done.journal.memories == len(before)
+    async with opened(tmp_path) as satchel:
+        assert satchel.memory is not None
+        assert sorted(record.content for record in await satchel.memory.list()) == before
+        # The file that was set aside is a copy like a backup.
+        assert done.aside in (await satchel.forget([kept])).backups
+    again = await rebuild(settings_in(tmp_path, memory__embedder="none"))
+    assert (again.aside, again.journal, again.logs.lacking) == (None, Rebuilt(), 0)
+
+
+@requirement("promise:durable:journal")
+async def test_doctor_compares_the_logs_with_memory_and_names_damaged_ones(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel(["Noted.", "Noted."])) as satchel:
+        assert satchel.home.database is not None
+        await (await satchel.session()).run_turn("My sister Mara is allergic to shellfish.")
+        session = await satchel.session()
+        await session.run_turn("The barn is red.")
+        log = logged(session)
+        assert [check.state for check in await examine(satchel) if check.part == "logs"] == ["ok"]
+        await satchel.home.database.write(
+            lambda connection: connection.execute(delete(memories).where(memories.c.content.like("%Mara%")))
+        )
+        (check,) = [check for check in await examine(satchel) if check.part == "logs"]
+        assert check.text.startswith("1 message of the session logs is not in memory")
+    await rebuild(settings_in(tmp_path, memory__embedder="none"))
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:1], b"\0" * 4096 + b"\n", lines[1][:20] + b"\n", *lines[2:]]))
+    async with opened(tmp_path) as satchel:
+        (check,) = [check for check in await examine(satchel) if check.part == "logs"]
+        assert (check.state, "2 lines" in check.text, str(log) in check.text) == ("warning", True, True)
 
 
 @requirement("promise:durable:kill")

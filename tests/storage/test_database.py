@@ -238,7 +238,7 @@ async def test_a_file_that_is_no_database_is_refused_and_not_touched(tmp_path: P
     path = tmp_path / "satchel.db"
     path.write_bytes(b"these are my notes, not a database\n" * 200)
     before = fingerprint(tmp_path)
-    with pytest.raises(StorageCorrupt, match=r"can't be read.*Move it"):
+    with pytest.raises(StorageCorrupt, match=r"can't be read.*satchel memory rebuild"):
         async with Database.open(path):
             pass
     assert fingerprint(tmp_path) == before

@@ -11,6 +11,7 @@ import click
 
 from satchel.cli.commands import LazyGroup, Text, confirm, json_option
 from satchel.cli.output import is_terminal, plain, say, say_json, tell
+from satchel.cli.rebuild import rebuild
 from satchel.cli.reindex import EmbeddingLine, reindex
 from satchel.cli.stores import (
     filter_options,
@@ -358,4 +359,5 @@ def stats(scope: str, as_json: bool) -> None:
             say(f"{name:12} {shown}")
 
 
+memory.add_command(rebuild)
 memory.add_command(reindex)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from satchel.memory.graph import RELATIONS, Edge, Related, Successor, edge_to_json, related_to_json
     from satchel.memory.grouping import Grouped
     from satchel.memory.history import Change, change_to_json
+    from satchel.memory.marks import Rebuilt
     from satchel.memory.memory import Memory
     from satchel.memory.profile import Profile, ProfileLine, profile_to_json
     from satchel.memory.records import (
@@ -78,6 +79,7 @@ __all__ = [
     "RELATIONS",
     "Profile",
     "ProfileLine",
+    "Rebuilt",
     "Recall",
     "Receipt",
     "Reindexed",
@@ -167,6 +169,7 @@ __getattr__ = on_demand(
             "MemoryType",
             "Mode",
             "Moment",
+            "Rebuilt",
             "Recall",
             "Receipt",
             "Source",
@@ -181,6 +184,7 @@ __getattr__ = on_demand(
             "Calibration",
             "Reindexed",
         ),
+        "marks": ("Rebuilt",),
         "memory": ("Memory",),
         "block": (
             "Said",

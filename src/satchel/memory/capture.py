@@ -88,6 +88,21 @@ class Capture:
 
     async def add_episodes(self, episodes: Iterable[Episode]) -> tuple[str, ...]:
         """Store what was said, in one transaction; see `Memory.add_episodes`."""
+        drafts, unplaced = await self._episode_drafts(episodes)
+
+        def write(connection: Connection, space: int) -> list[str]:
+            settled = settle(connection, space, drafts, unplaced, self._id_at) if unplaced else drafts
+            return repository.insert_drafts(connection, space, settled)
+
+        return tuple(await self._space.write(write)) if drafts else ()
+
+    async def lacking(self, episodes: Iterable[Episode]) -> int:
+        """How many of these, which have their positions, are not stored though nobody forgot them."""
+        drafts, _ = await self._episode_drafts(episodes)
+        return len(await self._space.read(repository.lacking_drafts, drafts)) if drafts else 0
+
+    async def _episode_drafts(self, episodes: Iterable[Episode]) -> tuple[list[Draft], set[int]]:
+        """What is to be stored, and the places in it of those that were given no position."""
         counted: dict[tuple[str, int], int] = {}
         drafts: list[Draft] = []
         unplaced: set[int] = set()
@@ -118,12 +133,7 @@ class Capture:
                 if episode.position is None:
                     unplaced.add(len(drafts))
                 drafts.append(draft)
-
-        def write(connection: Connection, space: int) -> list[str]:
-            settled = settle(connection, space, drafts, unplaced, self._id_at) if unplaced else drafts
-            return repository.insert_drafts(connection, space, settled)
-
-        return tuple(await self._space.write(write)) if drafts else ()
+        return drafts, unplaced
 
     async def _said_only(self, text: str) -> str:
         """The text without what Satchel itself put into the conversation."""

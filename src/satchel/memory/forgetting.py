@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -47,9 +47,10 @@ _BASES: Final = ("derived_from", "confirmed_by")
 class Forgetting:
     """Forgets memories of a space, and says in a receipt what became of everything."""
 
-    def __init__(self, space: Space) -> None:
-        """Take the space."""
+    def __init__(self, space: Space, *, on_forgotten: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Take the space; `on_forgotten` is awaited before `forget` returns."""
         self._space = space
+        self._on_forgotten = on_forgotten
 
     async def forget(
         self,
@@ -84,6 +85,8 @@ class Forgetting:
         # Also where nothing was there: an earlier call may have been interrupted right before this.
         erased = dry_run or await space.candidates.scrub(before=removed.stamp_before)
         emptied = dry_run or (await space.backend.scrub() and erased)
+        if not dry_run and self._on_forgotten is not None:
+            await self._on_forgotten()
         return Receipt(
             forgotten=removed.forgotten,
             missing=removed.missing,

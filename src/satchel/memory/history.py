@@ -41,6 +41,7 @@ __all__ = [
     "own_supersession",
     "put_edge",
     "read_changes",
+    "replay",
     "state_of",
     "undo_change",
     "write_change",
@@ -362,6 +363,29 @@ def undo_change(connection: Connection, space: int, change_id: str, *, at: int, 
         after=before if old_edge is None else {**before, "edge": old_edge},
         undoes=change.id,
     )
+
+
+def replay(
+    connection: Connection,
+    space: int,
+    memory_id: str,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    *,
+    at: int,
+) -> None:
+    """Make a change again whose entry was read back, where the memory is as it was before it."""
+    row = connection.execute(_ROW, {"space": space, "of": memory_id}).first()
+    if row is None:
+        return
+    now = state_of(connection, row)
+    fields = {name: value for name, value in after.items() if name in now}
+    if fields and all(now[name] == before.get(name) for name in fields):
+        apply_fields(connection, space, row, fields)
+    edge = after.get("edge")
+    ends = _edge_now(connection, space, edge)
+    if edge is not None and ends is not None:
+        put_edge(connection, ends[0], ends[1], edge["relation"], edge["weight"], at)
 
 
 def own_supersession(connection: Connection, space: int, older: str, newer: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
-from satchel.errors import StorageLocked, UsageError
+from satchel.errors import StorageError, StorageLocked, UsageError
 from satchel.memory import distill, repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said
@@ -32,7 +32,9 @@ from satchel.memory.graph import Edge, Related, Successor
 from satchel.memory.grouping import Grouped, Grouping
 from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.history import Change
+from satchel.memory.journal import Journal
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
+from satchel.memory.marks import Rebuilt
 from satchel.memory.outdating import Outdating
 from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
@@ -93,7 +95,7 @@ class Memory:
     models that were asked for. Several processes may have the same store open.
     """
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, journal: Journal | None) -> None:
         """Use `open`."""
         self.user = space.user
         self.scope = space.scope
@@ -106,9 +108,25 @@ class Memory:
         self._lifecycle = Lifecycle(space)
         self._grouping = Grouping(space)
         self._outdating = Outdating(space)
-        self._upkeep = Upkeep(space, self._grouping, self._outdating)
-        self._forgetting = Forgetting(space)
+        self._journal = journal
+        self.rebuilt = Rebuilt()
+        self._upkeep = Upkeep(space, self._grouping, self._outdating, journal)
+        self._forgetting = Forgetting(space, on_forgotten=self._upkeep.copy)
         self._inspection = Inspection(space, self._forgetting)
+
+    async def rebuild(self) -> Rebuilt:
+        """Compare all of the journal, the copy of the memories outside of the database, with the database: store what
+        is missing, make again the corrections that are missing, and forget again what was forgotten.
+
+        A database that is new or lost its end takes what it lacks when it is opened; `rebuilt` says what that was.
+
+        Raises:
+            UsageError: The store was opened without a home, and has no journal.
+            StorageError: The database or the journal can't be read or written.
+        """
+        if self._journal is None:
+            raise UsageError("This store has no journal: it was opened without a home.")
+        return await self._journal.sync(whole=True)
 
     @cached_property
     def _distiller(self) -> Distiller:
@@ -193,27 +211,33 @@ class Memory:
             await candidates.tidy()
             if database.is_scrub_due and await candidates.scrub():
                 await database.scrub()
-            memory = cls(
-                Space(
-                    id=number,
-                    user=user,
-                    scope=scope,
-                    backend=database,
-                    claims=claims,
-                    candidates=candidates,
-                    dense=dense,
-                    clock=clock,
-                    hasher=hasher,
-                    thread=thread,
-                    redacts=redact,
-                    by_request=by_request,
-                    locale=locale,
-                )
+            space = Space(
+                id=number,
+                user=user,
+                scope=scope,
+                backend=database,
+                claims=claims,
+                candidates=candidates,
+                dense=dense,
+                clock=clock,
+                hasher=hasher,
+                thread=thread,
+                redacts=redact,
+                by_request=by_request,
+                locale=locale,
             )
+            journal = None if home is None or database.is_in_memory else Journal(space, home)
+            memory = cls(space, journal)
+            if journal is not None and await journal.is_behind():
+                memory.rebuilt = await journal.sync()
             async with background_tasks() as group:
                 if back_fill:
                     group.start_soon(memory._upkeep.run, dense)
-                yield memory
+                try:
+                    yield memory
+                finally:
+                    with suppress(StorageError):
+                        await memory._upkeep.copy()
 
     # Storing.
 
@@ -309,6 +333,18 @@ class Memory:
         ids = await self._capture.add_episodes(episodes)
         self._upkeep.stored()
         return ids
+
+    async def lacking(self, episodes: Iterable[Episode]) -> int:
+        """Count the episodes that `add_episodes` would store: they are not here, and nobody forgot them.
+
+        Args:
+            episodes: With their positions.
+
+        Raises:
+            UsageError: One is malformed.
+            StorageError: The store could not be read.
+        """
+        return await self._capture.lacking(episodes)
 
     async def forget(
         self,

@@ -282,6 +282,13 @@ def insert_drafts(
     return [draft.id for draft in drafts if draft.id in wanted]
 
 
+def lacking_drafts(connection: Connection, space: int, drafts: Sequence[Draft]) -> list[str]:
+    """The ids of the drafts that `insert_drafts` would store."""
+    refused = _refused(connection, space, drafts)
+    known = known_ids(connection, space, [draft.id for draft in drafts])
+    return [draft.id for draft in drafts if draft.id not in refused and draft.id not in known]
+
+
 def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set[str]:
     """The ids of the drafts that were forgotten: those with the same place, the same words in the same turn or, if they
     have no place, the same words in the same session.

@@ -69,6 +69,8 @@ spaces = Table(
     Column("requests", BigInteger, nullable=False, server_default=text("0")),
     # The stamp of the file with its arrays; see `candidates.stamps`.
     Column("arrays", Text),
+    # How far its journal has got; see `transfer.journal`.
+    Column("journal", Text),
     UniqueConstraint("user_id", "scope", name="uq_memory_spaces_user_scope"),
 )
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from satchel.memory.embedding import DenseArm
     from satchel.memory.grouping import Grouping
+    from satchel.memory.journal import Journal
     from satchel.memory.outdating import Outdating
     from satchel.memory.space import Space
 
@@ -49,9 +50,12 @@ _IDLE_S = 2.0
 class Upkeep:
     """Keeps what is derived from the memories of a space up to date."""
 
-    def __init__(self, space: Space, grouping: Grouping, outdating: Outdating) -> None:
+    def __init__(
+        self, space: Space, grouping: Grouping, outdating: Outdating, journal: Journal | None
+    ) -> None:
         """Take what it works on. Nothing happens before `run` or `prepare`."""
         self._space = space
+        self._journal = journal
         self._grouping = grouping
         self._outdating = outdating
         self._busy_at = float("-inf")
@@ -150,9 +154,19 @@ class Upkeep:
                 pass
         while await self.read_statements(most=_READ_AT_ONCE):
             pass
+        await self.copy()
         # What this changed itself is looked at once more, together with what others changed meanwhile.
         self._caught_up = changed
         return True
+
+    async def copy(self) -> None:
+        """Bring the journal up to date, if there is one.
+
+        Raises:
+            StorageError: The database or the journal can't be read or written.
+        """
+        if self._journal is not None:
+            await self._journal.sync()
 
     async def run(self, dense: DenseArm | None) -> None:
         """Embed, compare and read in the background whenever something was stored, until this is cancelled."""
@@ -164,6 +178,7 @@ class Upkeep:
                     await dense.keep_up()
                     await self._group_when_idle()
                 await self._read_when_idle()
+                await self.copy()
             except SatchelError as error:
                 if dense is not None:
                     dense.trouble = str(error)

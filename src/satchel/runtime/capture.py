@@ -15,9 +15,10 @@ from datetime import datetime
 from satchel.errors import SatchelError, StorageLocked
 from satchel.events import Final, MemoryCaptured, Notice, Record, SessionStart, TurnStart
 from satchel.memory import Episode, Memory
-from satchel.sessions import FORGOTTEN, SessionStore
+from satchel.runtime.lines import counted
+from satchel.sessions import FORGOTTEN, Log, SessionStore
 
-__all__ = ["Said", "catch_up", "episodes_of", "said_in"]
+__all__ = ["Compared", "Said", "catch_up", "compare", "episodes_of", "said_in"]
 
 RECALL_PROVIDER = "none"
 """The provider that only recalls. Its answers quote memories; capturing them would store each memory again."""
@@ -131,16 +132,7 @@ async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
     notices = []
     for entry in await sessions.unsettled():
         try:
-            # Visited rather than loaded, because a log may have a hundred megabytes.
-            reader = _SaidReader(with_captured=True)
-            log = await sessions.load(entry.session_id, visit=reader)
-            kept = await memory.known([id for ids in reader.captured.values() for id in ids])
-            episodes = [
-                episode
-                for said in reader.said
-                if said.turn not in reader.captured or not kept.issuperset(reader.captured[said.turn])
-                for episode in episodes_of(log.session_id, said)
-            ]
+            _, episodes = await _uncaptured(sessions, memory, entry.session_id)
             if episodes:
                 await memory.add_episodes(episodes)
             await sessions.settle(entry)
@@ -151,3 +143,62 @@ async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
                 Notice(part="memory", text=f"Session {entry.session_id} was not captured: {error}")
             )
     return notices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The session logs beside memory.
+
+    Attributes:
+        lacking: Messages that are in a log and not in memory, though nobody forgot them.
+        damaged: What can't be read of the logs, a sentence for each of them.
+    """
+
+    lacking: int
+    damaged: tuple[str, ...]
+
+
+async def compare(sessions: SessionStore, memory: Memory, *, capture: bool = False) -> Compared:
+    """Compare all logs with memory.
+
+    Args:
+        sessions: The logs.
+        memory: The memories.
+        capture: Whether to store what memory lacks.
+
+    Raises:
+        StorageError: The database failed.
+    """
+    lacking, damaged = 0, []
+    for info in await sessions.list():
+        try:
+            log, episodes = await _uncaptured(sessions, memory, info.id)
+        except StorageLocked:
+            raise
+        except SatchelError as error:
+            damaged.append(f"Session {info.id}: {error}")
+            continue
+        lacking += await memory.lacking(episodes)
+        if episodes and capture:
+            await memory.add_episodes(episodes)
+        if log.skipped:
+            first = log.skipped[0]
+            damaged.append(
+                f"Session {info.id}: {counted(len(log.skipped), 'line')} of {log.path} can't be read, the first of "
+                f"them {first.line}: {first.reason}"
+            )
+    return Compared(lacking=lacking, damaged=tuple(damaged))
+
+
+async def _uncaptured(sessions: SessionStore, memory: Memory, session_id: str) -> tuple[Log, list[Episode]]:
+    """A log, and what was said in it in turns that are not marked as captured, or whose memories are gone."""
+    # Visited rather than loaded, because a log may have a hundred megabytes.
+    reader = _SaidReader(with_captured=True)
+    log = await sessions.load(session_id, visit=reader)
+    kept = await memory.known([id for ids in reader.captured.values() for id in ids])
+    return log, [
+        episode
+        for said in reader.said
+        if said.turn not in reader.captured or not kept.issuperset(reader.captured[said.turn])
+        for episode in episodes_of(log.session_id, said)
+    ]

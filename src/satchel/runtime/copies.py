@@ -32,11 +32,13 @@ def copies_of(home: Path, *folders: Path) -> list[Path]:
 
     Args:
         home: SATCHEL_HOME: its recorded copies, its `backups`, and the folders that restores have kept beside it.
-        folders: Further folders with backups from migrations.
+        folders: Further folders with backups from migrations, and with databases that were set aside.
     """
     found = {path for path in _noted(home) if path.exists()}
     for folder in (home, home / "backups", *folders):
-        found |= {path for path in folder.glob("*.backup") if path.is_file()}
+        found |= {
+            path for kind in ("*.backup", "*.damaged-*") for path in folder.glob(kind) if path.is_file()
+        }
     if (home / "backups").is_dir():
         found |= {path for path in (home / "backups").iterdir() if path.is_file()}
     found |= set(home.parent.glob(f"{home.name}.before-restore-*"))

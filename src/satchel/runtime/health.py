@@ -24,6 +24,7 @@ from satchel.models.embedding import (
     Weights,
     find_weights,
 )
+from satchel.runtime.capture import compare
 from satchel.runtime.endpoints import verify_model
 from satchel.runtime.home import untrusted_project
 from satchel.runtime.lines import counted
@@ -89,6 +90,7 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
         checks += await _database(satchel.home.database)
     checks.append(await _sessions(satchel))
     checks += await _memory(satchel)
+    checks += await _logs(satchel)
     checks.append(await _model(satchel))
     checks.append(await _sandbox(satchel.settings))
     checks.append(_ripgrep(satchel))
@@ -204,6 +206,25 @@ async def _sessions(satchel: Satchel) -> Check:
         state="ok",
         text=f"{counted(len(sessions), 'session')}, {counted(sum(s.turns for s in sessions), 'turn')}",
     )
+
+
+async def _logs(satchel: Satchel) -> list[Check]:
+    """Whether all logs can be read, and memory has what was said in them."""
+    settings = satchel.settings
+    if satchel.memory is None or not settings.keeps_memory:
+        return []
+    try:
+        found = await compare(satchel.sessions, satchel.memory)
+    except SatchelError as error:
+        return [Check(part="logs", state="failed", text=str(error))]
+    checks = [Check(part="logs", state="warning", text=text) for text in found.damaged]
+    if found.lacking:
+        text = (
+            f"{counted(found.lacking, 'message')} of the session logs {'is' if found.lacking == 1 else 'are'} not in "
+            "memory: satchel memory rebuild"
+        )
+        checks.append(Check(part="logs", state="warning", text=text, command="satchel memory rebuild"))
+    return checks or [Check(part="logs", state="ok", text="Memory has what was said in the session logs.")]
 
 
 async def _memory(satchel: Satchel) -> list[Check]:

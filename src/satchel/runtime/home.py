@@ -13,18 +13,20 @@ from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Notice, SessionTitled
-from satchel.memory import Memory
+from satchel.memory import Memory, Rebuilt
+from satchel.memory.journal import FOLDER
 from satchel.memory.redaction import hide_private, redact
 from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
 from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
 from satchel.runtime.forgetting import ForgetReceipt, forget
+from satchel.runtime.lines import counted
 from satchel.runtime.notices import NoticeBoard
 from satchel.sessions import SessionStore, UsageRow, Words, read_title
 from satchel.storage import Database
 
-__all__ = ["Home", "untrusted_project"]
+__all__ = ["Home", "clear_loss", "untrusted_project"]
 
 _LOSS_FILE = "database-was-missing"
 _LOCK_TIMEOUT_S = 10.0
@@ -133,6 +135,8 @@ class Home:
                     # A database in a folder that can't be written may open and then fail when it is read.
                     notices.post(_without_memory(error))
                     database = None
+            if memory is not None and loss is None and memory.rebuilt != Rebuilt():
+                notices.post(_read_back(memory.rebuilt))
             sessions = SessionStore(settings.home / "sessions", database, clock=clock)
             if memory is not None and settings.keeps_memory and scope == "default":
                 for notice in await _caught_up(sessions, memory):
@@ -322,20 +326,44 @@ def _has_lost_its_database(settings: Settings) -> bool:
 
 def _mark_loss(home: Path, clock: Clock) -> None:
     """Keep the day in a file, because whoever opens the home first may be a hook that nobody reads."""
+    has_journal = any((home / FOLDER).glob("*.jsonl"))
     with suppress(OSError):
-        (home / _LOSS_FILE).write_text(f"{local_day(clock.now())}\n", encoding="utf-8")
+        (home / _LOSS_FILE).write_text(
+            f"{local_day(clock.now())}\n{'journal' if has_journal else ''}\n", encoding="utf-8"
+        )
+
+
+def clear_loss(home: Path) -> None:
+    """End the notice that the database was missing."""
+    with suppress(OSError):
+        (home / _LOSS_FILE).unlink(missing_ok=True)
 
 
 def _loss(home: Path) -> Notice | None:
     path = home / _LOSS_FILE
     try:
-        day = path.read_text(encoding="utf-8", errors="replace").strip()[:10]
+        day, _, has_journal = path.read_text(encoding="utf-8", errors="replace").strip().partition("\n")
     except OSError:
         return None
+    text = f"The database was missing or empty on {day[:10]}, and a new one was made. "
+    if has_journal:
+        text += (
+            "What was stored, corrected and pinned was read back from the journal, and what was said from the session "
+            "logs. `satchel memory rebuild` compares all of it, and ends this notice."
+        )
+    else:
+        text += (
+            "What was said in conversations is read again from their logs. What was added, edited or pinned by hand, "
+            "or came from other agents, is not in the logs: `satchel restore FILE` brings back what a backup has. "
+            "`satchel memory rebuild` ends this notice."
+        )
+    return Notice(part="memory", text=text)
+
+
+def _read_back(rebuilt: Rebuilt) -> Notice:
     text = (
-        f"The database was missing or empty on {day}, and a new one was made. What was said in conversations is read "
-        "again from their logs. What was added, edited or pinned by hand, or came from other agents, is not in the "
-        f"logs: `satchel restore FILE` brings back what a backup has. Remove {path} to end this notice."
+        f"The database lacked {counted(rebuilt.memories, 'memory', 'memories')} and "
+        f"{counted(rebuilt.changes, 'correction')} that the journal has. They were read back."
     )
     return Notice(part="memory", text=text)
 

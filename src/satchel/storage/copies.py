@@ -5,10 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from satchel.errors import StorageCorrupt
 from satchel.storage import sqlite
 from satchel.storage.failures import explain
 
-__all__ = ["copy_database", "is_in_use", "revision_of"]
+__all__ = ["copy_database", "damage_of", "is_in_use", "revision_of"]
 
 _BUSY_TIMEOUT_MS = 30_000
 
@@ -42,6 +43,26 @@ def revision_of(path: Path) -> str | None:
         StorageError: It isn't a database of Satchel, or it can't be read.
     """
     return sqlite.look(path, busy_timeout_ms=1000)
+
+
+def damage_of(path: Path) -> str:
+    """What is wrong with a database's file, by SQLite's own check; "" if it is whole.
+
+    Raises:
+        StorageError: It can't be opened, or is locked.
+    """
+    module = sqlite.driver()
+    try:
+        with closing(module.connect(str(path), isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+            connection.execute("SELECT version_num FROM alembic_version").fetchone()
+    except module.Error as error:
+        explained = explain(error, str(path))
+        if isinstance(explained, StorageCorrupt) or "no such table" in str(error):
+            return str(explained)
+        raise explained from error
+    return "" if found == "ok" else str(found)
 
 
 def is_in_use(path: Path) -> bool:

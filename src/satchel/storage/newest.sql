@@ -7,7 +7,7 @@ CREATE TABLE memory_spaces (
 	id INTEGER NOT NULL, 
 	user_id TEXT NOT NULL, 
 	scope TEXT NOT NULL, 
-	changed BIGINT NOT NULL, requests BIGINT DEFAULT 0 NOT NULL, arrays TEXT, 
+	changed BIGINT NOT NULL, requests BIGINT DEFAULT 0 NOT NULL, arrays TEXT, journal TEXT, 
 	PRIMARY KEY (id), 
 	CONSTRAINT uq_memory_spaces_user_scope UNIQUE (user_id, scope)
 );
@@ -504,4 +504,4 @@ CREATE INDEX ix_session_client_place_session ON session_client_place (session_id
 
 CREATE INDEX ix_session_client_place_written ON session_client_place (written_at);
 
-INSERT INTO alembic_version VALUES ('0015_client_places');
+INSERT INTO alembic_version VALUES ('0016_journal');

@@ -23,6 +23,7 @@ REVISIONS: tuple[str, ...] = (
     "0013_cues",
     "0014_verdicts",
     "0015_client_places",
+    "0016_journal",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
+    from satchel.memory.transfer.copying import pending, read_back
     from satchel.memory.transfer.parts import UNDATED
     from satchel.memory.transfer.report import (
         ExportReport,
@@ -29,12 +30,15 @@ __all__ = [
     "TransferProgress",
     "export_report_to_json",
     "import_report_to_json",
+    "pending",
+    "read_back",
 ]
 
 # Most processes that open a store neither export nor import.
 __getattr__ = on_demand(
     __name__,
     {
+        "copying": ("pending", "read_back"),
         "parts": ("UNDATED",),
         "report": (
             "ExportReport",

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from sqlalchemy import Connection, func, insert, literal, select, update
 
 from satchel.errors import UsageError
-from satchel.memory import lexicon
+from satchel.memory import history, lexicon
 from satchel.memory.block import strip_injected
 from satchel.memory.checking import DECAY_RATE, PRIORITY
 from satchel.memory.hashing import WordHasher
@@ -330,7 +330,13 @@ def _draft(memory: ImportedMemory, content: str, quote: str | None, now: int, ha
 
 
 def write_batch(
-    connection: Connection, space: int, batch: Prepared, *, now: int, state: ImportState
+    connection: Connection,
+    space: int,
+    batch: Prepared,
+    *,
+    now: int,
+    state: ImportState,
+    replays: bool = False,
 ) -> Written:
     """Write a batch. Memories in the store are not changed, and forgotten ones stay forgotten.
 
@@ -340,6 +346,7 @@ def write_batch(
         batch: The batch.
         now: Microseconds since 1970.
         state: The state after the previous batches; it is updated.
+        replays: Whether changes that are new here are made, too, where a memory is as it was before them.
     """
     for part in batch.rest:
         if isinstance(part, Header):
@@ -353,13 +360,13 @@ def write_batch(
     _write_states(connection, space, stored, state.requests_ahead)
     found = [part for part in batch.rest if isinstance(part, ImportedEdge)]
     stored_edges, dangling = _write_edges(connection, space, found, now)
-    history = [part for part in batch.rest if isinstance(part, ImportedChange)]
+    entries = [part for part in batch.rest if isinstance(part, ImportedChange)]
     return Written(
         new=new,
         forgotten=len(wanted) - len(new),
         edges=stored_edges,
         dangling=dangling,
-        changes=_write_changes(connection, space, history, state),
+        changes=_write_changes(connection, space, entries, state, replays=replays),
         tombstones=_write_forgotten(connection, space, batch.rest),
     )
 
@@ -449,7 +456,7 @@ def _write_edges(
 
 
 def _write_changes(
-    connection: Connection, space: int, found: Sequence[ImportedChange], state: ImportState
+    connection: Connection, space: int, found: Sequence[ImportedChange], state: ImportState, *, replays: bool
 ) -> int:
     """Write new history entries, with references to the entries that they undo; return their number."""
     written = 0
@@ -476,6 +483,8 @@ def _write_changes(
                 insert(changes).values(**values, undoes=undoes).returning(changes.c.id)
             ).scalar_one()
             written += 1
+            if replays and change.action != "forget":
+                history.replay(connection, space, change.memory_id, change.before, change.after, at=change.at)
         state.last_ids[key] = state.change_ids[change.number] = id
     return written
 

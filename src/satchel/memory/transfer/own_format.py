@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, BinaryIO, get_args
 
@@ -45,7 +46,19 @@ from satchel.memory.transfer.parts import (
 )
 from satchel.memory.transfer.report import ExportReport
 
-__all__ = ["FORMAT", "is_own_line", "read", "write"]
+__all__ = [
+    "FORMAT",
+    "change_lines",
+    "edge_lines",
+    "encoded",
+    "forgotten_lines",
+    "header",
+    "is_own_line",
+    "memory_lines",
+    "parts_of",
+    "read",
+    "write",
+]
 
 FORMAT = 1
 _HEAD = "satchel-memory"
@@ -79,22 +92,13 @@ def write(
 
     def line(found: Mapping[str, Any]) -> None:
         nonlocal size
-        raw = json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+        raw = encoded(found)
         size += len(raw)
         out(raw)
         if found["type"] in counts:
             counts[found["type"]] += 1
 
-    where = connection.execute(select(spaces).where(spaces.c.id == space)).one()
-    line(
-        {
-            "type": _HEAD,
-            "format": FORMAT,
-            "user": where.user_id,
-            "scope": where.scope,
-            "requests": requests_so_far(connection, space),
-        }
-    )
+    line(header(connection, space))
     rids = (
         list(connection.execute(select(memories.c.rid).where(memories.c.space_id == space)).scalars())
         if wanted.is_empty
@@ -102,16 +106,16 @@ def write(
     )
     rids.sort()
     for part in slices(rids):
-        for found in _memory_lines(connection, part):
+        for found in memory_lines(connection, part):
             line(found)
         progress(counts["memory"], len(rids))
     chosen = None if wanted.is_empty else set(rids)
-    for found in _edge_lines(connection, space, rids, chosen):
+    for found in edge_lines(connection, space, rids, chosen):
         line(found)
     for found in _change_lines(connection, space, rids, chosen):
         line(found)
     if chosen is None:
-        for found in _forgotten_lines(connection, space):
+        for found in forgotten_lines(connection, space):
             line(found)
     totals = {
         "memories": counts["memory"],
@@ -123,7 +127,25 @@ def write(
     return ExportReport(**totals, bytes=size)
 
 
-def _memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[str, Any]]:
+def encoded(line: Mapping[str, Any]) -> bytes:
+    """A line as it stands in the file."""
+    return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def header(connection: Connection, space: int) -> dict[str, Any]:
+    """The first line."""
+    where = connection.execute(select(spaces).where(spaces.c.id == space)).one()
+    return {
+        "type": _HEAD,
+        "format": FORMAT,
+        "user": where.user_id,
+        "scope": where.scope,
+        "requests": requests_so_far(connection, space),
+    }
+
+
+def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """The memories with these rids, of which there are at most as many as `slices` gives."""
     tagged, cued = tags_of(connection, rids), cues_of(connection, rids)
     rows = connection.execute(
         select(
@@ -177,9 +199,10 @@ def _memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[
         }
 
 
-def _edge_lines(
+def edge_lines(
     connection: Connection, space: int, rids: Sequence[int], chosen: set[int] | None
 ) -> Iterator[dict[str, Any]]:
+    """The edges that lead from these memories, to those chosen; None chooses all."""
     sources, targets = memories.alias("sources"), memories.alias("targets")
     for part in slices(rids):
         rows = connection.execute(
@@ -226,25 +249,38 @@ def _change_lines(
             if ids is not None and (row.memory_id not in ids or (row.other_id or row.memory_id) not in ids):
                 continue
             numbers[row.id] = len(numbers) + 1
-            yield {
-                "type": "change",
-                "number": numbers[row.id],
-                "memory_id": row.memory_id,
-                "other_id": row.other_id,
-                "action": row.action,
-                "at": _time(row.at),
-                "who": row.who,
-                "why": row.why,
-                "before": json.loads(row.before),
-                "after": json.loads(row.after),
-                "undoes": None if row.undoes is None else numbers.get(row.undoes),
-            }
+            yield _change_line(row, numbers[row.id], numbers.get(row.undoes))
 
 
-def _forgotten_lines(connection: Connection, space: int) -> Iterator[dict[str, Any]]:
+def change_lines(connection: Connection, ids: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """History entries, numbered as they are in the database."""
+    for part in slices(ids):
+        rows = connection.execute(select(changes).where(changes.c.id.in_(part)).order_by(changes.c.id))
+        for row in rows:
+            yield _change_line(row, row.id, row.undoes)
+
+
+def _change_line(row: Any, number: int, undoes: int | None) -> dict[str, Any]:
+    return {
+        "type": "change",
+        "number": number,
+        "memory_id": row.memory_id,
+        "other_id": row.other_id,
+        "action": row.action,
+        "at": _time(row.at),
+        "who": row.who,
+        "why": row.why,
+        "before": json.loads(row.before),
+        "after": json.loads(row.after),
+        "undoes": undoes,
+    }
+
+
+def forgotten_lines(connection: Connection, space: int, *, since: int = -1) -> Iterator[dict[str, Any]]:
+    """What refuses forgotten words: the tombstones after a change of the space, and all hashes of earlier words."""
     rows = connection.execute(
         select(tombstones.c.place_hash, tombstones.c.words_hash, tombstones.c.forgotten_at)
-        .where(tombstones.c.space_id == space)
+        .where(tombstones.c.space_id == space, tombstones.c.changed > since)
         .order_by(
             tombstones.c.forgotten_at,
             func.coalesce(tombstones.c.place_hash, ""),
@@ -296,44 +332,57 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         where = f"{file.name}:{number}"
         if isinstance(line, LeftOut):
             yield line
-            continue
-        kind = line.get("type")
-        try:
-            match kind:
-                case "satchel-memory":
-                    if line.get("format") != FORMAT:
-                        reason = f"a file of format {line.get('format')!r}, which needs a newer Satchel"
-                        yield LeftOut(reason=reason, where=where)
-                        return
-                    yield Header(requests=_whole(line, "requests", 0))
-                case "memory":
-                    yield _piece(line)
-                case "edge":
-                    yield ImportedEdge(
-                        source=_name(line, "source"),
-                        target=_name(line, "target"),
-                        relation=_name(line, "relation"),
-                        weight=_number(line, "weight", 0.0, 1.0),
-                        created_at=_moment(line, "created_at")[0],
-                    )
-                case "change":
-                    yield _change(line)
-                case "tombstone":
-                    yield Tombstone(
-                        place_hash=_hash(line, "place_hash"),
-                        words_hash=_hash(line, "words_hash"),
-                        forgotten_at=_needed(_moment(line, "forgotten_at")[0], "forgotten_at"),
-                    )
-                case "forgotten_words":
-                    yield ForgottenWords(words_hash=_needed(_hash(line, "words_hash"), "words_hash"))
-                case "end":
-                    ended = True
-                case _:
-                    yield LeftOut(reason="a line of an unknown type", where=where)
-        except _InvalidField as error:
-            yield LeftOut(reason=f"a {kind} with an invalid {error}", where=where)
+        elif line.get("type") == "end":
+            ended = True
+        elif line.get("type") == _HEAD and line.get("format") != FORMAT:
+            reason = f"a file of format {line.get('format')!r}, which needs a newer Satchel"
+            yield LeftOut(reason=reason, where=where)
+            return
+        else:
+            yield _part(line, where)
     if not ended:
         yield LeftOut(reason="the file is truncated: its last line is missing", where=file.name)
+
+
+def parts_of(found: Iterable[bytes], name: str) -> Iterator[Part]:
+    """Read some lines of an export; those that can't be read are left out."""
+    for raw in found:
+        with suppress(ValueError):
+            line = json.loads(raw)
+            if isinstance(line, dict):
+                yield _part(line, name)
+
+
+def _part(line: Mapping[str, Any], where: str) -> Part:
+    kind = line.get("type")
+    try:
+        match kind:
+            case "satchel-memory":
+                return Header(requests=_whole(line, "requests", 0))
+            case "memory":
+                return _piece(line)
+            case "edge":
+                return ImportedEdge(
+                    source=_name(line, "source"),
+                    target=_name(line, "target"),
+                    relation=_name(line, "relation"),
+                    weight=_number(line, "weight", 0.0, 1.0),
+                    created_at=_moment(line, "created_at")[0],
+                )
+            case "change":
+                return _change(line)
+            case "tombstone":
+                return Tombstone(
+                    place_hash=_hash(line, "place_hash"),
+                    words_hash=_hash(line, "words_hash"),
+                    forgotten_at=_needed(_moment(line, "forgotten_at")[0], "forgotten_at"),
+                )
+            case "forgotten_words":
+                return ForgottenWords(words_hash=_needed(_hash(line, "words_hash"), "words_hash"))
+            case _:
+                return LeftOut(reason="a line of an unknown type", where=where)
+    except _InvalidField as error:
+        return LeftOut(reason=f"a {kind} with an invalid {error}", where=where)
 
 
 def _piece(line: Mapping[str, Any]) -> ImportedMemory:

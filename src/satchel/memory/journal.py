@@ -1,0 +1,200 @@
+"""The journal: a copy of a space's memories outside of the database, from which a database that is lost is made again.
+
+It is a growing export, one file for each space in `SATCHEL_HOME/journal`. What was stored and changed is appended; what
+was forgotten is taken out by its id, and the id stays as a record of that, without words. Where a database has less
+than its journal (it is new, or lost its end), what is missing is read back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
+from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select, update
+
+from satchel.errors import StorageUnwritable
+from satchel.memory import transfer
+from satchel.memory.marks import Mark, Pending, Rebuilt, There
+from satchel.memory.tables import changes, distill_windows, memories, spaces
+
+if TYPE_CHECKING:
+    from satchel.memory.space import Space
+
+__all__ = ["FOLDER", "Journal"]
+
+FOLDER: Final = "journal"
+"""In SATCHEL_HOME."""
+_NAMES: Final = ("id", "memory_id", "other_id", "source", "target")
+"""Fields of a line that name memories whose words may be in it."""
+
+_OF: BindParameter[int] = bindparam("space")
+_MARK = select(spaces.c.journal).where(spaces.c.id == _OF)
+_HAS_NEWS = select(
+    or_(
+        exists().where(memories.c.space_id == _OF, memories.c.rid > bindparam("rid")),
+        exists().where(changes.c.space_id == _OF, changes.c.id > bindparam("change")),
+        exists().where(distill_windows.c.space_id == _OF, distill_windows.c.id > bindparam("window")),
+    )
+)
+
+
+class Journal:
+    """Keeps the journal of one space."""
+
+    def __init__(self, space: Space, home: Path) -> None:
+        """Take the space, and the home that has the journal. Nothing is read or written."""
+        self._space = space
+        self._folder = home / FOLDER
+        name = hashlib.blake2b(f"{space.user}\n{space.scope}".encode(), digest_size=8).hexdigest()
+        self._path = self._folder / f"memories-{name}.jsonl"
+
+    async def is_behind(self) -> bool:
+        """Whether the journal has what the database doesn't: the database is new, or lost its end."""
+        mark = await self._mark()
+        return bool(await _in_thread(self._file) != (mark.size, mark.stamp))
+
+    async def sync(self, *, whole: bool = False) -> Rebuilt:
+        """Read back what the database lacks; append what was stored and changed since the last time, by any process;
+        take out what was forgotten.
+
+        Args:
+            whole: Compare all of the journal with the database, and not only what comes after the mark.
+
+        Returns:
+            What was read back: nothing, if the database has grown with its journal.
+
+        Raises:
+            StorageError: The database or the journal can't be read or written.
+        """
+        rebuilt = Rebuilt()
+        with anyio.CancelScope(shield=True):
+            # Locked before the database is read: nobody appends what another process has forgotten meanwhile.
+            async with self._locked():
+                size, stamp = await _in_thread(self._file)
+                mark, there = await self._mark(), There()
+                if whole or mark.stamp != stamp or mark.size > size:
+                    mark = Mark()
+                if mark.size != size:
+                    rebuilt = await transfer.read_back(self._space, self._path, mark, there)
+                    mark = replace(mark, size=size, stamp=stamp)
+                    await self._space.write(_set_mark, mark)
+                while await self._space.read(_has_news, mark):
+                    pending = await self._space.read(transfer.pending, mark, there)
+                    await _in_thread(self._write, pending)
+                    size, stamp = await _in_thread(self._file)
+                    mark = replace(pending.mark, size=size, stamp=stamp)
+                    await self._space.write(_set_mark, mark)
+        return rebuilt
+
+    async def _mark(self) -> Mark:
+        text = await self._space.read(lambda at, space: at.execute(_MARK, {"space": space}).scalar())
+        return Mark(**json.loads(text)) if text else Mark()
+
+    def _file(self) -> tuple[int, str]:
+        """The size of the file, and its stamp: 0 and "" if it is not there, or its first line was lost."""
+        try:
+            with self._path.open("rb") as stream:
+                first = json.loads(stream.readline())
+                return os.fstat(stream.fileno()).st_size, str(first["stamp"])
+        except FileNotFoundError:
+            return 0, ""
+        except (ValueError, KeyError, TypeError):
+            return self._path.stat().st_size, ""
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
+        def lock() -> int:
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError as error:
+                raise self._unwritable(error) from error
+            return descriptor
+
+        descriptor = await _in_thread(lock)
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _write(self, pending: Pending) -> None:
+        try:
+            if pending.drop or not self._file()[1]:
+                self._rewrite(pending)
+            else:
+                with os.fdopen(_opened(self._path, os.O_APPEND), "ab") as stream:
+                    if not _ends_line(self._path):
+                        stream.write(b"\n")  # a crash cut the last line
+                    stream.writelines(pending.lines)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _rewrite(self, pending: Pending) -> None:
+        """Leave out the lines of some memories for good, and what is no whole line."""
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        try:
+            with os.fdopen(_opened(temporary, os.O_TRUNC), "wb") as out:
+                out.write(json.dumps({**pending.head, "stamp": secrets.token_hex(8)}).encode() + b"\n")
+                with suppress(FileNotFoundError), self._path.open("rb") as lines:
+                    out.writelines(raw for raw in lines if _stays(raw, pending.drop))
+                out.writelines(pending.lines)
+                out.flush()
+                os.fsync(out.fileno())
+            temporary.replace(self._path)
+            folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _unwritable(self, error: OSError) -> StorageUnwritable:
+        return StorageUnwritable(f"{self._path}, the journal of memories, can't be used: {error.strerror}.")
+
+
+def _opened(path: Path, flags: int) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
+
+
+def _ends_line(path: Path) -> bool:
+    with path.open("rb") as stream:
+        stream.seek(-1, os.SEEK_END)
+        return stream.read(1) == b"\n"
+
+
+async def _in_thread(function: Callable[..., Any], *args: object) -> Any:
+    return await anyio.to_thread.run_sync(function, *args)
+
+
+def _stays(raw: bytes, drop: set[str]) -> bool:
+    """Whether a line is whole, is no first line, and has no words of these memories. That one is gone says none."""
+    try:
+        line = json.loads(raw)
+        kind = line["type"]
+    except (ValueError, KeyError, TypeError):
+        return False
+    named = {name for key in _NAMES if isinstance(name := line.get(key), str)}
+    return kind == "gone" or (kind != "satchel-memory" and drop.isdisjoint(named))
+
+
+def _has_news(connection: Connection, space: int, mark: Mark) -> bool:
+    numbers = {"rid": mark.rid, "change": mark.change, "window": mark.window}
+    return bool(connection.execute(_HAS_NEWS, {"space": space, **numbers}).scalar())
+
+
+def _set_mark(connection: Connection, space: int, mark: Mark) -> None:
+    connection.execute(update(spaces).where(spaces.c.id == space).values(journal=json.dumps(asdict(mark))))
