@@ -482,6 +482,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
 
     # ---- Memory: search (seed-2 §4.1, §4.3; seed-0; DESIGN 5; notes/retrieval)
     built(2, "memory:search:hybrid", "DESIGN 5", "search unites a lexical and a dense arm and adds their normalised scores."),
+    built(2, "memory:search:no-waiting", "DESIGN 1.5", "Nobody waits for vectors: a search and a turn spend a tenth of a second on those that are missing, and words find the rest."),
     built(2, "memory:search:explains", "DESIGN 5", "The signals of every hit explain its score."),
     built(2, "memory:search:by-meaning", "seed-2 §2", "'WiFi problem' finds 'network configuration'."),
     built(2, "memory:search:lexical-alone", "DESIGN 5", "If no embedder is available, the lexical arm works alone, and the user is told."),

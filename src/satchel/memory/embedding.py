@@ -50,6 +50,8 @@ __all__ = ["DenseArm"]
 T = TypeVar("T")
 
 _BATCH = 64
+_STEP = 8  # Where somebody waits: a thirtieth of a second with the default embedder.
+_STEP_CHARS = 4_000
 """Memories that are embedded and written together: about a second of work, so that a crash loses little and other
 writers don't wait long."""
 _BATCH_CHARS = 200_000
@@ -336,6 +338,7 @@ class DenseArm:
         cues: bool = True,
         progress: Callable[[int], None] = lambda _: None,
         wait_s: float | None = None,
+        until_s: float | None = None,
         fetch: bool = False,
     ) -> int:
         """Embed memories without vectors, then cues without vectors, newest first, and wait for other processes that
@@ -348,6 +351,8 @@ class DenseArm:
             cues: Whether some memories may have cues without vectors.
             progress: Called with the number of memories that are done, after each batch.
             wait_s: How long to wait for a lock before each batch; None for the database's own limit.
+            until_s: When to stop, by the clock's monotonic time, in small steps and without waiting for others; None
+                embeds everything up to the limit.
             fetch: Fetch a second embedder that isn't on this machine; nobody should be waiting then.
 
         Returns:
@@ -358,11 +363,12 @@ class DenseArm:
         """
         space = None if everywhere else self._space
         done = await self._in_batches(
-            lambda most: self._taken(space, most, wait_s),
+            lambda most: self._taken(space, most, wait_s, _BATCH_CHARS if until_s is None else _STEP_CHARS),
             self._fill_batch,
             limit=limit,
             work=self._work,
             progress=progress,
+            until_s=until_s,
         )
         if cues and self.trouble is None:
             await self._in_batches(
@@ -370,6 +376,7 @@ class DenseArm:
                 self._fill_cues,
                 limit=limit,
                 work=self._cue_work,
+                until_s=until_s,
             )
         if self._replaces is not None and self.trouble is None:
             await self.take_over()
@@ -382,19 +389,23 @@ class DenseArm:
         *,
         limit: int | None,
         work: Callable[[], str],
+        until_s: float | None,
         progress: Callable[[int], None] = lambda _: None,
     ) -> int:
-        """Take batches and make their vectors until nothing is left; returns the number of pieces."""
+        """Take batches and make their vectors until nothing is left, or it is time; returns the number of pieces."""
         done, waited_s = 0, 0.0
+        step = _BATCH if until_s is None else _STEP
         while limit is None or done < limit:
-            most = _BATCH if limit is None else min(_BATCH, limit - done)
+            if until_s is not None and self._clock.monotonic_s() >= until_s:
+                break
+            most = step if limit is None else min(step, limit - done)
             async with self._filling, take(most) as taken:
                 if taken.pieces and not await make(taken):
                     break
             if taken.pieces:
                 done, waited_s = done + len(taken.pieces), 0.0
                 progress(done)
-            elif waited_s < _OTHERS_S and await self._claims.is_held(work()):
+            elif until_s is None and waited_s < _OTHERS_S and await self._claims.is_held(work()):
                 await anyio.sleep(_POLL_S)
                 waited_s += _POLL_S
             else:
@@ -432,7 +443,7 @@ class DenseArm:
 
     @asynccontextmanager
     async def _taken(
-        self, space: int | None, most: int, wait_s: float | None
+        self, space: int | None, most: int, wait_s: float | None, max_chars: int
     ) -> AsyncIterator[Taken[Pending]]:
         """Claim memories without vectors, so that no other process embeds them too."""
         if self.model is None:
@@ -449,7 +460,7 @@ class DenseArm:
                 space,
                 model,
                 limit=most,
-                max_chars=_BATCH_CHARS,
+                max_chars=max_chars,
                 without=[int(rid) for rid in held],
                 share=self._share,
             )

@@ -95,7 +95,7 @@ class Memory:
     models that were asked for. Several processes may have the same store open.
     """
 
-    def __init__(self, space: Space, journal: Journal | None) -> None:
+    def __init__(self, space: Space, journal: Journal | None, embed_within_s: float | None) -> None:
         """Use `open`."""
         self.user = space.user
         self.scope = space.scope
@@ -110,7 +110,7 @@ class Memory:
         self._outdating = Outdating(space)
         self._journal = journal
         self.rebuilt = Rebuilt()
-        self._upkeep = Upkeep(space, self._grouping, self._outdating, journal)
+        self._upkeep = Upkeep(space, self._grouping, self._outdating, journal, embed_within_s)
         self._forgetting = Forgetting(space, on_forgotten=self._upkeep.copy)
         self._inspection = Inspection(space, self._forgetting)
 
@@ -149,6 +149,7 @@ class Memory:
         clock: Clock | None = None,
         home: Path | None = None,
         back_fill: bool = True,
+        embed_within_s: float | None = None,
         redact: bool = True,
         decay_cycle: DecayCycle = "day",
         locale: str = "",
@@ -170,6 +171,9 @@ class Memory:
             home: SATCHEL_HOME, for the embedding models and the key for hashes of what is forgotten. Without it, the
                 key is kept beside the database's file.
             back_fill: Whether vectors are made in the background too, and not only before a search.
+            embed_within_s: The most time that a search, `surface` or `recall` spends on vectors that are missing, the
+                newest first; memories without one are found by their words. None sets no limit of time: up to 10,000
+                are made before a search, and 1,024 before `surface`.
             redact: Whether secrets are removed before anything is stored; see `satchel.memory.redaction`.
             decay_cycle: What rates of decay count: days, or chat requests, which are the calls of `surface`.
             locale: The user's, as "en_GB"; see `resolve_dates`.
@@ -227,7 +231,7 @@ class Memory:
                 locale=locale,
             )
             journal = None if home is None or database.is_in_memory else Journal(space, home)
-            memory = cls(space, journal)
+            memory = cls(space, journal, embed_within_s)
             if journal is not None and await journal.is_behind():
                 memory.rebuilt = await journal.sync()
             async with background_tasks() as group:
@@ -405,7 +409,8 @@ class Memory:
     ) -> tuple[Hit, ...]:
         """Find memories, best first. What no longer holds is left out, unless it is asked for.
 
-        Memories that have no vector yet are embedded first, the newest 10,000 of them at most.
+        Memories that have no vector yet are embedded first, the newest 10,000 of them at most, or as many as the time
+        allows that `open` was given for that.
 
         Args:
             query: A question or some words; an empty one finds nothing.

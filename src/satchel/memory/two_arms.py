@@ -339,11 +339,12 @@ class TwoArms(DenseArm):
         cues: bool = True,
         progress: Callable[[int], None] = lambda _: None,
         wait_s: float | None = None,
+        until_s: float | None = None,
         fetch: bool = False,
     ) -> int:
         """See `DenseArm.fill`."""
         done = await super().fill(
-            limit=limit, everywhere=everywhere, cues=cues, progress=progress, wait_s=wait_s
+            limit=limit, everywhere=everywhere, cues=cues, progress=progress, wait_s=wait_s, until_s=until_s
         )
         if limit is not None and done >= limit:
             return done
@@ -353,6 +354,7 @@ class TwoArms(DenseArm):
             everywhere=everywhere,
             progress=lambda more: progress(done + more),
             wait_s=wait_s,
+            until_s=until_s,
             fetch=fetch,
         )
 
@@ -363,6 +365,7 @@ class TwoArms(DenseArm):
         everywhere: bool = False,
         progress: Callable[[int], None] = lambda _: None,
         wait_s: float | None = None,
+        until_s: float | None = None,
         fetch: bool,
     ) -> int:
         second = self._second
@@ -371,7 +374,9 @@ class TwoArms(DenseArm):
         if not await second.is_needed(everywhere=everywhere):
             return 0
         second.instead_of(self.model)
-        done = await second.fill(limit=limit, everywhere=everywhere, progress=progress, wait_s=wait_s)
+        done = await second.fill(
+            limit=limit, everywhere=everywhere, progress=progress, wait_s=wait_s, until_s=until_s
+        )
         if second.model is not None and self._scale is None:
             await self._match_scales()
         return done

@@ -30,10 +30,10 @@ __all__ = ["BEFORE_PROFILE", "BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
 _log = logging.getLogger(__name__)
 
 BEFORE_SEARCH = 10_000
-"""The most memories that are embedded before a search: a minute or two, once, after an import. What is complete is
-worth more than what is quick. Above that the newest are embedded, and the user is told of the rest."""
+"""The most memories that are embedded before a search by a program, for which complete is better than quick: a minute
+or two, once, after an import. In a home somebody waits, and a limit of time holds; see `Memory.open`."""
 BEFORE_SURFACING = 1_024
-"""The same before a turn, which somebody waits for: five seconds."""
+"""The same before a turn: five seconds."""
 BEFORE_PROFILE = 64
 """The most memories that are read for statements before a profile or an agenda: a fifth of a second. Usually it is what
 the last conversation left; more is there after an import, which the background reads."""
@@ -51,10 +51,24 @@ class Upkeep:
     """Keeps what is derived from the memories of a space up to date."""
 
     def __init__(
-        self, space: Space, grouping: Grouping, outdating: Outdating, journal: Journal | None
+        self,
+        space: Space,
+        grouping: Grouping,
+        outdating: Outdating,
+        journal: Journal | None,
+        embed_within_s: float | None,
     ) -> None:
-        """Take what it works on. Nothing happens before `run` or `prepare`."""
+        """Take what it works on. Nothing happens before `run` or `prepare`.
+
+        Args:
+            space: The memories.
+            grouping: Compares facts.
+            outdating: Finds what is outdated.
+            journal: The copy outside of the database.
+            embed_within_s: The most time that is spent on embedding before an answer; None sets no limit.
+        """
         self._space = space
+        self._embed_within_s = embed_within_s
         self._journal = journal
         self._grouping = grouping
         self._outdating = outdating
@@ -196,11 +210,14 @@ class Upkeep:
         if dense is None or not candidates.count:
             return
         if missing or waiting:
+            within_s = self._embed_within_s
+            until_s = None if within_s is None else self._space.clock.monotonic_s() + within_s
             await dense.fill(
                 limit=max(missing, waiting),
                 cues=waiting > 0,
                 progress=lambda done: progress(done, missing),
                 wait_s=_LOCKED_S,
+                until_s=until_s,
             )
             await self._space.refresh()
         if with_gate:

@@ -29,6 +29,9 @@ from satchel.storage import Database
 __all__ = ["Home", "clear_loss", "untrusted_project"]
 
 _LOSS_FILE = "database-was-missing"
+_EMBED_WITHIN_S = 0.1
+"""Nobody notices that. It is enough for the turns of a conversation; after an import, words alone find the rest until
+the background has embedded it."""
 _LOCK_TIMEOUT_S = 10.0
 """How long to wait for another process that holds the database: far longer than a transaction takes, and shorter than a
 turn waits for its log (`Limits.emit_timeout_s`), so that the turn ends and memory catches up later."""
@@ -128,6 +131,7 @@ class Home:
                     locale=settings.memory.locale,
                     scope=scope,
                     back_fill=back_fill,
+                    embed_within_s=_EMBED_WITHIN_S,
                 )
                 try:
                     memory = await stack.enter_async_context(opening)
