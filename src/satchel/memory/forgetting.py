@@ -275,27 +275,23 @@ def _replace_echoes(
 
     An echo is what an agent or somebody outside said, and a fact that nothing else bears out. What the user said
     again in words of their own choosing is theirs, and only told of. What an agent said in a session in which they were
-    shown repeats a part of them, too, if it is long enough.
+    shown repeats them however short they are, and a part of them if that is long enough: the log of that session has
+    lost them as well.
 
     Returns:
         The ids of the echoes that stay, and of the memories that still say the words.
     """
-    owners = {
-        normal_form(text): rid
-        for rid, said in texts.items()
-        for text in said
-        if len(text) > _LONG_CHARS or estimate_tokens(text.strip()) >= _TELLING_TOKENS
-    }
-    owners.pop("", None)
+    owners = {form: rid for rid, said in texts.items() for text in said if (form := normal_form(text))}
     if not owners:
         return [], []
-    replace, replace_parts = _replacer(owners), _replacer(owners, parts=True)
+    telling = {form for form in owners if len(form) > _LONG_CHARS or estimate_tokens(form) >= _TELLING_TOKENS}
+    replace, replace_shown = _replacer(telling), _replacer(owners, parts=True)
     echoes: list[str] = []
     still_said: list[str] = []
-    rows = {row.rid: row for row in _candidates(connection, space, going.rows, owners, shown_in)}
+    rows = {row.rid: row for row in _candidates(connection, space, going.rows, telling, shown_in)}
     for row in rows.values():
         was_shown = row.trust == "agent" and row.source_session in shown_in
-        content, found = (replace_parts if was_shown else replace)(row.content)
+        content, found = (replace_shown if was_shown else replace)(row.content)
         if content == row.content or row.rid in going.rows:
             continue
         bases = [base for base in _bases_of(connection, row.rid) if base.rid not in going.rows]
@@ -310,12 +306,12 @@ def _replace_echoes(
             whole = history.find_row(connection, space, row.id)
             history.apply_fields(connection, space, whole, {"content": content})
             cues.replace_cues(connection, row.rid, (), changed=changed)
-            _redact_changes(connection, space, row.id, replace_parts if was_shown else replace)
+            _redact_changes(connection, space, row.id, replace_shown if was_shown else replace)
             echoes.append(row.id)
         else:
             because = going.rows[owners.get(found, next(iter(owners.values())))].id
             going.add(history.find_row(connection, space, row.id), because)
-    cues.drop_cues_with(connection, space, owners, lambda text: bool(replace(text)[1]), changed=changed)
+    cues.drop_cues_with(connection, space, telling, lambda text: bool(replace(text)[1]), changed=changed)
     return [id for id in echoes if id not in {row.id for row in going.rows.values()}], still_said
 
 
@@ -350,6 +346,8 @@ def _candidates(
         yield from connection.execute(
             query.where(memories.c.trust == "agent", memories.c.source_session.in_(part))
         )
+    if not needles:
+        return
     if len(needles) <= _MOST_NEEDLES:
         # A plain word of each stands in whatever repeats it, but where something is written in another way.
         telling = {max(_PLAIN.findall(needle) or needle.split(), key=len) for needle in needles}
