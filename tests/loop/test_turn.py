@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from satchel.errors import ModelAuthError, ModelUnavailable, UsageError
@@ -13,6 +14,7 @@ from satchel.events import (
     Action,
     AskUser,
     Assistant,
+    Event,
     Failure,
     Final,
     MemorySurfaced,
@@ -25,10 +27,10 @@ from satchel.events import (
     TurnEnd,
     TurnStart,
 )
-from satchel.loop import HardBudget, Limits, PrefixWatch, PriorSpend, ToolCallRecord
+from satchel.loop import HardBudget, Limits, Patience, PrefixWatch, PriorSpend, ToolCallRecord
 from satchel.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage, size_of_message
-from satchel.models.port import Retrying
-from satchel.models.scripted import Call, Reply
+from satchel.models.port import ModelEvent, ModelRequest, Retrying
+from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.tools.port import ToolContext, ToolResult
 from tests.loop.rules import history_problems
 from tests.loop.world import World, asks, fails, gives, says, tool
@@ -531,3 +533,46 @@ async def test_a_round_looks_at_its_own_messages_only(monkeypatch: pytest.Monkey
     await world.run(limits=Limits(max_rounds=50))
     assert len(world.messages) == 101
     assert len(looked) == 101
+
+
+class Silent(ScriptedModel):
+    """Sends the beginning of an answer, and the rest when the test says so; by default never."""
+
+    goes_on = False
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        yield TextDelta(text="Well")
+        while not self.goes_on:
+            await anyio.lowlevel.checkpoint()
+        async for event in super().stream(request):
+            yield event
+
+
+@requirement("loop:model-silence")
+async def test_a_model_that_sends_nothing_is_told_of_and_then_given_up() -> None:
+    world = World([], limits=Limits(patience=Patience(tell_s=0.01, end_s=0.02)))
+    world.model = Silent([])
+    outcome = await world.run("Hi.")
+    [notice] = world.of(Notice)
+    assert (
+        notice.text
+        == "scripted:scripted has sent nothing for 0.01 s. It may take 0.02 s (agent.model_timeout_s)."
+    )
+    assert outcome.status == "failed"
+    assert "scripted:scripted sent nothing for 0.02 s, the limit (agent.model_timeout_s)." in outcome.text
+    assert not history_problems(world.messages)
+
+
+@requirement("loop:model-silence")
+async def test_a_model_that_goes_on_after_a_silence_is_heard() -> None:
+    world = World([], limits=Limits(patience=Patience(tell_s=0.01)))
+    model = world.model = Silent(["Hello."])
+
+    async def on_emit(event: Event) -> None:
+        if isinstance(event, Notice):
+            model.goes_on = True
+
+    world.on_emit = on_emit
+    outcome = await world.run("Hi.")
+    assert (outcome.status, outcome.text) == ("done", "Hello.")
+    assert len(world.of(Notice)) == 1

@@ -123,6 +123,7 @@ class AgentSettings:
     """The agent loop."""
 
     max_rounds: int = 10
+    model_timeout_s: float = 600.0
     tool_timeout_s: float = 30.0
     tool_workers: int = 16
     max_result_chars: int = 30_000
@@ -458,6 +459,15 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=1,
         high=1000,
         doc="The maximum number of requests to the model in one turn. Then the turn ends and says so.",
+    ),
+    Setting(
+        key="agent.model_timeout_s",
+        kind="float",
+        default=600.0,
+        low=1,
+        high=86_400,
+        doc="The time in seconds after which a model that sends nothing is given up. After ten seconds a notice says "
+        "what is waited for.",
     ),
     Setting(
         key="agent.tool_timeout_s",

@@ -7,8 +7,11 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
+import anyio
+
 from satchel.errors import ModelUnavailable
 from satchel.events import Event, Notice, TextDelta, ThinkingDelta, ToolInputDelta
+from satchel.loop.limits import Patience
 from satchel.messages import (
     Block,
     TextBlock,
@@ -53,6 +56,7 @@ async def read_answer(
     answer: Answer,
     emit: Callable[[Event], Awaitable[None]],
     max_bytes: int,
+    patience: Patience,
 ) -> None:
     """Ask the model, emit what arrives, and store it in `answer`.
 
@@ -60,21 +64,45 @@ async def read_answer(
         model: The model to ask.
         request: The request.
         answer: Filled while the answer streams.
-        emit: Receives the deltas, and a `Notice` for each retry.
+        emit: Receives the deltas, and a `Notice` for each retry and for a long silence.
         max_bytes: The limit for text, thinking and arguments together; a longer answer is stopped.
+        patience: How long the model may send nothing.
 
     Raises:
-        ModelError: The model gave no complete answer.
+        ModelError: The model gave no complete answer, or sent nothing for too long.
     """
+    silence = _Silence(model, emit, patience)
+    async with anyio.create_task_group() as group:
+        group.start_soon(silence.watch, group.cancel_scope)
+        try:
+            await _read(model, request, answer=answer, emit=emit, max_bytes=max_bytes, silence=silence)
+        except Exception as error:  # noqa: BLE001 (raised below: a task group would wrap it)
+            silence.error = error
+        group.cancel_scope.cancel()
+    if silence.error is not None:
+        raise silence.error
+
+
+async def _read(
+    model: ChatModel,
+    request: ModelRequest,
+    *,
+    answer: Answer,
+    emit: Callable[[Event], Awaitable[None]],
+    max_bytes: int,
+    silence: _Silence,
+) -> None:
     stream = model.stream(request)
     async with _closing(stream):
         async for event in stream:
+            silence.broken()
             match event:
                 case Completion():
                     answer.completion = event
                     return
                 case Retrying(attempt=attempt, delay_s=delay_s, reason=reason):
                     text = f"{reason} Trying again in {delay_s:.1f} s (attempt {attempt})."
+                    silence.broken(for_s=delay_s)
                     await emit(Notice(part="model", text=text))
                 case TextDelta(text=text):
                     answer.pieces.append(text)
@@ -91,6 +119,49 @@ async def read_answer(
     raise ModelUnavailable(
         f"{model.provider}:{model.model} ended its answer without saying that it is complete."
     )
+
+
+class _Silence:
+    """Watches how long a model has sent nothing that belongs to an answer. Comments that keep a connection open don't.
+
+    Attributes:
+        error: Why reading the answer ended, if it failed.
+    """
+
+    def __init__(
+        self, model: ChatModel, emit: Callable[[Event], Awaitable[None]], patience: Patience
+    ) -> None:
+        self._name = f"{model.provider}:{model.model}"
+        self._emit = emit
+        self._patience = patience
+        self._since = anyio.current_time()
+        self.error: Exception | None = None
+
+    def broken(self, *, for_s: float = 0.0) -> None:
+        self._since = anyio.current_time() + for_s
+
+    async def watch(self, scope: anyio.CancelScope) -> None:
+        """Tell the user once, then end the scope."""
+        tell_s, end_s = self._patience.tell_s, self._patience.end_s
+        await self._lasts(min(tell_s, end_s))
+        if tell_s < end_s:
+            text = f"{self._name} has sent nothing for {tell_s:g} s. It may take {end_s:g} s (agent.model_timeout_s)."
+            try:
+                await self._emit(Notice(part="model", text=text))
+            except Exception as error:  # noqa: BLE001 (raised by `read_answer`)
+                self.error = error
+                scope.cancel()
+                return
+            await self._lasts(end_s)
+        self.error = ModelUnavailable(
+            f"{self._name} sent nothing for {end_s:g} s, the limit (agent.model_timeout_s)."
+        )
+        scope.cancel()
+
+    async def _lasts(self, seconds: float) -> None:
+        # What arrives meanwhile moves the end: no event is set for each delta.
+        while (left := self._since + seconds - anyio.current_time()) > 0:  # noqa: ASYNC110
+            await anyio.sleep(left)
 
 
 def _closing(stream: AsyncIterator[Any]) -> AbstractAsyncContextManager[Any]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from satchel.errors import ModelError, ModelUnavailable
 from satchel.events import Compaction, Event, Notice
 from satchel.loop.answers import Answer, read_answer
+from satchel.loop.limits import Patience
 from satchel.loop.tokens import TokenEstimator
 from satchel.messages import (
     Block,
@@ -39,6 +40,7 @@ _LEAST_RESULT = 500
 """Characters that a result keeps if the kept messages alone are too long."""
 _LEAST_GAIN = 1_000
 """Bytes of older messages below which a summary would hardly be shorter."""
+_PATIENCE = Patience()
 _UNKNOWN_WINDOW = 128_000
 """The window assumed for the summary's request if the model's is unknown, in tokens; a middling size today."""
 
@@ -51,6 +53,7 @@ async def compact(
     trigger: Literal["auto", "manual"],
     emit: Callable[[Event], Awaitable[None]],
     estimator: TokenEstimator,
+    patience: Patience = _PATIENCE,
     focus: str = "",
     keep_part: float = 0.3,
     session_id: str = "",
@@ -68,6 +71,7 @@ async def compact(
         trigger: Whether the user asked for the compaction.
         emit: Receives a `Notice` if the model fails to write the summary, or retries.
         estimator: The estimator of the session.
+        patience: How long the model may send nothing.
         focus: What the summary should keep above all, in the user's words.
         keep_part: The part of the model's window, in (0, 1), that the newest messages may keep; never more than a third
             of the history.
@@ -95,6 +99,7 @@ async def compact(
                 model=model,
                 emit=emit,
                 estimator=estimator,
+                patience=patience,
                 focus=focus,
                 session_id=session_id,
                 on_request=on_request,
@@ -243,6 +248,7 @@ async def _summarise(
     model: ChatModel,
     emit: Callable[[Event], Awaitable[None]],
     estimator: TokenEstimator,
+    patience: Patience,
     focus: str,
     session_id: str,
     on_request: Callable[[ModelRequest], Awaitable[None]] | None,
@@ -273,7 +279,9 @@ async def _summarise(
         if isinstance(event, Notice):
             await emit(event)
 
-    await read_answer(model, request, answer=answer, emit=emit_notices, max_bytes=_SUMMARY_BYTES)
+    await read_answer(
+        model, request, answer=answer, emit=emit_notices, max_bytes=_SUMMARY_BYTES, patience=patience
+    )
     completion = answer.completion
     if completion is None:
         raise ModelUnavailable("The summary did not end; it was stopped.")

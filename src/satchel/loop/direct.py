@@ -119,7 +119,7 @@ async def compact_now(
         model: Writes the summary.
         emit: See `Emit`.
         estimator: Of the session.
-        limits: The time that a hook and a write may take.
+        limits: The time that a hook and a write may take, and how long the model may send nothing.
         focus: What the summary should keep above all.
         session_id: For the request.
         hooks: See the request for the summary.
@@ -136,6 +136,7 @@ async def compact_now(
         trigger="manual",
         emit=emitter,
         estimator=estimator,
+        patience=limits.patience,
         focus=focus,
         session_id=session_id,
         on_request=chain.request,

@@ -8,16 +8,31 @@ from typing import Any, Protocol
 
 from satchel.messages import Usage
 
-__all__ = ["Budget", "HardBudget", "Limits", "PriorSpend", "Sampling", "Verdict"]
+__all__ = ["Budget", "HardBudget", "Limits", "Patience", "PriorSpend", "Sampling", "Verdict"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a model that sends nothing is waited for.
+
+    Attributes:
+        tell_s: After this many seconds of an answer's first silence, the user is told what is waited for (issue 19).
+        end_s: After this many seconds of silence, the request is given up. A local model may need minutes to read a
+            long prompt; the SDKs of the providers wait for 600 s as well.
+    """
+
+    tell_s: float = 10.0
+    end_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The limits of a turn. The first three are settings of `[agent]`; their defaults come from seed-0 and the design.
+    """The limits of a turn. The first four are settings of `[agent]`; their defaults come from seed-0 and the design.
 
     Attributes:
         max_rounds: Model calls in a turn; at least 1 (seed-0: 10).
         tool_timeout_s: Seconds for a call whose tool sets no limit of its own.
+        patience: With a model that sends nothing; its end is a setting.
         max_result_chars: Characters of a result that the model gets; the whole is stored in a file.
         max_calls: Calls that run in one round. The largest sensible round in the transcripts of other agents has a
             dozen; a model that asks for more than 64 has gone astray.
@@ -35,6 +50,7 @@ class Limits:
 
     max_rounds: int = 10
     tool_timeout_s: float = 30.0
+    patience: Patience = Patience()
     max_result_chars: int = 30_000
     max_calls: int = 64
     max_answer_bytes: int = 1_000_000

@@ -428,6 +428,7 @@ class TurnRunner:
             emit=self._emitter,
             estimator=self._estimator,
             keep_part=self._limits.keep_part,
+            patience=self._limits.patience,
             session_id=self._environment.session_id,
             on_request=self._hooks.request,
         )
@@ -477,7 +478,12 @@ class TurnRunner:
         answer = self._answer = Answer()
         try:
             await read_answer(
-                self._model, request, answer=answer, emit=self._show, max_bytes=self._limits.max_answer_bytes
+                self._model,
+                request,
+                answer=answer,
+                emit=self._show,
+                max_bytes=self._limits.max_answer_bytes,
+                patience=self._limits.patience,
             )
         except _JournalFailed as failed:
             raise failed.error from None

@@ -24,6 +24,7 @@ from satchel.loop import (
     Hook,
     Instructions,
     Limits,
+    Patience,
     TokenCounter,
     TokenEstimator,
     ToolPool,
@@ -700,5 +701,6 @@ def _limits(settings: Settings) -> Limits:
     return Limits(
         max_rounds=settings.agent.max_rounds,
         tool_timeout_s=settings.agent.tool_timeout_s,
+        patience=Patience(end_s=settings.agent.model_timeout_s),
         max_result_chars=settings.agent.max_result_chars,
     )
