@@ -922,6 +922,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "builder:messages", "seed-0 queue", "question, answer, progress, complete and error are stored and ordered; a late subscriber sees all."),
     built(9, "builder:messages:fields", "seed-0 queue", "A build's message has a direction (to_user, to_builder), a type, a payload and whether it was read."),
     built(9, "builder:durable", "DESIGN 7", "A build survives kill -9 and goes on where it stopped."),
+    built(19, "builder:goes-on", "issue 19", "When a build that the model asked for ends, the conversation goes on by itself: the model uses it and answers, in chats, on the pages, in editors and in ask."),
     built(9, "builder:cancel", "issue 9", "A build can be cancelled: it ends failed within seconds, registers nothing and leaves no process, whatever is killed."),
     built(9, "builder:story", "issue 9", "A build that failed is kept with its whole story, which can be read."),
     built(9, "builder:repair", "DESIGN 7", "A capability that begins to fail is marked and can be repaired with the failing input."),

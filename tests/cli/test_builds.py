@@ -88,10 +88,38 @@ def test_a_chat_shows_progress_asks_announces_and_uses_what_a_worker_builds(tmp_
         screen.type("1", ENTER)
         screen.see("“Hello”")
         screen.see("greet is ready")
-        screen.type("Greet Rome", ENTER)
+        # The turn that asked for it goes on without another message.
         screen.see("It gave: Hello, Rome!")
         screen.type(CTRL_D)
         assert screen.leave() == 0
+
+
+@requirement("builder:goes-on")
+def test_ask_waits_for_what_it_had_built_asks_and_finishes(tmp_path: Path) -> None:
+    with (
+        serving(answer) as server,
+        workers_end(tmp_path / "home"),
+        terminal(
+            tmp_path, "ask", "Make a tool and greet Rome.", server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true"
+        ) as screen,
+    ):
+        screen.see("greet asks: Which greeting?")
+        screen.see("answer?")
+        screen.type("1", ENTER)
+        screen.see("“Hello”")
+        screen.see("greet is ready")
+        screen.see("It gave: Hello, Rome!")
+        assert screen.leave() == 0
+
+
+@requirement("builder:goes-on")
+@pytest.mark.anyio
+async def test_ask_in_a_script_prints_the_answer_that_needed_a_new_tool(tmp_path: Path) -> None:
+    environ = {**UNSAFE, "SATCHEL_BUILDER_QUESTION_WAIT_S": "1"}
+    with serving(answer) as server, workers_end(tmp_path / "home"):
+        ran = await satchel(tmp_path, "ask", "Make a tool and greet Rome.", server=server, environ=environ)
+        assert ran.code == 0, ran.err
+        assert ran.out.splitlines()[-1] == "It gave: Hello, Rome!"
 
 
 @requirement("loop:request-capability:build-id")

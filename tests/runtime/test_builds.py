@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from satchel.capabilities import Wanted
 from satchel.errors import NotFound, UsageError
-from satchel.events import BuildPosted, Posted
+from satchel.events import BuildPosted, Final, Posted, TurnEnd, TurnStart
 from satchel.messages import TextBlock, ToolResultBlock
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import ModelRequest
@@ -103,6 +104,45 @@ async def test_a_capability_is_asked_for_reported_answered_about_announced_and_u
         assert "cap_greet" in [tool.spec.name for tool in again.tools.tools], (
             "natively from the next session on"
         )
+
+
+@requirement("builder:goes-on")
+async def test_the_turn_that_asked_for_a_build_goes_on_when_somebody_follows_it(tmp_path: Path) -> None:
+    async with opens(tmp_path, agent__mode="bypass") as satchel:
+        session = await satchel.session(interactive=True)
+        await session.run_turn("Make yourself a tool that greets cities.")
+        question = await until(session, "question")
+        await session.answer(question.id, "Hello", by="test")
+        ends = [event async for event in _ended(session, 2)]
+        assert ends[-1].text == "It says: Hello, Rome!"
+        start = next(e for e in await _news(satchel, session) if isinstance(e, TurnStart) and e.turn == 2)
+        assert start.message.text == ""
+        assert len(start.inbox) == 1
+        # What was answered without a message is remembered as said by the agent.
+        assert satchel.memory is not None
+        said = await satchel.memory.list(session=session.id)
+        assert ("assistant", "It says: Hello, Rome!") in {(one.speaker, one.content) for one in said}
+
+
+@requirement("builder:goes-on")
+async def test_after_a_build_that_the_user_cancels_nothing_goes_on(tmp_path: Path) -> None:
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session(interactive=True)
+        turn = await session.run_turn("Make yourself a tool that greets cities.")
+        await until(session, "question")
+        await satchel.builds.cancel(turn.build_id)
+        await until(session, "error")
+        await session.run_turn("Greet Rome.")
+        assert session.turns == 2
+
+
+async def _ended(session: Session, turn: int) -> AsyncIterator[Final]:
+    with anyio.fail_after(120):
+        async for record in session.subscribe(0):
+            if isinstance(record.event, Final):
+                yield record.event
+            if isinstance(record.event, TurnEnd) and record.event.turn == turn:
+                return
 
 
 async def _news(satchel: Satchel, session: Session) -> list[Any]:

@@ -15,6 +15,7 @@ from satchel.server.turn_stream import Place as PlaceInTurn
 from satchel.server.turn_stream import turn_events
 from satchel.sessions import SessionStore
 from tests.requirements import requirement
+from tests.runtime.test_builds import thinks
 from tests.runtime.world import opened
 from tests.server.world import WORDS, Sent, World, chat, events_in, serving, text_of
 
@@ -233,6 +234,30 @@ def test_a_session_is_followed_from_any_event_by_any_number_of_clients(
         event.id for event in logged[2:]
     ]
     assert whole[-1].data["text"] == "The build is done."
+
+
+@requirement("builder:goes-on")
+def test_a_conversation_goes_on_after_a_build_for_whoever_looks_then(tmp_path: Path) -> None:
+    with (
+        serving(
+            tmp_path, lambda _: ScriptedModel(thinks), agent__mode="bypass", sandbox__allow_unsafe=True
+        ) as world,
+        world.client() as client,
+    ):
+        response = chat(client, "Make yourself a tool that greets cities.", interactive=True)[-1].data
+        session = response["sessionId"]
+        # Nobody follows the session now.
+        with client.stream("GET", f"/api/builder/status?buildId={response['buildId']}") as news:
+            question = next(event for event in events_in(news.iter_lines()) if event.name == "question")
+            body = {
+                "build_id": response["buildId"],
+                "question_id": question.data["id"],
+                "answer": "Hello",
+            }
+            assert client.post("/api/builder/answer", json=body).status_code < 300
+        with client.stream("GET", f"/api/sessions/{session}/events?after=0") as answer:
+            finals = (event.data["text"] for event in events_in(answer.iter_lines()) if event.name == "final")
+            assert next(text for text in finals if "building" not in text) == "It says: Hello, Rome!"
 
 
 @requirement("http:sessions")

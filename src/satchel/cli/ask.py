@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +22,11 @@ from satchel.cli.shared import Wish, connected, usable_server
 from satchel.cli.view import TurnView
 from satchel.clock import SystemClock
 from satchel.config import Settings
-from satchel.errors import UsageError
-from satchel.events import Event, Notice, event_to_json
+from satchel.errors import NotFound, UsageError
+from satchel.events import BuildPosted, Event, Notice, TurnStart, event_to_json
 from satchel.messages import usage_to_json
-from satchel.runtime import TurnResult
+from satchel.runtime import RunningTurn, TurnResult
+from satchel.runtime.build_news import lets_go_on
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
 
@@ -144,6 +146,7 @@ async def _ask(message: _Message, settings: Settings, wish: Wish, allow: Sequenc
             wish.session_id, last=wish.last, allow=allow, interactive=is_asked, private=wish.private
         )
         if message.form == "text":
+            session.waits_for_builds = True
             tell_notices(satchel.notices, after=told)
             await tell_choice(satchel)
         return await _in_session(session, message, view, is_asked=is_asked, notices=satchel.notices)
@@ -165,7 +168,26 @@ async def _in_session(
     elif session.build_questions:
         _print(await _answer_build(session, text), form=form, is_shown=False)
         return 0
+    began = session.last_seq
     running = await session.start(text, memory=message.memory)
+    turn = await _turn(session, running, form, view, is_asked, notices)
+    while form == "text" and turn.status == "done" and turn.build_id is not None and session.follows:
+        later = await _gone_on(session, turn, view, after_seq=began, is_asked=is_asked)
+        if later is None:
+            break
+        turn = await _turn(session, later, form, view, is_asked, notices)
+    return exit_code_of(turn)
+
+
+async def _turn(
+    session: SharedSession,
+    running: RunningTurn,
+    form: str,
+    view: TurnView,
+    is_asked: bool,
+    notices: Sequence[Notice],
+) -> TurnResult:
+    """Follow a turn, and print its result."""
     answers = TerminalAnswers(Editor.for_answers(), view, interrupt=running.cancel) if is_asked else None
 
     def show(event: Event) -> None:
@@ -188,7 +210,44 @@ async def _in_session(
     if form != "text":
         turn = _with_notices(turn, notices)
     _print(turn, form=form, is_shown=form == "text" and is_terminal(sys.stdout) and is_terminal(sys.stderr))
-    return exit_code_of(turn)
+    return turn
+
+
+async def _gone_on(
+    session: SharedSession, turn: TurnResult, view: TurnView, *, after_seq: int, is_asked: bool
+) -> RunningTurn | None:
+    """Wait for the end of the build that a turn asked for, and return the turn that goes on then; None if none does."""
+    async with anyio.create_task_group() as group:
+        asking = anyio.CancelScope()
+        try:
+            async for record in session.subscribe(after_seq):
+                event = record.event
+                if isinstance(event, TurnStart) and event.turn > turn.turn:
+                    break
+                if not isinstance(event, BuildPosted) or event.build_id != turn.build_id:
+                    continue
+                if is_terminal(sys.stderr):
+                    view.show(event)
+                if event.kind == "question" and is_asked:
+                    asking = anyio.CancelScope()
+                    group.start_soon(_answer_question, session, event, asking)
+                elif event.kind != "progress":
+                    asking.cancel()
+                if event.kind in ("complete", "error") and not lets_go_on(event):
+                    return None
+        except anyio.get_cancelled_exc_class():
+            tell(f"The build goes on. To continue when it has ended: satchel ask --session {session.id} TEXT")
+            raise
+        finally:
+            asking.cancel()
+    return session.running
+
+
+async def _answer_question(session: SharedSession, question: BuildPosted, scope: anyio.CancelScope) -> None:
+    """Ask the user what a build asks. Without an answer, the Builder decides after a while."""
+    with scope, suppress(EOFError, KeyboardInterrupt, NotFound):
+        text = await Editor.for_answers().ask("answer? ")
+        await session.answer(question.id, chosen_option(text, question.options), by="satchel ask")
 
 
 async def _answer_build(session: SharedSession, text: str) -> TurnResult:

@@ -283,9 +283,9 @@ class Talk:
             if isinstance(event, TurnStart):
                 words = event.message.text
                 rest = f" … {counted(len(words) - _MOST_OTHERS, 'more character')}"
-                self.view.note(
-                    f"» {words[:_MOST_OTHERS]}{rest if len(words) > _MOST_OTHERS else ''}", "bold", wraps=True
-                )
+                if words:  # a turn that goes on after a build has none
+                    rest = rest if len(words) > _MOST_OTHERS else ""
+                    self.view.note(f"» {words[:_MOST_OTHERS]}{rest}", "bold", wraps=True)
             self.view.show(event)
 
         await self._follow(running, show)

@@ -234,7 +234,8 @@ class TurnView:
             is_open: Its question waits for an answer, and is shown apart.
         """
         self.note(f"{exchange.at.astimezone():%a %Y-%m-%d %H:%M}", "dim")
-        self.note(self._fitted(f"› {one_line(exchange.said, 400)}"))
+        if exchange.said:
+            self.note(self._fitted(f"› {one_line(exchange.said, 400)}"))
         if exchange.question is not None:
             if not is_open:
                 self.note(self._fitted(f"  ? {exchange.question.question}"), "dim")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from satchel.builder.records import CANCELLED
 from satchel.events import BuildPosted
 
-__all__ = ["BuildNews"]
+__all__ = ["BuildNews", "lets_go_on", "post_id"]
 
 
 class BuildNews:
@@ -13,12 +14,19 @@ class BuildNews:
     Attributes:
         seen: The number of the last message that is in the log.
         questions: The questions that wait for an answer, by the id of their event, oldest first.
+        due: The ids of the posts that tell the model of the end of a build that it asked for itself, if it can go on.
     """
 
     def __init__(self) -> None:
         """Nothing is known yet."""
         self.seen = 0
         self.questions: dict[str, BuildPosted] = {}
+        self.due: set[str] = set()
+        self._asked: set[str] = set()
+
+    def ask(self, build_id: str) -> None:
+        """A call of the model has asked for a build."""
+        self._asked.add(build_id)
 
     def take(self, event: BuildPosted) -> None:
         """Take the next event."""
@@ -28,6 +36,8 @@ class BuildNews:
                 self.questions[event.id] = event
             case "complete" | "error":
                 self._close(event.build_id)
+                if event.build_id in self._asked and lets_go_on(event):
+                    self.due.add(post_id(event))
             case _ if event.question_id:
                 self._close(event.build_id, event.question_id)
             case _:
@@ -40,3 +50,16 @@ class BuildNews:
             if question.build_id != build_id
             or (question_id is not None and question.question_id != question_id)
         }
+
+
+def lets_go_on(event: BuildPosted) -> bool:
+    """Whether the model that asked for a build can go on now: it has ended, and was not cancelled by the user, nor
+    waits for an approval.
+    """
+    ended = event.kind in ("complete", "error")
+    return ended and event.status != "proposed" and event.text != CANCELLED
+
+
+def post_id(event: BuildPosted) -> str:
+    """The id of the post that tells the model of the end of a build."""
+    return f"build-{event.number}"

@@ -33,6 +33,7 @@ from satchel.clock import local_day
 from satchel.errors import NotFound, SandboxError, StorageError, StorageLocked, UsageError
 from satchel.events import BuildPosted, Event, Posted
 from satchel.models import ChatModel
+from satchel.runtime.build_news import post_id
 from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
@@ -434,7 +435,7 @@ def _for_model(posted: BuildPosted) -> Posted:
     if posted.status == "active":
         text += f" Call it as cap_{posted.capability}, with execute_capability where that is not among your tools."
     return Posted(
-        id=f"build-{posted.number}",
+        id=post_id(posted),
         source=f"the Builder of {posted.capability}",
         text=text,
         # The reason of a failure may quote what the Builder read elsewhere.

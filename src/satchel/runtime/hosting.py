@@ -42,6 +42,11 @@ class SharedSession(Protocol):
         ...
 
     @property
+    def follows(self) -> bool:
+        """Whether the client sees a turn that begins by itself."""
+        ...
+
+    @property
     def private(self) -> bool:
         """Whether nothing said in it is remembered."""
         ...

@@ -98,6 +98,12 @@ _MOST_POSTED_CHARS: Final = 30_000
 """Of the posts that one message delivers, as much as one tool result may have: the rest waits for later turns. Whoever
 posts in a loop must not fill the model's window."""
 _MOST_SOURCE_CHARS: Final = 100
+_GOES_ON: Final = (
+    "[The user has written nothing since. Finish now what they asked for and this was built for; "
+    "if it could not be built, tell them, or do it in another way.]"
+)
+_MOST_GONE_ON: Final = 3
+"""Turns in a row without a message of the user, each of which may ask for another build."""
 _CLOSING_STEP_S: Final = 5.0
 """The time limit of each step of closing, because a tool that hangs must not keep the session locked."""
 
@@ -162,6 +168,7 @@ class SessionHub:
         sinks: Sequence[HistorySink],
         builds: Builds | None,
         attachments: Attachments,
+        is_followed: Callable[[], bool],
     ) -> None:
         """Use `Satchel.session`."""
         self.attachments = attachments
@@ -206,6 +213,8 @@ class SessionHub:
         self._posted = replay.posted
         self._seen_posts = replay.delivered
         self._builds = builds
+        self._is_followed = is_followed
+        self._gone_on = 0
         self._build_news = replay.builds
         self._collecting_builds = anyio.Lock(fast_acquire=True)
         self._collecting = anyio.Lock(fast_acquire=True)
@@ -340,6 +349,7 @@ class SessionHub:
         question = self.conversation.question
         if question_id is not None and (question is None or question.call_id != question_id):
             raise NotFound(f"No question {question_id!r} is open in session {self.id}.")
+        self._gone_on = 0
         return self._begin(
             lambda running, gathered: self._runner(
                 text, running, gathered, memory=memory, results=results, sampling=sampling
@@ -423,6 +433,7 @@ class SessionHub:
         memory: bool = True,
         results: Sequence[ToolResultBlock] = (),
         sampling: Sampling | None = None,
+        goes_on: bool = False,
     ) -> TurnRunner:
         """Prepare a turn, up to its first event."""
         await self._take_in_rewriting()
@@ -434,7 +445,7 @@ class SessionHub:
         await self.collect_builds()
         self.tools.fix()
         posted = _deliverable(self._posted.values()) if text is not None else ()
-        message = None if text is None else self._message(text, memory, results, posted)
+        message = None if text is None else self._message(text, memory, results, posted, goes_on=goes_on)
         self._environment = replace(
             self._environment,
             tools=self.tools.toolbox,
@@ -451,7 +462,7 @@ class SessionHub:
             for clean in gathered.forgotten:
                 self.conversation.rewrite(clean)
 
-        surfaces = text is not None and memory and self._home.memory is not None
+        surfaces = text is not None and memory and not goes_on and self._home.memory is not None
         return TurnRunner(
             TurnInput(
                 turn=running.number,
@@ -476,12 +487,20 @@ class SessionHub:
         )
 
     def _message(
-        self, text: str, memory: bool, results: Sequence[ToolResultBlock], posted: Sequence[Posted]
+        self,
+        text: str,
+        memory: bool,
+        results: Sequence[ToolResultBlock],
+        posted: Sequence[Posted],
+        *,
+        goes_on: bool,
     ) -> Message:
         blocks: list[Block] = [*results]
         if text.strip():
             blocks.append(TextBlock(text=text))
         blocks += [_post_block(post) for post in posted]
+        if goes_on:
+            blocks.append(TextBlock(text=_GOES_ON, origin="notice"))
         blocks += self._without_memory(memory)
         if not self.conversation.turns:
             blocks.append(surroundings_block(self.cwd, self._parts.settings.environ))
@@ -817,6 +836,7 @@ class SessionHub:
 
     async def _have_built(self, build_id: str) -> None:
         """A call has asked for a capability: have it built."""
+        self._build_news.ask(build_id)
         if self._builds is None:
             return
         try:
@@ -845,6 +865,29 @@ class SessionHub:
                 await self._builds.heard(heard)
             except StorageError as error:
                 _log.warning("The news of builds can't be read in session %s: %s", self.id, error)
+
+    def go_on(self) -> None:
+        """Begin a turn that finishes what the user asked for, if a build that its model waited for has ended.
+
+        Only where a client follows the session: otherwise the next message tells the model. Not more than a few times
+        without a message of the user.
+        """
+        if (
+            self._build_news.due.isdisjoint(self._posted)
+            or self._activity
+            or self._is_closing
+            or self.conversation.is_unfinished
+            or self.conversation.question is not None
+            or not self._is_followed()
+            or self._gone_on >= _MOST_GONE_ON
+        ):
+            return
+        self._gone_on += 1
+        self._begin(
+            lambda running, gathered: self._runner("", running, gathered, goes_on=True),
+            number=self.conversation.turns + 1,
+            keeps=True,
+        )
 
     @property
     def build_questions(self) -> tuple[BuildPosted, ...]:

@@ -295,6 +295,11 @@ class RemoteSession:
         return self._state.id
 
     @property
+    def follows(self) -> bool:
+        """See `Session`."""
+        return self._is_interactive
+
+    @property
     def cwd(self) -> Path:
         """See `Session`."""
         return Path(self._state.cwd)

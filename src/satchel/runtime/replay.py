@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from satchel.conversation import Conversation
-from satchel.events import BuildPosted, Posted, QuestionAnswered, QuestionAsked, Record, TurnEnd, TurnStart
+from satchel.events import (
+    BuildPosted,
+    Observation,
+    Posted,
+    QuestionAnswered,
+    QuestionAsked,
+    Record,
+    TurnEnd,
+    TurnStart,
+)
 from satchel.runtime.build_news import BuildNews
 
 __all__ = ["Replay"]
@@ -48,6 +57,8 @@ class Replay:
                 self.questions.append(record)
             case Posted() as event:
                 self.posted[event.id] = event
+            case Observation(data={"status": "building", "build_id": str(build_id)}):
+                self.builds.ask(build_id)
             case BuildPosted() as event:
                 self.builds.take(event)
             case _:

@@ -490,6 +490,7 @@ class Satchel:
             sinks=options.sinks,
             builds=self.builds,
             attachments=attachments,
+            is_followed=lambda: any(hold.follows for hold in self._holds.get(hub.id, ())),
         )
         start = SessionStart(
             session_id=hub.id,
@@ -655,6 +656,8 @@ class Satchel:
                     for hub in tuple(self._hubs.values()):
                         await hub.collect_posts()
                         await hub.collect_builds()
+                for hub in tuple(self._hubs.values()):
+                    hub.go_on()
 
     def _redactor(self) -> LogRedactor:
         return LogRedactor(redacts=self.settings.memory.redact, pool=self.parts.pool)

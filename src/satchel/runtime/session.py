@@ -31,6 +31,7 @@ class Session:
 
     Attributes:
         is_interactive: The client follows the events and can answer questions.
+        waits_for_builds: The client can't answer, and yet sees a turn that begins by itself, now or later.
     """
 
     def __init__(
@@ -38,9 +39,15 @@ class Session:
     ) -> None:
         """Use `Satchel.session`."""
         self.is_interactive = is_interactive
+        self.waits_for_builds = False
         self._hub = hub
         self._release = release
         self._is_released = False
+
+    @property
+    def follows(self) -> bool:
+        """Whether the client sees a turn that begins by itself, when a build has ended."""
+        return self.is_interactive or self.waits_for_builds
 
     @property
     def id(self) -> str:

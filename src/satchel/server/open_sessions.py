@@ -140,6 +140,7 @@ class OpenSessions:
             yield session
         finally:
             session.is_interactive = False
+            session.waits_for_builds = interactive
             with anyio.CancelScope(shield=True):
                 await self._keep(session, terms, even_empty=keeps_empty)
 
@@ -151,6 +152,9 @@ class OpenSessions:
             return
         before = self._kept.get(session.id)
         terms = terms or (before.terms if before is not None else "")
+        if before is not None:
+            # Whoever looks again sees what was finished meanwhile.
+            session.waits_for_builds |= before.session.waits_for_builds
         self._kept[session.id] = _Kept(session, self._satchel.clock.monotonic_s() + _IDLE_S, terms)
         if before is not None:
             await before.session.aclose()

@@ -61,7 +61,8 @@ def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
     for record in records:
         match record.event:
             case TurnStart() as event:
-                parts += [f"## {event.turn}. You ({record.at:%Y-%m-%d %H:%M})", event.message.text]
+                who = "You" if event.message.text else "Without a message"
+                parts += [f"## {event.turn}. {who} ({record.at:%Y-%m-%d %H:%M})", event.message.text]
             case MemorySurfaced(memories=memories, standing=standing) if memories:
                 head = {"profile": "Profile", "agenda": "Agenda"}.get(standing, "Remembered")
                 parts.append("\n".join([f"> {head}:", *(f"> - {_one_line(m.content)}" for m in memories)]))

@@ -354,7 +354,9 @@ class Transcript:
                 self._add(Note(head, "done", raw=rest))
             case Notice(text=text):
                 self._add(Note(text))
-            case Posted(source=source, text=text) if not source.startswith("build"):
+            case Posted(id=id, source=source, text=text) if not id.startswith(
+                "build-"
+            ):  # in the build's card
                 self._add(Note(text, "on", meta=f"from {source}"))
             case Compaction(before_tokens=tokens, after_tokens=after):
                 self._add(
