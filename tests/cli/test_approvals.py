@@ -58,6 +58,8 @@ def test_other_words_mean_no_and_reach_the_model(typed: str) -> None:
         ({"command": "y" * 20_001}, ["y" * 20_000, "[not shown: 1 more character]"]),
         ({}, []),
         ({"text": ""}, [""]),
+        ({"command": "ls \u200b\U000e0072\x1b"}, ["ls <U+200B><U+E0072><U+001B>"]),
+        ({"pa\u202eth": "a\u2066b", "x": ""}, ["pa<U+202E>th: a<U+2066>b", "x: "]),
     ],
 )
 def test_no_part_of_a_call_is_hidden_from_the_user_who_decides(

@@ -89,12 +89,12 @@ def test_a_conversation_works_without_scripts(world: World) -> None:
 @pytest.mark.parametrize(("consent", "state"), [("once", "done"), ("no", "failed")])
 def test_a_call_waits_for_permission_and_gets_the_answer(world: World, consent: str, state: str) -> None:
     with browser(world) as client:
-        path = begin(client, "echo permitted", mode="ask")
+        path = begin(client, "echo permitted\u3164", mode="ask")
         parts(client, path, until=asks)
         page = open_page(client, path)
         [ask] = page.find_class("ask")
         assert "Run this command?" in words_of(ask)
-        assert "echo permitted" in words_of(ask)
+        assert "echo permitted<U+3164>" in words_of(ask)  # a filler, which nobody sees
         assert "waits for you" in words_of(open_page(client, "/sessions"))
         answer = send(client, page, f"{path}/answer", {"consent": consent})
         assert answer.status_code == 303

@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from urllib.parse import quote
 
 import anthropic
 import httpx2
@@ -348,8 +350,46 @@ def test_the_token_stays_here_and_the_clients_key_goes_on(world: World, upstream
     ):
         stranger.messages.create(**asking([user("Six")]))
     assert len(upstream.got) == 5
+    with httpx2.Client(trust_env=False, timeout=300) as client:
+        basic = b64encode(f"me:{world.token}".encode()).decode()
+        odd = {
+            "x-satchel-token": world.token, "x-api-key": CLIENT_KEY, "authorization": f"Basic {basic}",
+            "x-goog-api-key": world.token, "api-key": f"Token {world.token}", "referer": f"http://x/?key={world.token}",
+            "x-form-token": "f",
+        }  # fmt: skip
+        url = f"{world.url}/v1/messages?a=%20b&key={world.token}&k={quote(world.token, safe='')[:-1]}%{ord(world.token[-1]):x}&c"
+        assert client.post(url, json=asking([user("Six")], "keys"), headers=odd).status_code == 200
+        assert client.get(f"{world.url}/v1/{world.token}", headers=odd).status_code == 404
+    got = upstream.got.pop()
+    assert got.path == "/v1/messages?a=%20b&c"
+    assert got.headers["x-api-key"] == CLIENT_KEY
+    assert not {"authorization", "api-key", "x-goog-api-key", "referer", "x-form-token"} & got.headers.keys()
+    assert not any(secret in str(got) for secret in (world.token, basic))
     log = (world.home / "logs" / "server.log").read_text()
     assert not any(key in log for key in (CLIENT_KEY, HOME_KEY, world.token))
+
+
+@requirement("proxy:keys")
+def test_a_provider_says_nothing_to_a_browser_in_the_name_of_this_server(
+    world: World, upstream: Upstream
+) -> None:
+    headers = (
+        ("content-type", "text/html"),
+        ("request-id", "r1"),
+        ("retry-after", "3"),
+        ("set-cookie", "satchel_1=x; Path=/"),
+        ("content-security-policy", "default-src *"),
+        ("access-control-allow-origin", "*"),
+        ("clear-site-data", '"*"'),
+        ("refresh", "0; url=http://evil.test"),
+        ("location", "http://evil.test"),
+    )
+    upstream.answer = lambda _: Given((b"<script>1</script>",), headers=headers)
+    with world.client() as client:
+        answer = client.get("/v1/models", headers={"anthropic-version": "2023-06-01"})
+    assert (answer.headers["request-id"], answer.headers["retry-after"]) == ("r1", "3")
+    assert not ({name for name, _ in headers[3:]} - {"content-security-policy"}) & set(answer.headers)
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 @requirement("proxy:failures")

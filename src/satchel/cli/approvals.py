@@ -15,6 +15,7 @@ from satchel.runtime import RunningTurn
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
 from satchel.tools import Approval
+from satchel.tools.visible import visible
 from satchel.tui.terminal_text import input_lines
 
 __all__ = ["TerminalAnswers", "follow", "read_answer"]
@@ -108,7 +109,7 @@ class TerminalAnswers:
     async def _words(self, question: QuestionAsked) -> str | None:
         """Ask a tool's question; Ctrl-D declines, Ctrl-C stops the turn."""
         self._reader.drop_typed_ahead()
-        self._view.show_question(question.text, question.options)
+        self._view.show_question(visible(question.text), [visible(option) for option in question.options])
         try:
             return chosen_option(await self._reader.ask("answer? "), question.options)
         except EOFError:
@@ -129,8 +130,8 @@ class TerminalAnswers:
             else:
                 self._view.note(f"  {number}. {call.tool}  {''.join(lines)}")
             if call.reason.startswith(_SAID):
-                self._view.note(f"     {call.reason}", "yellow")
-        rules = ", ".join(dict.fromkeys(rule for call in calls for rule in call.rules))
+                self._view.note(f"     {visible(call.reason)}", "yellow")
+        rules = ", ".join(dict.fromkeys(visible(rule) for call in calls for rule in call.rules))
         self._view.note(f"  y yes · n no · s yes for this session · a always: {rules}", "dim", wraps=True)
         chosen = "y 1 3 permits only these calls · " if len(calls) > 1 else ""
         self._view.note(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
+from base64 import b64decode
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 from satchel.clock import Clock
 from satchel.config.home import locked_folder, replace_file
@@ -24,6 +27,7 @@ _LOGIN_LASTS: Final = timedelta(days=30)
 _MOST_BROWSERS: Final = 100
 _MOST_CODES: Final = 20
 _SECRET_BYTES: Final = 32
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}")
 
 
 class Browsers:
@@ -37,6 +41,7 @@ class Browsers:
         """Read the file in `home`, which only its owner can read; one that is missing or broken holds no browser."""
         self._home = home
         self._token = _digest(token)
+        self._token_text = token
         self._clock = clock
         self._until = self._read()
         self._codes: dict[str, float] = {}
@@ -44,6 +49,13 @@ class Browsers:
     def is_token(self, given: str) -> bool:
         """Whether this is the token of the home. The time tells nothing of it."""
         return compare_digest(_digest(given), self._token)
+
+    def holds_token(self, text: str) -> bool:
+        """Whether the token of the home is in a text, also if it was encoded for an address or for basic auth there."""
+        token, plain = self._token_text, unquote(text)
+        return (
+            token in text or token in plain or any(token in _decoded(word) for word in _BASE64.findall(plain))
+        )
 
     # One-time codes
 
@@ -114,6 +126,13 @@ class Browsers:
             return {str(key): datetime.fromisoformat(until) for key, until in content["browsers"].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
+
+
+def _decoded(word: str) -> str:
+    try:
+        return b64decode(word + "===", altchars=b"-_").decode("latin-1")
+    except ValueError:
+        return ""
 
 
 def _digest(text: str) -> str:

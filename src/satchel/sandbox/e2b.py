@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shlex
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -255,7 +256,7 @@ class E2B(Backend):
             # It is optional, and takes half a second to import.
             from e2b import AsyncSandbox  # noqa: PLC0415
         except ImportError as error:
-            raise NoSandbox("e2b needs its SDK: pip install 'satchel[e2b]'.") from error
+            raise NoSandbox(f"e2b needs its SDK. Type: {sys.executable} -m pip install e2b") from error
         return AsyncSandbox
 
     async def _send(self, machine: AsyncSandbox, stage: Path) -> None:

@@ -158,7 +158,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
         sessions=OpenSessions(satchel, metrics),
         metrics=metrics,
         stopping=Stopping(),
-        proxy=Proxy(satchel, is_token=browsers.is_token, metrics=metrics),
+        proxy=Proxy(satchel, holds_token=browsers.holds_token, metrics=metrics),
         queue=AgentsQueue(satchel),
     )
     access = BrowserAccess(browsers)

@@ -25,6 +25,7 @@ from satchel.events import Action, AskedCall, Consent, Observation, Permission, 
 from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
 from satchel.runtime.tool_display import describe_call, describe_progress, show_observation
+from satchel.tools.visible import visible
 from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import input_lines, one_line
@@ -453,7 +454,7 @@ class Ask(Waiting, can_focus=True):
         text = Text(f"Satchel wants to run {these}:", style="bold")
         for number, call in enumerate(calls):
             self._append_call(text, number, call)
-        rules = ", ".join(dict.fromkeys(plain(rule) for call in calls for rule in call.rules))
+        rules = ", ".join(dict.fromkeys(visible(rule) for call in calls for rule in call.rules))
         text.append("\n")
         for key, label in (("y", "yes"), ("s", "for this session"), ("a", f"always: {rules}"), ("n", "no")):
             text.append(f"\n {key} ", style="reverse bold")
@@ -477,14 +478,14 @@ class Ask(Waiting, can_focus=True):
         for line in [first, *rest] if rest else []:
             text.append(f"\n     {plain(line)}")
         if call.reason.startswith(_SAID):
-            text.append(f"\n     {plain(call.reason)}", style="yellow")
+            text.append(f"\n     {visible(call.reason)}", style="yellow")
 
     def _tool_question(self) -> Text:
         text = Text("A tool asks:", style="bold")
-        for line in plain(self.question.text).splitlines():
+        for line in visible(self.question.text).splitlines():
             text.append(f"\n  {line}")
         for number, option in enumerate(self.question.options, 1):
-            text.append(f"\n  {number}. {one_line(option)}")
+            text.append(f"\n  {number}. {one_line(visible(option))}")
         return text
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from satchel.runtime import lines
 from satchel.runtime.lines import counted
+from satchel.tools.visible import visible
 from satchel.tui.plain_text import plain
 
 __all__ = ["input_lines", "one_line"]
@@ -28,7 +29,7 @@ def one_line(text: str, limit: int = _LINE) -> str:
 
 
 def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
-    """A call's input, for the user who decides about it. Omissions are marked.
+    """A call's input, for the user who decides about it. Omissions are marked, and what nobody sees is written out.
 
     A single text is shown unchanged, several fields with their names, other data as JSON.
 
@@ -39,14 +40,14 @@ def input_lines(input: Mapping[str, Any], *, subject: str = "") -> list[str]:
     if len(input) == 1:
         (value,) = input.values()
         if isinstance(value, str):
-            return _whole(value, _MOST_SHOWN).splitlines() or [""]
+            return visible(_whole(value, _MOST_SHOWN)).splitlines() or [""]
     found: list[str] = []
     for name, value in input.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
         most = _MOST_BESIDE if subject in input and name != subject else _MOST_SHOWN
-        first, *rest = _whole(text, most).splitlines() or [""]
+        first, *rest = visible(_whole(text, most)).splitlines() or [""]
         # A name that the model made up must not look like another line of the question.
-        found += [f"{one_line(name)}: {first}", *(f"    {line}" for line in rest)]
+        found += [f"{one_line(visible(name))}: {first}", *(f"    {line}" for line in rest)]
     return found
 
 

@@ -26,6 +26,7 @@ from satchel.runtime.lines import counted, one_line
 from satchel.server.browser_access import FORM_TOKEN_FIELD, form_token_of
 from satchel.server.pages.assets import asset_url
 from satchel.server.pages.markdown import markdown
+from satchel.tools.visible import visible
 
 __all__ = [
     "THEMES",
@@ -193,6 +194,7 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.filters.update({each.__name__.removeprefix("_"): each for each in filters})
     environment.filters["iso"] = datetime.isoformat
+    environment.filters["visible"] = visible
     return environment
 
 

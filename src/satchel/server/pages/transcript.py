@@ -45,6 +45,7 @@ from satchel.events import (
 from satchel.messages import Usage, text_of
 from satchel.runtime.tool_display import Shown, describe_call, describe_progress, show_observation
 from satchel.server.pages.markdown import MarkdownBlocks
+from satchel.tools.visible import visible
 
 __all__ = ["Answer", "Ask", "Build", "Call", "Change", "Item", "Note", "Steps", "Transcript", "Turn"]
 
@@ -354,9 +355,9 @@ class Transcript:
                 self._add(Note(head, "done", raw=rest))
             case Notice(text=text):
                 self._add(Note(text))
-            case Posted(id=id, source=source, text=text) if not id.startswith(
-                "build-"
-            ):  # in the build's card
+            case Posted(id=id) if id.startswith("build-"):
+                pass  # the build's card says it
+            case Posted(source=source, text=text):
                 self._add(Note(text, "on", meta=f"from {source}"))
             case Compaction(before_tokens=tokens, after_tokens=after):
                 self._add(
@@ -565,7 +566,7 @@ class Transcript:
     # Questions
 
     def _asked(self, event: QuestionAsked) -> None:
-        calls = [(call, describe_call(call.tool, call.input)) for call in event.calls]
+        calls = [(call, visible(describe_call(call.tool, call.input))) for call in event.calls]
         asks: Literal["permission", "tool"] = event.kind
         self._ask(Ask(event.id, asks, event.text, event.options, calls, event.is_secret))
 

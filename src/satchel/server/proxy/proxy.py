@@ -35,10 +35,10 @@ _SHORT_BYTES: Final = 200_000
 class Proxy:
     """Passes requests on to the provider that the settings name, with memory."""
 
-    def __init__(self, satchel: Satchel, *, is_token: Callable[[str], bool], metrics: Metrics) -> None:
-        """No connection is made before the first request; `is_token` says whether something is the home's token."""
+    def __init__(self, satchel: Satchel, *, holds_token: Callable[[str], bool], metrics: Metrics) -> None:
+        """No connection is made before the first request; `holds_token` says whether the home's token is in a text."""
         self._satchel = satchel
-        self._is_token = is_token
+        self._holds_token = holds_token
         self._metrics = metrics
         self._remembering = Remembering(satchel)
         self._client: httpx2.AsyncClient | None = None
@@ -92,7 +92,8 @@ class Proxy:
 
     async def other(self, request: Request, *, stopping: Stopping) -> Response:
         """Pass any other request on unchanged."""
-        if any(part in (".", "..") for part in request.url.path.split("/")):
+        path = request.url.path
+        if any(part in (".", "..") for part in path.split("/")) or self._holds_token(path):
             raise V1Failure(404, "There is no such path.")
         return self._relay(request, self._headers(request), await request.body(), stopping=stopping)
 
@@ -111,22 +112,17 @@ class Proxy:
         return raw, conversation
 
     def _headers(self, request: Request) -> list[Header]:
-        """The headers for the provider. The token is never passed on: if a client sent it as its key, the home's own
-        key of the provider takes its place.
+        """The headers for the provider. The token is never passed on, wherever it stands: if a client sent it as its
+        key, the home's own key of the provider takes its place.
 
         Raises:
             V1Failure: The home has no key.
         """
-        headers = passed_on(request.headers.raw)
-        own = [
-            (name, value)
-            for name, value in headers
-            if name in (_AUTHORIZATION, _KEY)
-            and self._is_token(value.decode("latin-1").rpartition(" ")[2].strip())
-        ]
+        given = passed_on(request.headers.raw)
+        headers = [header for header in given if not self._holds_token(header[1].decode("latin-1"))]
+        own = [header[0] for header in given if header[0] in (_AUTHORIZATION, _KEY) and header not in headers]
         if not own:
             return headers
-        headers = [header for header in headers if header not in own]
         if any(name in (_AUTHORIZATION, _KEY) and value.strip() for name, value in headers):
             return headers
         provider = self._provider()
@@ -138,7 +134,7 @@ class Proxy:
                 "runs. Set it; or send the provider's key as usual, and Satchel's token as X-Satchel-Token.",
             )
         # The key goes into the header in which the client sent the token.
-        name = own[0][0]
+        name = own[0]
         return [*headers, (name, f"Bearer {key}".encode() if name == _AUTHORIZATION else key.encode())]
 
     def _relay(
@@ -167,7 +163,8 @@ class Proxy:
                 "runs, ANTHROPIC_BASE_URL must not point to it; or set base_url of the provider.",
             )
         path = base.path.rstrip("/") + request.url.path
-        query = request.scope.get("query_string") or b""
+        asked = (request.scope.get("query_string") or b"").split(b"&")
+        query = b"&".join(part for part in asked if not self._holds_token(part.decode("latin-1")))
         return base.copy_with(raw_path=path.encode() + (b"?" + query if query else b""))
 
     def _provider(self) -> ProviderSettings:

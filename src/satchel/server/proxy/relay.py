@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -42,8 +43,14 @@ _OF_CONNECTION: Final = frozenset(
     }
 )
 """Headers of one connection (RFC 9110, 7.6.1)."""
-_OURS: Final = frozenset({b"host", b"content-length", b"cookie", b"expect"})
-"""Headers that are set again, and this server's cookies, which must not leave it."""
+_OURS: Final = frozenset({b"host", b"content-length", b"cookie", b"expect", b"x-form-token"})
+"""Headers that are set again, and the proofs of this server's browsers, which must not leave it."""
+_OF_ANSWER: Final = re.compile(
+    rb"content-(type|encoding|length|language|range)|date|etag|last-modified|retry-after.*|x-should-retry"
+    rb"|(.+-)?request-id|(.+-)?ratelimit-.+|anthropic-.+",
+)
+"""Headers that say something of an answer to the client of an API. The others (cookies, permissions for other sites,
+policies) would tell browsers something in the name of this server."""
 
 
 def passed_on(headers: Sequence[Header]) -> list[Header]:
@@ -145,7 +152,7 @@ class Relay(Response):
 
     async def _pass_back(self, answer: httpx2.Response, send: Send) -> None:
         headers = [
-            (name.lower(), value) for name, value in answer.headers.raw if name.lower() not in _OF_CONNECTION
+            (name.lower(), value) for name, value in answer.headers.raw if _OF_ANSWER.fullmatch(name.lower())
         ]
         collector = None
         if answer.is_success:
