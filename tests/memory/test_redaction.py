@@ -8,12 +8,21 @@ from satchel.memory import Episode, Memory
 from satchel.memory.credentials import candidates
 from satchel.memory.redaction import find_secrets, hide_private, private_parts, redact, strip_private
 from tests.memory.labelled_secrets import INNOCENT, JWT, OPENAI, PEM, SECRETS
-from tests.memory.leaks import HARMLESS, LATER_HARMLESS, LATER_LEAKS, LEAKS, MORE_HARMLESS, MORE_LEAKS
+from tests.memory.leaks import (
+    HARMLESS,
+    LATER_HARMLESS,
+    LATER_LEAKS,
+    LEAKS,
+    MORE_HARMLESS,
+    MORE_LEAKS,
+    SPELLED,
+    UNSPELLED,
+)
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-EVERY_SECRET = (*SECRETS, *LEAKS, *MORE_LEAKS, *LATER_LEAKS)
+EVERY_SECRET = (*SECRETS, *LEAKS, *MORE_LEAKS, *LATER_LEAKS, *SPELLED)
 # Loose forms of the library meet words in capitals: one text of the set, known and left alone.
 TAKEN_FOR_SECRETS = {"the AP2000 Artifactory build is at APARTMENT12345"}
 
@@ -34,7 +43,7 @@ def test_every_secret_of_the_labelled_sets_is_taken_out(text: str, secret: str) 
 @requirement("memory:capture:redacted")
 def test_of_the_innocent_texts_one_alone_is_taken_for_a_secret() -> None:
     """The detectors leave them alone even where the first look does not."""
-    innocent = (*INNOCENT, *HARMLESS, *MORE_HARMLESS, *LATER_HARMLESS)
+    innocent = (*INNOCENT, *HARMLESS, *MORE_HARMLESS, *LATER_HARMLESS, *UNSPELLED)
     assert {text for text in innocent if any(True for _ in candidates(text))} == TAKEN_FOR_SECRETS
     assert {text for text in innocent if redact(text) != text} == TAKEN_FOR_SECRETS
 
@@ -79,6 +88,9 @@ def test_private_parts_are_taken_out_also_where_they_are_never_closed() -> None:
         ("a <private>b <private>c</private> d", "a ", ("b", "c", "d")),
         ("a <private>b</private> c</private> d", "a  c</private> d", ("b",)),
         ("a <private/>b", "a ", ("b",)),
+        ("a &lt;private&gt;b&lt;/private&gt; c", "a  c", ("b",)),
+        ('a &LT;Private x="1"&GT;b</private> c', "a  c", ("b",)),
+        ("a &lt;b&gt; c", "a &lt;b&gt; c", ()),
         ("a <private-key> b <privateer>", "a <private-key> b <privateer>", ()),
     ],
 )

@@ -119,6 +119,11 @@ def _voters() -> Mapping[str, tuple[str, ...]]:
     return {word: tuple(codes) for word, codes in found.items()}
 
 
+def function_words() -> Collection[str]:
+    """Words that only join others, of all languages that are known here."""
+    return _voters().keys()
+
+
 def _by_words(text: str) -> str:
     votes: dict[str, float] = {ENGLISH: 0.0}
     voters = _voters()

@@ -24,7 +24,10 @@ __all__ = [
 
 _DONE: Final = re.compile(r"\[redacted:[a-z-]+\]")
 
-_PRIVATE_TAG: Final = re.compile(r"<\s*(/?)\s*private(?:\s[^<>]*)?/?>", re.IGNORECASE)
+_PRIVATE_TAG: Final = re.compile(
+    r"(?:<|&lt;)\s*(/?)\s*private(?:\s(?:(?!&[gl]t;)[^<>])*)?/?(?:>|&gt;)", re.IGNORECASE
+)
+"""Also as HTML has it: an editor or a form may have escaped what the user wrote."""
 
 PRIVATE: Final = "[private]"
 """What stands in a session log for a `<private>` part."""
@@ -34,12 +37,12 @@ def strip_private(text: str) -> str:
     """The text without its `<private>…</private>` parts. They may hold others; one that is never closed reaches to the
     end.
     """
-    return _without_private(text, "").replace(PRIVATE, "") if "<" in text or PRIVATE in text else text
+    return _without_private(text, "").replace(PRIVATE, "") if _may_hold_tag(text) or PRIVATE in text else text
 
 
 def hide_private(text: str) -> str:
     """The text with `[private]` in the place of each `<private>` part."""
-    return _without_private(text, PRIVATE) if "<" in text else text
+    return _without_private(text, PRIVATE) if _may_hold_tag(text) else text
 
 
 def private_parts(text: str) -> tuple[str, ...]:
@@ -47,10 +50,14 @@ def private_parts(text: str) -> tuple[str, ...]:
 
     Of parts within parts, the words before, in and after the inner one are given one by one.
     """
-    if "<" not in text:
+    if not _may_hold_tag(text):
         return ()
     inner = (words.strip() for start, end in _private_spans(text) for words in _between_tags(text[start:end]))
     return tuple(words for words in inner if words)
+
+
+def _may_hold_tag(text: str) -> bool:
+    return "<" in text or "&lt;" in text.lower()
 
 
 def _without_private(text: str, mark: str) -> str:

@@ -2,9 +2,9 @@
 
 The credentials of many services are found by detect-secrets, which is maintained and knows their forms (`services`).
 What it does not look for stands here: newer services and headers (`tokens`), keys with a value (`settings`), passwords
-on command lines (`shells`) and in sentences (`spoken`), cards, accounts and numbers of persons (`numbers`). A long
-random text alone is no secret: hashes of commits, checksums and ids stay as they are (docs/guides/privacy.md has what
-was measured).
+on command lines (`shells`), in sentences (`spoken`) and spelled out (`spelled`), cards, accounts and numbers of persons
+(`numbers`). A long random text alone is no secret: hashes of commits, checksums and ids stay as they are
+(docs/guides/privacy.md has what was measured).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from satchel.memory.credentials.secret import Secret
 from satchel.memory.credentials.services import find_of_services
 from satchel.memory.credentials.settings import find_settings
 from satchel.memory.credentials.shells import find_in_commands
+from satchel.memory.credentials.spelled import find_spelled
 from satchel.memory.credentials.spoken import find_spoken
 from satchel.memory.credentials.tokens import find_tokens
 
@@ -28,5 +29,6 @@ def candidates(text: str) -> Iterator[Secret]:
     yield from find_settings(text)
     yield from find_in_commands(text)
     yield from find_spoken(text)
+    yield from find_spelled(text)
     yield from find_numbers(text)
     yield from find_of_services(text)

@@ -25,8 +25,8 @@ _WHAT: Final = (
 )
 # In other languages a value counts only if it is no plain word.
 _ELSEWHERE: Final = (
-    r"contraseña|clave|mot de passe|mdp|senha|parola d'ordine|wachtwoord|hasło|lösenord|adgangskode|passord|salasana"
-    r"|jelszó|heslo|parolă|şifre|пароль|кодовое слово"
+    r"secret answer|contraseña|clave|mot de passe|mdp|senha|parola d'ordine|wachtwoord|hasło|lösenord|adgangskode"
+    r"|passord|salasana|jelszó|heslo|parolă|şifre|пароль|кодовое слово"
 )
 _VERB: Final = (
     r"(?:\s*(?::|=|->|=>|→)\s*|,?\s+c['’]est\s+"
@@ -70,7 +70,8 @@ _LOGIN: Final = re.compile(
 )
 # "Grafana admin / Graf4na!x"
 _ACCOUNT: Final = re.compile(
-    r"\b(?:admin|root|administrator)\s*/\s*(?P<value>(?=\S*\d)(?=\S*[A-Za-z])[^\s\"'`“”<>/]{6,100})(?![^\s,;])",
+    r"\b(?:admin|root|administrator)[`*\"']{0,3}\s*/\s*[`*\"']{0,3}(?P<value>(?=\S*\d)(?=\S*[A-Za-z])[^\s\"'`*“”<>/]{6,100})"
+    r"(?![^\s,;.`*\"'])",
     re.IGNORECASE,
 )
 # Sixteen letters in groups of four, as mail providers give them to one program.
@@ -84,9 +85,9 @@ _METHOD: Final = re.compile(
 )
 # A bare "key" is many things; a long random value beside it is one.
 _BARE: Final = re.compile(
-    r"\b(?P<kind>key|token|secret|credential)s?\b(?:\s+(?:for|of|to)\s+[^\n.:;=!?]{1,60}?)?"
+    r"\b(?P<kind>key|token|secret|credential)s?\b(?:\s+(?:for|of|to|on|at|in)\s+[^\n.:;=!?]{1,60}?)?"
     r"\s*(?:['’]s|\s(?:is|was|are|ist|lautet)|:|=)"
-    r"\s+[\"'`“‘«]?(?P<value>[A-Za-z0-9_+/=.~-]{12,400})(?![A-Za-z0-9_])",
+    r"\s+[\"'`“‘«]?(?P<value>[A-Za-z0-9_+/=.~-]{12,400}|\d{8,11})(?![A-Za-z0-9_])",
     re.IGNORECASE,
 )
 _OTHER_KEYS: Final = re.compile(
@@ -94,6 +95,7 @@ _OTHER_KEYS: Final = re.compile(
     r"|object|unique|natural|routing|group|index)[ _-]\Z",
     re.IGNORECASE,
 )
+_NETWORK: Final = re.compile(r"wi-?fi|wlan|router|modem|network|hotspot|wpa", re.IGNORECASE)
 _SHORTCUT: Final = re.compile(r"(?:ctrl|alt|shift|cmd|meta|super)\b", re.IGNORECASE)
 _NAMED: Final = (
     *("pass", "admin", "root", "pwd", "pw", "key", "token", "secret", "credential", "code", "kennwort"),
@@ -136,8 +138,7 @@ def _named(text: str) -> Iterator[Secret]:
         value = match["value"].rstrip(PUNCTUATION_END)
         before = text[max(0, match.start() - 12) : match.start()]
         if (
-            len(value) >= 12
-            and _is_strong(value)
+            (_is_strong(value) or _is_of_network(text, match, value))
             and not is_placeholder(value)
             and not _OTHER_KEYS.search(before)
         ):
@@ -176,6 +177,12 @@ def _is_strong(value: str) -> bool:
         and len(longest) >= 12
         and not (is_hash(value) and len(value) < 16)
     )
+
+
+def _is_of_network(text: str, match: re.Match[str], value: str) -> bool:
+    """Whether a value is a number as routers have it for a key: at least eight digits (WPA)."""
+    around = text[max(0, match.start() - 12) : match.start("value")]
+    return len(value) >= 8 and value.isdigit() and _NETWORK.search(around) is not None
 
 
 def kind_of(name: str) -> str:

@@ -109,10 +109,16 @@ _BESIDE: Final = (
         ("tax", " id"),
         ("number", "ni "),
         ("sociale", "curit"),
+        *(("open", word) for word in ("safe", "lock", "vault", "suitcase")),
+        ("pass phrase", ""),
+        ("answer", "secret"),
+        ("sec1", ""),
     ),
 )
 """Words that say something beside another one; the first is the rarer."""
-_WHOLE_WORDS: Final = re.compile(r"\b(?:p(?:in|uk|w)|cvc|ssn|sin|ni[re]|bsn|dni|nif|tin)\b|_pass\b|pass=")
+_WHOLE_WORDS: Final = re.compile(
+    r"\b(?:p(?:in|uk|w)|cvc|ssn|sin|ni[re]|bsn|dni|nif|tin)\b|_pass\b|pass ?[=:]"
+)
 # Programs that take a password as an argument; a text with one of them and no option has none.
 _PROGRAMS: Final = (
     *(

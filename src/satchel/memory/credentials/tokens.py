@@ -120,6 +120,8 @@ _TOKENS: Final = tuple(
             r"[a-z]{2,10}_(?:live|prod|test|sandbox)_(?=[A-Za-z]*\d)[0-9A-Za-z]{16,}",
         ),
         ("private-key", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[0-9A-Z]{50,}"),
+        # bech32, whose readable part says that it is secret: nostr.
+        ("private-key", ("sec1",), r"n(?:crypt)?sec1[02-9ac-hj-np-z]{40,}"),
         ("private-key", ("prv",), rf"[xyztuv]prv[{_BASE58}]{{100,112}}"),
         ("private-key", ("5", "K", "L"), rf"[5KL][{_BASE58}]{{50,51}}"),
     )
