@@ -152,6 +152,23 @@ async def test_every_logged_event_reaches_the_programs_sink_in_order(tmp_path: P
 
 
 @requirement("embed:model")
+@pytest.mark.parametrize("before", ["", "I look it up. "])
+async def test_a_function_calls_tools_and_answers_with_json_in_its_text(before: str, tmp_path: Path) -> None:
+    answers = iter(
+        (
+            before + '{"action": {"tool": "greet", "input": {"name": "Ann"}}}',
+            before + '{"final": "She is greeted."}',
+        )
+    )
+    settings = settings_in(tmp_path, memory__embedder="none", agent__mode="bypass")
+    async with Satchel.open(settings, model=lambda _: next(answers)) as satchel:
+        session = await satchel.session(tools=[greet])
+        turn = await session.run_turn("Greet Ann.")
+        assert [(step.tool, dict(step.input)) for step in turn.steps] == [("greet", {"name": "Ann"})]
+        assert turn.text == "She is greeted."
+
+
+@requirement("embed:model")
 async def test_a_function_may_be_the_model(tmp_path: Path) -> None:
     def text(request: ModelRequest) -> str:
         return f"{len(request.messages)} messages"

@@ -11,7 +11,9 @@ import anyio.lowlevel
 
 from satchel.errors import ModelRejected, SatchelError, UsageError
 from satchel.events import TextDelta
-from satchel.messages import TextBlock, Usage
+from satchel.messages import Block, TextBlock, ToolUseBlock, Usage
+from satchel.models.identifiers import CallIds
+from satchel.models.json_answer import AnswerReader
 from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest
 
 __all__ = ["FunctionModel", "ModelFunction"]
@@ -20,7 +22,8 @@ ModelFunction: TypeAlias = Callable[
     [ModelRequest], str | Completion | AsyncIterator[str] | Awaitable[str | Completion]
 ]
 """Answers a request with text, with a `Completion` (which may contain tool calls), or with an iterator of pieces of
-text. It may be async."""
+text. It may be async. If tools are offered, the text may be or contain `{"action": …}`, `{"actions": …}` or
+`{"final": …}` (see `json_answer`)."""
 
 
 class FunctionModel:
@@ -76,24 +79,29 @@ class FunctionModel:
         if isinstance(answer, Completion):
             yield answer
             return
-        pieces: list[str] = []
+        # A function that returns text has no other way to call tools than the JSON of seed-3.
+        reader = AnswerReader() if request.tools else _Text()
         if isinstance(answer, str):
-            pieces.append(answer)
-            yield TextDelta(text=answer)
+            if shown := reader.feed(answer):
+                yield TextDelta(text=shown)
         elif isinstance(answer, AsyncIterator):
             async for piece in answer:
                 if not isinstance(piece, str):
                     raise self._no_answer(piece, "a piece of an answer is text")
-                pieces.append(piece)
-                yield TextDelta(text=piece)
+                if shown := reader.feed(piece):
+                    yield TextDelta(text=shown)
                 # The function may never await anything. Other tasks must still run, and the turn must be
                 # interruptible.
                 await anyio.lowlevel.checkpoint()
         else:
             raise self._no_answer(answer, "an answer is text or a Completion")
+        rest, blocks = reader.finish(CallIds.of(request))
+        if rest:
+            yield TextDelta(text=rest)
+        calls = any(isinstance(block, ToolUseBlock) for block in blocks)
         yield Completion(
-            blocks=(TextBlock(text="".join(pieces)),),
-            stop_reason="end_turn",
+            blocks=blocks,
+            stop_reason="tool_use" if calls else "end_turn",
             usage=Usage(),
             provider=self.provider,
             model=self.model,
@@ -104,3 +112,17 @@ class FunctionModel:
 
     async def aclose(self) -> None:
         """There is nothing to close."""
+
+
+class _Text:
+    """Text that is only text, as `AnswerReader` reads it."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+
+    def feed(self, piece: str) -> str:
+        self._pieces.append(piece)
+        return piece
+
+    def finish(self, ids: CallIds) -> tuple[str, tuple[Block, ...]]:
+        return "", (TextBlock(text="".join(self._pieces)),)
