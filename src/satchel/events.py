@@ -296,7 +296,7 @@ class Permission:
 
     Attributes:
         by: Who decided: the mode, a rule, the user, or nobody because no one could be asked.
-        rule: The text of the rule, if a rule decided.
+        rule: The text of the rule, if a rule decided; of those that would have allowed it, if nobody was there.
         box: How an allowed call is boxed: "workspace", followed by what else it may reach, as a rule says it
             ("workspace network=pypi.org"); "" outside the sandbox.
     """

@@ -508,8 +508,9 @@ async def test_without_anyone_to_ask_the_refusal_names_the_rule() -> None:
     assert decision == Decision(
         allowed=False,
         by="nobody",
-        reason="bash has to be allowed by the user (mode ask), and there is no terminal to ask on. "
-        "What would allow it: --allow 'bash(git push origin && rm -rf build)'",
+        rule="bash(git push origin && rm -rf build)",
+        reason="bash has to be allowed by the user (mode ask), and nobody is there to be asked. "
+        "The permission rule that would allow it: bash(git push origin && rm -rf build)",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from satchel.cli.view import TurnView
 from satchel.clock import SystemClock
 from satchel.config import Settings
 from satchel.errors import NotFound, UsageError
-from satchel.events import BuildPosted, Event, Notice, TurnStart, event_to_json
+from satchel.events import BuildPosted, Event, Notice, Permission, TurnStart, event_to_json
 from satchel.messages import usage_to_json
 from satchel.runtime import RunningTurn, TurnResult
 from satchel.runtime.build_news import lets_go_on
@@ -190,7 +191,11 @@ async def _turn(
     """Follow a turn, and print its result."""
     answers = TerminalAnswers(Editor.for_answers(), view, interrupt=running.cancel) if is_asked else None
 
+    refused: list[str] = []
+
     def show(event: Event) -> None:
+        if isinstance(event, Permission) and event.decision == "deny" and event.by == "nobody":
+            refused.append(event.rule)
         if form == "stream":
             print(json_text(event_to_json(event)), flush=True)
         elif is_terminal(sys.stderr):
@@ -210,6 +215,8 @@ async def _turn(
     if form != "text":
         turn = _with_notices(turn, notices)
     _print(turn, form=form, is_shown=form == "text" and is_terminal(sys.stdout) and is_terminal(sys.stderr))
+    for rule in dict.fromkeys(refused):
+        tell(f"To allow it for one message: satchel ask --allow {shlex.quote(rule)} …")
     return turn
 
 

@@ -29,7 +29,6 @@ from __future__ import annotations
 import json
 import os.path
 import re
-import shlex
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -379,13 +378,13 @@ class ModeGate:
 
     def _nobody(self, request: ApprovalRequest) -> Decision:
         name = request.call.spec.name
-        allows = " ".join(f"--allow {shlex.quote(text)}" for text in request.rules)
+        rules = ", ".join(request.rules)
         return Decision(
             allowed=False,
             by="nobody",
-            reason=f"{name} has to be allowed by the user ({request.reason}), and there is no terminal to "
-            f"ask on. "
-            f"What would allow it: {allows}",
+            rule=rules,
+            reason=f"{name} has to be allowed by the user ({request.reason}), and nobody is there to be asked. "
+            f"The permission rule that would allow it: {rules}",
         )
 
     async def _lacking(self, calls: Sequence[PlannedCall]) -> dict[str, str]:
