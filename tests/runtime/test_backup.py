@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import io
+import signal
+import sys
 import tarfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import anyio
 import pytest
 
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageTooNew, StorageUnwritable
 from satchel.memory import Memory
-from satchel.runtime.backup import back_up, restore
+from satchel.runtime.backup import back_up, interrupted_restore, restore
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -56,7 +59,7 @@ async def test_what_was_backed_up_is_restored_and_what_was_there_is_kept(tmp_pat
     async with Memory.open(home / "satchel.db", embedder="none") as memory:
         await memory.add("in use meanwhile")
         done = back_up(home, home / "satchel.db", file, clock=CLOCK)
-    assert (done.files, done.bytes, file.stat().st_mode & 0o777) == (3, file.stat().st_size, 0o600)
+    assert (done.files, done.bytes, file.stat().st_mode & 0o777) == (4, file.stat().st_size, 0o600)
     async with Memory.open(home / "satchel.db", embedder="none") as memory:
         await memory.add("later")
     back = restore(file, home, clock=CLOCK)
@@ -65,7 +68,7 @@ async def test_what_was_backed_up_is_restored_and_what_was_there_is_kept(tmp_pat
     assert (home / "tools/weather").stat().st_mode & 0o777 == 0o700
     assert (home / "models/minilm/weights").exists()
     assert not (home / "logs").exists()
-    assert not (home / "link").exists()
+    assert (home / "link").read_text() == Path("/etc/hostname").read_text()
     assert back.aside == tmp_path / "home.before-restore-20260401-120000"
     assert "later" in await remembered(back.aside)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.tar.gz", "home", back.aside.name]
@@ -80,9 +83,10 @@ async def test_a_restored_home_is_the_same_and_its_backup_is_restored_too(tmp_pa
         done = back_up(home, home / "satchel.db", file, clock=clock)
         back = restore(file, home, clock=clock)
         clock.advance(60)
-        assert (done.files, back.files) == (3, 3)
+        assert (done.files, back.files) == (4, 4)
         assert sorted(path.name for path in home.iterdir()) == [
             "config.toml",
+            "link",
             "models",
             "satchel.db",
             "sessions",
@@ -183,3 +187,87 @@ async def test_places_that_cannot_be_read_or_written_are_reported(tmp_path: Path
         back_up(home, home / "satchel.db", tmp_path, clock=CLOCK)
     with pytest.raises(NotFound):
         restore(tmp_path / "b.tar.gz", home, clock=CLOCK)
+
+
+@requirement("storage:backup")
+async def test_links_that_the_user_made_are_backed_up_with_what_they_lead_to_and_others_are_named(
+    tmp_path: Path,
+) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    dotfiles = tmp_path / "dotfiles"
+    (dotfiles / "skills" / "tea").mkdir(parents=True)
+    (dotfiles / "config.toml").write_text("model = 'none'\n")
+    (dotfiles / "skills" / "tea" / "SKILL.md").write_text("Tea.\n")
+    (dotfiles / "skills" / "round").symlink_to(dotfiles / "skills")
+    (dotfiles / "tool").write_text("#!/bin/sh\n")
+    (dotfiles / "tool").chmod(0o700)
+    (home / "config.toml").unlink()
+    (home / "config.toml").symlink_to(dotfiles / "config.toml")
+    (home / "skills").symlink_to(dotfiles / "skills")
+    (home / "tools" / "linked").symlink_to(dotfiles / "tool")
+    (home / "tools" / "gone").symlink_to(dotfiles / "gone")
+    (home / "all").symlink_to(tmp_path)
+    (home / "builds").mkdir()
+    (home / "builds" / "passwd").symlink_to("/etc/passwd")  # a sandbox may have made it
+    done = back_up(home, home / "satchel.db", tmp_path / "b.tar.gz", clock=CLOCK)
+    assert sorted(done.left_out) == ["all", "builds/passwd", "skills/round", "tools/gone"]
+    restore(tmp_path / "b.tar.gz", home, clock=CLOCK)
+    assert not (home / "config.toml").is_symlink()
+    assert (home / "config.toml").read_text() == "model = 'none'\n"
+    assert (home / "skills/tea/SKILL.md").read_text() == "Tea.\n"
+    assert (home / "tools/linked").stat().st_mode & 0o777 == 0o700
+    assert not (home / "builds" / "passwd").exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from satchel.clock import SystemClock
+from satchel.runtime import backup
+
+rename, left = Path.rename, int(sys.argv[3])
+def counted(self, target):
+    global left
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    left -= 1
+    return rename(self, target)
+Path.rename = counted
+if "mount" in sys.argv:
+    Path.is_mount = lambda self: True
+if "exchange" not in sys.argv:
+    backup._exchange = lambda one, other: False
+backup.restore(Path(sys.argv[1]), Path(sys.argv[2]), clock=SystemClock())
+"""
+
+
+@requirement("storage:backup")
+@pytest.mark.parametrize("way", ["exchange", "rename", "mount"])
+async def test_a_restore_that_is_killed_at_any_rename_loses_nothing_and_is_told_of(
+    tmp_path: Path, way: str
+) -> None:
+    file = tmp_path / "b.tar.gz"
+    old = await made(tmp_path / "old", "Ann likes tea")
+    back_up(old, old / "satchel.db", file, clock=CLOCK)
+    for renames in range(30):
+        (tmp_path / str(renames)).mkdir()
+        home = await made(tmp_path / str(renames) / "home", "Bob likes coffee")
+        command = [sys.executable, "-c", KILLED, str(file), str(home), str(renames), way]
+        ran = await anyio.run_process(command, check=False, cwd=Path.cwd())
+        there = [path.parent for path in home.parent.rglob("satchel.db")]
+        said = [one for each in there for one in await remembered(each)]
+        assert "Bob likes coffee" in said
+        if ran.returncode == 0:
+            assert interrupted_restore(home) == ""
+            assert await remembered(home) == ["Ann likes tea"]
+            assert renames
+            return
+        assert ran.returncode == -signal.SIGKILL
+        assert "Ann likes tea" in said or renames == 0
+        # Killed before the last rename, only the models were not brought over.
+        is_told = "interrupted" in interrupted_restore(home)
+        assert is_told or await remembered(home) == ["Ann likes tea"]
+        # Restoring once more brings the backup, and what was there is still beside it.
+        restore(file, home, clock=CLOCK)
+        assert await remembered(home) == ["Ann likes tea"]
+    raise AssertionError("it never ended")

@@ -34,11 +34,20 @@ def backup(file: Path, as_json: bool) -> None:
         raise UsageError(f"The database {place} is on a server; back it up there.")
     done = back_up(settings.home, place, file.absolute(), clock=SystemClock())
     if as_json:
-        say_json({"file": str(done.path), "files": done.files, "bytes": done.bytes})
+        say_json(
+            {
+                "file": str(done.path),
+                "files": done.files,
+                "bytes": done.bytes,
+                "left_out": list(done.left_out),
+            }
+        )
     else:
         tell(
             f"Backed up the memories and {counted(done.files, 'file')} to {done.path} ({done.bytes:,} bytes)."
         )
+        for name in done.left_out:
+            tell(f"! Left out: {name}, a link that is not followed, or a folder that can't be read.")
 
 
 @click.command()

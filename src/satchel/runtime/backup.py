@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import os
@@ -20,7 +21,7 @@ from satchel.runtime.copies import note_copy
 from satchel.storage import HEAD, REVISIONS
 from satchel.storage.copies import copy_database, is_in_use, revision_of
 
-__all__ = ["Backup", "Restored", "back_up", "restore"]
+__all__ = ["Backup", "Restored", "back_up", "interrupted_restore", "restore"]
 
 _FORMAT: Final = 1
 _MANIFEST: Final = "satchel-backup.json"
@@ -29,16 +30,32 @@ _OWN: Final = (_MANIFEST, _END)
 """Entries that belong to the backup and are not files of the home."""
 _LEFT_OUT: Final = ("models", "logs", "cache", "oauth")
 """Left out: files that can be fetched again, logs of errors, and logins, which a stolen backup would give away."""
+_BESIDE: Final = ("before-restore-", ".restoring-")
+"""What a restore leaves in a home that is a mount point."""
 _MAX_BYTES: Final = 1 << 40
+_USERS: Final = ("tools", "skills")
+"""Folders that the user fills: like the home itself, they may hold links, which are followed. Elsewhere a sandbox may
+have made them."""
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
+"""From linux/fcntl.h and linux/fs.h."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """A finished backup: `files` besides the database, and the size of the archive in bytes."""
+    """A finished backup.
+
+    Attributes:
+        files: How many besides the database.
+        bytes: The size of the archive.
+        left_out: What could not be backed up, by its path in the home: links that lead nowhere, into the home or out of
+            folders in which Satchel and its sandboxes write, and folders that can't be read.
+    """
 
     path: Path
     files: int
     bytes: int
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +89,7 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
         raise StorageUnwritable(f"{target} is a folder; name a file, such as {target / 'satchel.tar.gz'}.")
     part = target.with_name(f".{target.name}.{os.getpid()}")
     copy = target.with_name(f".{target.name}.{os.getpid()}.db")
+    left_out: list[str] = []
     try:
         if database.exists():
             copy_database(database, copy)
@@ -80,9 +98,8 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
             count = 0
             if copy.exists():
                 archive.add(copy, "satchel.db", recursive=False)
-            for path, name in _files(
-                home, {database.resolve(), target.resolve(), part.resolve(), copy.resolve()}
-            ):
+            others = {database.resolve(), target.resolve(), part.resolve(), copy.resolve()}
+            for path, name in _files(home, others, left_out):
                 try:
                     archive.add(path, name, recursive=False)
                 except FileNotFoundError:
@@ -100,11 +117,11 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
         for path in (part, copy):
             with suppress(OSError):
                 path.unlink(missing_ok=True)
-    return Backup(path=target, files=count, bytes=size)
+    return Backup(path=target, files=count, bytes=size, left_out=tuple(left_out))
 
 
 def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
-    """Replace a home by a backup; the previous home is kept beside it.
+    """Replace a home by a backup; the previous home is kept beside it, or in it if it is a mount point.
 
     Args:
         archive: A file that `back_up` wrote.
@@ -125,7 +142,8 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
             f"{home} is in use by another process. Stop it, and restore again. Nothing was changed."
         )
     stamp = clock.now().strftime("%Y%m%d-%H%M%S")
-    fresh = home.with_name(f"{home.name}.restoring-{os.getpid()}")
+    is_mount = home.is_mount()  # it can't be renamed: a volume of a container
+    fresh = _fresh(home, is_mount, os.getpid())
     aside: Path | None = None
     try:
         fresh.mkdir(mode=0o700, parents=True)
@@ -133,16 +151,11 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
         if (fresh / "satchel.db").exists() and revision_of(fresh / "satchel.db") is None:
             raise StorageCorrupt(f"The database in {archive} is empty. Nothing was changed.")
         if home.exists():
-            aside = home.with_name(f"{home.name}.before-restore-{stamp}")
+            before = f"before-restore-{stamp}"
+            aside = home / before if is_mount else home.with_name(f"{home.name}.{before}")
             if aside.exists():
                 raise StorageUnwritable(f"{aside} already exists; move it away and restore again.")
-            home.rename(aside)
-        try:
-            fresh.rename(home)
-        except OSError:
-            if aside is not None:
-                aside.rename(home)
-            raise
+        _replace(home, fresh, aside, is_mount=is_mount)
         if aside is not None and (aside / "models").is_dir():
             # Backups don't contain the models; keep those that have been fetched.
             (aside / "models").rename(home / "models")
@@ -151,6 +164,65 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return Restored(home=home, files=count, aside=aside)
+
+
+def interrupted_restore(home: Path) -> str:
+    """What an interrupted restore left, for the user; "" if there is nothing."""
+    for is_mount in (False, True):
+        pattern = _fresh(home, is_mount, "*")
+        for path in sorted(pattern.parent.glob(pattern.name)):
+            pid = path.name.rpartition("-")[2]
+            if pid.isdigit() and path.is_dir() and not _is_alive(int(pid)):
+                return (
+                    f"A restore was interrupted. {path} has the part of the backup that was not in place yet, or what "
+                    f"was there before; so has a folder before-restore-…, if there is one. Restore again, or look at "
+                    f"them and remove them."
+                )
+    return ""
+
+
+def _fresh(home: Path, is_mount: bool, id: object) -> Path:
+    return home / f".restoring-{id}" if is_mount else home.with_name(f"{home.name}.restoring-{id}")
+
+
+def _replace(home: Path, fresh: Path, aside: Path | None, *, is_mount: bool) -> None:
+    """Put the unpacked backup in the place of a home. Killed at any point, both are still there."""
+    if aside is None:
+        fresh.rename(home)
+    elif is_mount:
+        aside.mkdir(mode=0o700)
+        for path in home.iterdir():
+            if not path.name.startswith(_BESIDE):
+                path.rename(aside / path.name)
+        for path in fresh.iterdir():
+            path.rename(home / path.name)
+    elif _exchange(fresh, home):
+        fresh.rename(aside)
+    else:
+        home.rename(aside)
+        try:
+            fresh.rename(home)
+        except OSError:
+            aside.rename(home)
+            raise
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchange two folders in one step, so that there is no moment without a home; False where that is impossible."""
+    rename: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    return rename is not None and not rename(
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
+    )
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _manifest(clock: Clock) -> dict[str, Any]:
@@ -175,22 +247,37 @@ def _put(archive: tarfile.TarFile, name: str, value: dict[str, Any]) -> None:
     archive.addfile(entry, io.BytesIO(raw))
 
 
-def _files(home: Path, others: set[Path]) -> Iterator[tuple[Path, str]]:
-    """The files of a home for a backup, with their names in it; symlinks are left out."""
-    for folder, folders, names in os.walk(home):
-        here = Path(folder)
-        if here == home:
-            folders[:] = [name for name in folders if name not in _LEFT_OUT]
-        folders.sort()
-        for name in sorted(names):
-            path = here / name
-            is_database = here == home and (
-                ".db-" in name or name.endswith((".db", ".backup")) or ".db." in name
-            )
-            is_own = here == home and name in _OWN
-            if path.is_symlink() or not path.is_file() or is_database or is_own or path.resolve() in others:
+def _files(home: Path, others: set[Path], left_out: list[str]) -> Iterator[tuple[Path, str]]:
+    """The files of a home for a backup, with their names in it. Links that the user made are followed."""
+    waiting = [(home, PurePosixPath(), frozenset({home.resolve()}))]
+    while waiting:
+        folder, inside, above = waiting.pop()
+        try:
+            entries = sorted(folder.iterdir())
+        except PermissionError:
+            left_out.append(str(inside))
+            continue
+        for path in entries:
+            name = inside / path.name
+            if not inside.parts and _is_no_part(path.name):
                 continue
-            yield path, path.relative_to(home).as_posix()
+            is_users = not inside.parts or inside.parts[0] in _USERS
+            real = path.resolve()
+            if path.is_symlink() and not (is_users and real.exists()):
+                left_out.append(str(name))
+            elif path.is_dir():
+                if real in above or any(real in one.parents for one in above):
+                    left_out.append(str(name))
+                else:
+                    waiting.append((path, name, above | {real}))
+            elif path.is_file() and real not in others:
+                yield real, str(name)
+
+
+def _is_no_part(name: str) -> bool:
+    """Whether an entry of the home is left out: a database, of which there is a copy, and what is not the user's."""
+    is_database = ".db-" in name or name.endswith((".db", ".backup")) or ".db." in name
+    return is_database or name in (*_LEFT_OUT, *_OWN) or name.startswith(_BESIDE)
 
 
 def _unpack(path: Path, target: Path) -> int:

@@ -18,6 +18,7 @@ from satchel.memory.journal import FOLDER
 from satchel.memory.redaction import hide_private, redact
 from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
+from satchel.runtime.backup import interrupted_restore
 from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
 from satchel.runtime.forgetting import ForgetReceipt, forget
@@ -105,6 +106,8 @@ class Home:
         clock = clock or SystemClock()
         ensure_home(settings.home)
         notices = NoticeBoard()
+        if interrupted := interrupted_restore(settings.home):
+            notices.post(Notice(part="storage", text=interrupted))
         async with AsyncExitStack() as stack:
             embedding = _embedder(embedder, settings, clock, progress)
             if isinstance(embedder, str | None) and not isinstance(embedding, str):
