@@ -218,6 +218,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "loop:unknown-tool", "seed-3 registry", "An unknown tool gives an error result that names it, and the turn continues."),
     built(2, "loop:exception", "style 3", "An exception in a tool becomes an error result for the model; the log has the traceback."),
     built(2, "loop:timeout", "DESIGN 4", "A call that exceeds tool_timeout_s is stopped and answered with an error result."),
+    built(19, "storage:read-only", "issue 19", "A home that can't be written can be read, searched, exported and backed up, and says that it takes nothing."),
     built(19, "loop:model-silence", "issue 19", "A model that sends nothing for ten seconds is told of, and after agent.model_timeout_s given up."),
     built(2, "loop:result:cap", "DESIGN 4", "A result longer than max_result_chars is cut, and the rest is in a file that file_read can page through."),
     built(2, "loop:ask-user:ends-turn", "seed-0 §1", "ask_user ends the turn with the pending question."),

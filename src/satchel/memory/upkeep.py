@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 
-from satchel.errors import EmbedderError, SatchelError, StorageLocked
+from satchel.errors import EmbedderError, SatchelError, StorageLocked, StorageUnwritable
 from satchel.memory import repository, statement_rows
 from satchel.memory.statements import Statement, read_statements
 
@@ -96,7 +96,7 @@ class Upkeep:
         try:
             await self._embed(most, progress, with_gate=with_gate)
             await self._grouping.compare_recent(wait_s=_LOCKED_S)
-        except StorageLocked:
+        except (StorageLocked, StorageUnwritable):
             # What is derived is worth less than an answer: the next search makes it.
             await self._space.refresh()
 

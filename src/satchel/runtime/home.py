@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import anyio.to_thread
 
 from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock, local_day
@@ -26,10 +30,12 @@ from satchel.runtime.lines import counted
 from satchel.runtime.notices import NoticeBoard
 from satchel.sessions import SessionStore, UsageRow, Words, read_title
 from satchel.storage import Database
+from satchel.storage.copies import copy_database
 
 __all__ = ["Home", "clear_loss", "untrusted_project"]
 
 _LOSS_FILE = "database-was-missing"
+_SHARED_MEMORY = "/dev/shm"
 _EMBED_WITHIN_S = 0.1
 """Nobody notices that. It is enough for the turns of a conversation; after an import, words alone find the rest until
 the background has embedded it."""
@@ -120,7 +126,8 @@ class Home:
             loss = _loss(settings.home)
             if loss is not None:
                 notices.post(loss)
-            database = await _database(settings, clock, stack, notices)
+            unwritable = _unwritable(settings)
+            database = await _database(settings, clock, stack, notices, is_copied=unwritable is not None)
             memory: Memory | None = None
             if database is not None and settings.memory.enabled:
                 opening = Memory.open(
@@ -128,12 +135,12 @@ class Home:
                     embedder=embedding,
                     second_embedder=second,
                     clock=clock,
-                    home=settings.home,
+                    home=settings.home if unwritable is None else None,
                     redact=settings.memory.redact,
                     decay_cycle=settings.memory.decay_cycle,
                     locale=settings.memory.locale,
                     scope=scope,
-                    back_fill=back_fill,
+                    back_fill=back_fill and unwritable is None,
                     embed_within_s=_EMBED_WITHIN_S,
                 )
                 try:
@@ -142,10 +149,13 @@ class Home:
                     # A database in a folder that can't be written may open and then fail when it is read.
                     notices.post(_without_memory(error))
                     database = None
+            if database is not None and unwritable is not None:
+                database.refuse_writes(unwritable.text)
+                notices.post(unwritable)
             if memory is not None and loss is None and memory.rebuilt != Rebuilt():
                 notices.post(_read_back(memory.rebuilt))
             sessions = SessionStore(settings.home / "sessions", database, clock=clock)
-            if memory is not None and settings.keeps_memory and scope == "default":
+            if memory is not None and unwritable is None and settings.keeps_memory and scope == "default":
                 for notice in await _caught_up(sessions, memory):
                     notices.post(notice)
             yield Home(
@@ -308,15 +318,37 @@ def untrusted_project(settings: Settings) -> Notice | None:
 
 
 async def _database(
-    settings: Settings, clock: Clock, stack: AsyncExitStack, notices: NoticeBoard
+    settings: Settings, clock: Clock, stack: AsyncExitStack, notices: NoticeBoard, *, is_copied: bool
 ) -> Database | None:
+    place = settings.database_location
     try:
+        if is_copied:
+            # In memory where possible: nothing of it is left on a disk, whatever ends this process.
+            inside = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+            folder = stack.enter_context(TemporaryDirectory(prefix="satchel-", dir=inside))
+            copy = Path(folder) / "satchel.db"
+            await anyio.to_thread.run_sync(copy_database, Path(place), copy)
+            place = copy
         return await stack.enter_async_context(
-            Database.open(settings.database_location, clock=clock, lock_timeout_s=_LOCK_TIMEOUT_S)
+            Database.open(place, clock=clock, lock_timeout_s=_LOCK_TIMEOUT_S)
         )
     except StorageError as error:
         notices.post(_without_memory(error))
         return None
+
+
+def _unwritable(settings: Settings) -> Notice | None:
+    """What to say of a database that can be read and not written; None if it can be written, or is not there."""
+    place = settings.database_location
+    if not isinstance(place, Path) or not os.access(place, os.R_OK) or not place.stat().st_size:
+        return None
+    if os.access(place, os.W_OK) and os.access(place.parent, os.W_OK):
+        return None
+    text = (
+        f"{place} can't be written: the file, its folder or the file system is read-only. What is stored is read from "
+        "a copy of it; nothing can be stored, changed or forgotten."
+    )
+    return Notice(part="memory", text=text)
 
 
 def _has_lost_its_database(settings: Settings) -> bool:

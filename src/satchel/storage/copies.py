@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+import os
+import shutil
+from contextlib import closing, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from satchel.errors import StorageCorrupt
+from satchel.errors import StorageCorrupt, StorageUnwritable
 from satchel.storage import sqlite
 from satchel.storage.failures import explain
 
@@ -15,7 +18,7 @@ _BUSY_TIMEOUT_MS = 30_000
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Write a complete and compact copy, while others may read and write the database.
+    """Write a complete and compact copy, while others may read and write the database. Its folder may be read-only.
 
     Args:
         source: The database.
@@ -24,6 +27,22 @@ def copy_database(source: Path, target: Path) -> None:
     Raises:
         StorageError: The database can't be read, or the copy can't be written.
     """
+    if os.access(source.parent, os.W_OK) and os.access(source, os.W_OK):
+        _copy(source, target)
+        return
+    # SQLite writes beside a database that it reads.
+    with TemporaryDirectory(prefix="satchel-", dir=target.parent) as folder:
+        found = Path(folder) / source.name
+        try:
+            for ending in ("", "-wal"):
+                with suppress(FileNotFoundError):
+                    shutil.copyfile(f"{source}{ending}", f"{found}{ending}")
+        except OSError as error:
+            raise StorageUnwritable(f"The database {source} can't be read: {error.strerror}.") from error
+        _copy(found, target)
+
+
+def _copy(source: Path, target: Path) -> None:
     module = sqlite.driver()
     sqlite.create_file(target)  # SQLite fills the empty file, so the copy is private from the start.
     try:

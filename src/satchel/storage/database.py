@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from satchel.clock import Clock, SystemClock
-from satchel.errors import ConfigError, StorageError, StorageLocked
+from satchel.errors import ConfigError, StorageError, StorageLocked, StorageUnwritable
 from satchel.storage import sqlite
 from satchel.storage.failures import explain, explain_os, is_locked
 from satchel.storage.schema import HEAD, newest_statements
@@ -85,6 +85,7 @@ class Database:
         self._busy_timeout_ms = min(_BUSY_TIMEOUT_MS, max(1, round(lock_timeout_s * 1000)))
         self._engine = sqlite.make_engine(place, busy_timeout_ms=self._busy_timeout_ms)
         self._give_up_at = math.inf
+        self._refusal = ""
         self._inode: int | None = None
         self._random = random.Random()
         self._threads = local()
@@ -218,6 +219,10 @@ class Database:
             await running
         return running.result()
 
+    def refuse_writes(self, why: str) -> None:
+        """Let every write fail from now on, as `StorageUnwritable` with this text. What is stored can be read."""
+        self._refusal = why
+
     def stop_waiting(self) -> None:
         """Limit the wait of writes for other processes to one second from now on. A program calls this when it begins
         to close, so that pending writes don't delay it for long. Closing the database calls it, too.
@@ -266,6 +271,8 @@ class Database:
                 return function(connection)
 
     def _write(self, function: Callable[[Connection], T], durable: bool, deadline: float) -> T:
+        if self._refusal:
+            raise StorageUnwritable(self._refusal)
         with self._explained():
             connection = self._connection("IMMEDIATE")
             self._check_same_file()
