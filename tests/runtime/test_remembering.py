@@ -8,13 +8,14 @@ import sqlite3
 import threading
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import pytest
-from sqlalchemy import Connection, delete
+from sqlalchemy import Connection, delete, func, select
 
-from satchel.events import MemoryCaptured, MemorySurfaced
+from satchel.events import Event, MemoryCaptured, MemorySurfaced
 from satchel.loop import Limits
 from satchel.memory import Rebuilt
 from satchel.memory.tables import memories
@@ -22,6 +23,7 @@ from satchel.messages import TextBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import home
 from satchel.runtime.health import examine
+from satchel.runtime.hub import SessionHub
 from satchel.runtime.lines import receipt_lines
 from satchel.runtime.rebuilding import rebuild
 from satchel.storage import Database
@@ -153,6 +155,34 @@ async def test_turns_that_the_database_has_lost_with_its_end_are_captured_again(
         assert satchel.memory is not None
         hits = await satchel.memory.search("Mara shellfish")
         assert "My sister Mara is allergic to shellfish." in [hit.memory.content for hit in hits]
+
+
+@requirement("promise:durable:kill")
+async def test_a_turn_is_on_the_disk_before_the_log_says_that_it_was_captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLite syncs a commit only if it is asked to, and the log is synced at the end of a turn."""
+    done: list[str] = []
+    write, record = Database.write, SessionHub.record
+
+    async def watched_write(self: Database, function: Any, *, durable: bool = False, **more: Any) -> Any:
+        result = await write(self, function, durable=durable, **more)
+        if durable and not isinstance(result, Exception):
+            stored = await self.read(
+                lambda connection: connection.execute(select(func.count(memories.c.rid))).scalar()
+            )
+            done.append(f"synced {stored}")
+        return result
+
+    async def watched_record(self: SessionHub, *events: Event) -> Any:
+        done.extend("captured" for event in events if isinstance(event, MemoryCaptured))
+        return await record(self, *events)
+
+    monkeypatch.setattr(Database, "write", watched_write)
+    monkeypatch.setattr(SessionHub, "record", watched_record)
+    async with opened(tmp_path, ScriptedModel(["Noted."])) as satchel:
+        await (await satchel.session()).run_turn("The red kite hangs on the roof of the barn.")
+    assert "synced 2" in done[: done.index("captured")]
 
 
 async def test_a_first_home_has_lost_nothing(tmp_path: Path) -> None:

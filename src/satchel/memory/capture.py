@@ -86,7 +86,7 @@ class Capture:
             )
         return ids[0]
 
-    async def add_episodes(self, episodes: Iterable[Episode]) -> tuple[str, ...]:
+    async def add_episodes(self, episodes: Iterable[Episode], *, durable: bool) -> tuple[str, ...]:
         """Store what was said, in one transaction; see `Memory.add_episodes`."""
         drafts, unplaced = await self._episode_drafts(episodes)
 
@@ -94,7 +94,8 @@ class Capture:
             settled = settle(connection, space, drafts, unplaced, self._id_at) if unplaced else drafts
             return repository.insert_drafts(connection, space, settled)
 
-        return tuple(await self._space.write(write)) if drafts else ()
+        store = self._space.write_durably if durable else self._space.write
+        return tuple(await store(write)) if drafts else ()
 
     async def lacking(self, episodes: Iterable[Episode]) -> int:
         """How many of these, which have their positions, are not stored though nobody forgot them."""

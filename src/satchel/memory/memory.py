@@ -320,12 +320,16 @@ class Memory:
         self._upkeep.stored()
         return id
 
-    async def add_episodes(self, episodes: Iterable[Episode]) -> tuple[str, ...]:
+    async def add_episodes(self, episodes: Iterable[Episode], *, durable: bool = False) -> tuple[str, ...]:
         """Store what was said, word for word, in one transaction.
 
         An episode's id follows from user, scope, session, turn and position, so that storing it again changes nothing.
         What Satchel itself injected is removed first. An episode without words, and one whose source was forgotten, is
         left out.
+
+        Args:
+            episodes: What was said.
+            durable: Return only when they are on the disk, so that a power failure can't take them back.
 
         Returns:
             The ids of those that are in the store now, in the order given.
@@ -334,7 +338,7 @@ class Memory:
             UsageError: One is malformed; nothing was stored.
             StorageError: They could not be written; nothing was stored.
         """
-        ids = await self._capture.add_episodes(episodes)
+        ids = await self._capture.add_episodes(episodes, durable=durable)
         self._upkeep.stored()
         return ids
 

@@ -134,7 +134,7 @@ async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
         try:
             _, episodes = await _uncaptured(sessions, memory, entry.session_id)
             if episodes:
-                await memory.add_episodes(episodes)
+                await memory.add_episodes(episodes, durable=True)
             await sessions.settle(entry)
         except StorageLocked:
             raise
@@ -180,7 +180,7 @@ async def compare(sessions: SessionStore, memory: Memory, *, capture: bool = Fal
             continue
         lacking += await memory.lacking(episodes)
         if episodes and capture:
-            await memory.add_episodes(episodes)
+            await memory.add_episodes(episodes, durable=True)
         if log.skipped:
             first = log.skipped[0]
             damaged.append(

@@ -742,7 +742,9 @@ class SessionHub:
 
         async def store() -> None:
             try:
-                ids = await memory.add_episodes(episodes)
+                # The log is synced at the end of the turn: it must not say that something was stored which a power
+                # failure takes back.
+                ids = await memory.add_episodes(episodes, durable=True)
                 await self._record_quietly(MemoryCaptured(turn=turn, ids=tuple(ids)))
                 self._distilling.notify()
             except SatchelError as error:
