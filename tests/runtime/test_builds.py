@@ -84,6 +84,9 @@ async def test_a_capability_is_asked_for_reported_answered_about_announced_and_u
         with pytest.raises(NotFound):
             await session.answer(question.id, "Hi", by="another")
         done = await until(session, "complete")
+        with anyio.fail_after(60):
+            while [*(tmp_path / "home" / "builds").iterdir()]:  # noqa: ASYNC110 - removed when the Builder has ended
+                await anyio.sleep(0.01)
         assert (done.build_id, done.status, done.capability) == (turn.build_id, "active", "greet")
         used = await session.run_turn("Greet Rome.")
         assert used.text == "It says: Hello, Rome!"

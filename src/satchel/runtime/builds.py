@@ -7,13 +7,16 @@ passed a model object to `Satchel.open` builds in its own process, because no ot
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 
 from satchel.builder.builder import Builder
 from satchel.builder.executors import WORKER, new_executor_id
@@ -250,7 +253,20 @@ class Builds:
     async def waiting(self) -> Sequence[Build]:
         """The builds that a worker has to run. Adopts requests whose program died before their build was stored."""
         await self._adopt()
+        await self.sweep()
         return [build for build in await self.queue.open_builds() if build.model]
+
+    async def sweep(self) -> None:
+        """Remove the working folders of builds that have ended: what they registered is elsewhere, and their story is a
+        session.
+        """
+        folder = self._parts.settings.home / "builds"
+        there = await anyio.to_thread.run_sync(lambda: list(folder.iterdir()) if folder.is_dir() else [])
+        if there:
+            open_here = {build.id for build in await self.queue.open_builds()}
+            for path in there:
+                if path.name not in open_here:
+                    await anyio.to_thread.run_sync(partial(shutil.rmtree, path, ignore_errors=True))
 
     async def _adopt(self) -> None:
         known = {build.id for build in await self.queue.open_builds()}
@@ -305,6 +321,8 @@ class Builds:
                 await anyio.sleep(_RETRY_S)
         finally:
             self._here.discard(build_id)
+            with suppress(StorageError):
+                await self.sweep()
 
     def builder(self, executor: str) -> Builder:
         """A builder for this process."""

@@ -8,6 +8,7 @@ import secrets
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -398,7 +399,16 @@ class SessionStore:
         Raises:
             StorageError: The database is unavailable.
         """
+        await self._run(self._sweep_locks)
         return await self._index.unsettled()
+
+    def _sweep_locks(self) -> None:
+        """Remove the locks of processes that were killed: opening a session again would, but many are never opened."""
+        with suppress(FileNotFoundError):
+            for path in (self._root / ".locks").iterdir():
+                if writer_of(path) is None:
+                    with suppress(StorageError):
+                        WriterLock.acquire(path, session_id=path.name).release()
 
     async def settle(self, file: LogFile) -> None:
         """Note that everything said in a log, in the state that `unsettled` returned, is in memory.
