@@ -177,3 +177,11 @@ def test_the_picture_of_the_demo_shows_the_steps_that_it_has() -> None:
     assert len(steps) == 6
     assert [step for step in sorted(steps) if step not in picture] == []
     assert re.findall(r'(?:src|href|url\()="?(?!#)[^"\s]*//', picture) == []
+
+
+def test_every_fault_of_the_table_is_shown_by_a_test() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs/concepts/faults.md").read_text())
+    assert len(named) > 20
+    assert [
+        f"{path}::{name}" for path, name in named if f"def {name}(" not in (ROOT / path).read_text()
+    ] == []

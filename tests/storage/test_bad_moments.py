@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from satchel.errors import StorageError
 from satchel.storage import HEAD, REVISIONS, Database
 from tests.requirements import requirement
 from tests.storage.test_database import make_old, rows
@@ -46,6 +50,58 @@ async def test_two_processes_that_open_an_old_database_at_once_both_get_the_new_
     async with Database.open(path) as database:
         assert await database.read(rows) == ["kept"]
         assert (await database.doctor()).problems == ()
+
+
+KILLED = """
+import os, signal, sys
+import anyio
+from satchel.storage import Database, sqlite
+
+look = sqlite.look
+def killed(path, **more):
+    if ".backup" in path.name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return look(path, **more)
+sqlite.look = killed
+
+async def main():
+    async with Database.open(sys.argv[1]):
+        pass
+anyio.run(main)
+"""
+
+
+@requirement("storage:migrations:backup")
+async def test_an_upgrade_keeps_one_backup_and_nothing_of_one_that_was_killed(tmp_path: Path) -> None:
+    path = tmp_path / "satchel.db"
+    make_old(path, REVISIONS[0])
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False, timeout=280)
+    assert killed.returncode == -signal.SIGKILL
+    [part] = tmp_path.glob("*.backup*")
+    assert ".backup.part-" in part.name
+    earlier = tmp_path / "satchel.db.before-0003_x-20250101-000000.backup"
+    earlier.write_bytes(b"old")
+    async with Database.open(path) as database:
+        assert await database.read(rows) == ["kept"]
+    [backup] = tmp_path.glob("*.backup*")
+    assert backup not in (part, earlier)
+    with sqlite3.connect(backup) as copy:
+        assert copy.execute("SELECT user_id FROM memory_spaces").fetchall() == [("kept",)]
+
+
+@requirement("storage:migrations:full")
+async def test_an_upgrade_without_room_for_its_backup_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "satchel.db"
+    make_old(path, REVISIONS[0])
+    before = path.read_bytes()
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1))
+    with pytest.raises(StorageError, match=r"needs [0-9,]+ MB beside it for a backup.*Nothing was changed"):
+        async with Database.open(path):
+            pass
+    assert path.read_bytes() == before
+    assert not [*tmp_path.glob("*.backup*")]
 
 
 @requirement("storage:migrations:full")

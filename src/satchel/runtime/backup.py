@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from satchel.clock import Clock
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageError, StorageTooNew, StorageUnwritable
+from satchel.processes import has_ended
 from satchel.runtime.copies import note_copy
 from satchel.storage import HEAD, REVISIONS
 from satchel.storage.copies import copy_database, is_in_use, revision_of
@@ -172,7 +173,7 @@ def interrupted_restore(home: Path) -> str:
         pattern = _fresh(home, is_mount, "*")
         for path in sorted(pattern.parent.glob(pattern.name)):
             pid = path.name.rpartition("-")[2]
-            if pid.isdigit() and path.is_dir() and not _is_alive(int(pid)):
+            if pid.isdigit() and path.is_dir() and has_ended(int(pid)):
                 return (
                     f"A restore was interrupted. {path} has the part of the backup that was not in place yet, or what "
                     f"was there before; so has a folder before-restore-…, if there is one. Restore again, or look at "
@@ -213,16 +214,6 @@ def _exchange(one: Path, other: Path) -> bool:
     return rename is not None and not rename(
         _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
     )
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _manifest(clock: Clock) -> dict[str, Any]:

@@ -14,6 +14,10 @@ __all__ = ["copies_of", "note_copy"]
 
 _LIST: Final = "copies.jsonl"
 
+_KINDS = ("*.backup", "*.backup.part-*", "*.damaged-*")
+"""The copies that Satchel makes beside a database: before an upgrade, also if it was killed meanwhile, and of a damaged
+one."""
+
 
 def note_copy(home: Path, copy: Path, *, clock: Clock) -> None:
     """Record in a home that a copy of its memories was written: a backup or an export."""
@@ -36,9 +40,7 @@ def copies_of(home: Path, *folders: Path) -> list[Path]:
     """
     found = {path for path in _noted(home) if path.exists()}
     for folder in (home, home / "backups", *folders):
-        found |= {
-            path for kind in ("*.backup", "*.damaged-*") for path in folder.glob(kind) if path.is_file()
-        }
+        found |= {path for kind in _KINDS for path in folder.glob(kind) if path.is_file()}
     if (home / "backups").is_dir():
         found |= {path for path in (home / "backups").iterdir() if path.is_file()}
     found |= set(home.parent.glob(f"{home.name}.before-restore-*"))

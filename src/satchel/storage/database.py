@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import random
+import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import local
@@ -21,6 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from satchel.clock import Clock, SystemClock
 from satchel.errors import ConfigError, StorageError, StorageLocked, StorageUnwritable
+from satchel.processes import has_ended
 from satchel.storage import sqlite
 from satchel.storage.failures import explain, explain_os, is_locked
 from satchel.storage.schema import HEAD, newest_statements
@@ -37,6 +40,8 @@ _BUSY_TIMEOUT_MS = 1000
 _JITTER_S = (0.005, 0.05)
 _CLOSING_S = 1.0
 """How long writes still wait for another process once the database is being closed."""
+_PART = ".part-"
+"""Between the name of a backup that is being written and the number of the process that writes it."""
 _MOST_REWRITTEN_IN_MEMORY = 64 << 20
 """Bytes of a database whose new copy is made in memory. That of a larger one is an unnamed temporary file."""
 _REOPEN = "Nothing was written; close Satchel and start it again."
@@ -349,8 +354,7 @@ class Database:
             return
         with self._explained():
             connection = self._connection("IMMEDIATE")
-            if revision is not None:
-                self._back_up(connection)
+            backup = self._back_up(connection) if revision is not None else None
             # A migration may copy a table that others refer to; references are checked before it is committed.
             self._pragma(connection, "foreign_keys=OFF")
             try:
@@ -366,25 +370,53 @@ class Database:
                         upgrade(connection, to=HEAD, place=self.place)
             finally:
                 self._pragma(connection, "foreign_keys=ON")
+            if backup is not None:
+                self._drop_old_backups(backup)
 
-    def _back_up(self, connection: Connection) -> None:
-        """Copy the database to a file next to it before its schema is changed."""
+    def _back_up(self, connection: Connection) -> Path | None:
+        """Copy the database to a file next to it before its schema is changed.
+
+        Returns:
+            The copy; None if another process has changed the schema meanwhile.
+        """
         stamp = self.clock.now().strftime("%Y%m%d-%H%M%S")
         target = Path(f"{self.place}.before-{HEAD}-{stamp}.backup")
-        if target.exists():
-            return  # Created in the same second by another process that is upgrading, too.
+        part = target.with_name(f"{target.name}{_PART}{os.getpid()}")
+        self._check_room(target)
         try:
-            sqlite.create_file(target)  # SQLite fills the empty file, so the copy is private from the start.
+            sqlite.create_file(part)  # SQLite fills the empty file, so the copy is private from the start.
         except OSError as error:
-            raise explain_os(error, target) from error
+            raise explain_os(error, part) from error
         cursor = connection.connection.cursor()
         try:
-            cursor.execute("VACUUM INTO ?", (str(target),))
-        except BaseException:
-            target.unlink(missing_ok=True)
-            raise
+            cursor.execute("VACUUM INTO ?", (str(part),))
+            if sqlite.look(part, busy_timeout_ms=_BUSY_TIMEOUT_MS) == HEAD:
+                return None
+            part.replace(target)
         finally:
             cursor.close()
+            part.unlink(missing_ok=True)
+        return target
+
+    def _check_room(self, target: Path) -> None:
+        """The copy takes as much room as the database, and the upgrade's log up to as much again."""
+        needed = 2 * Path(self.place).stat().st_size
+        free = shutil.disk_usage(target.parent).free
+        if free < needed:
+            raise StorageUnwritable(
+                f"The database {self.place} has to be upgraded, which needs {needed / 1e6:,.0f} MB beside it for a "
+                f"backup and for the change; {free / 1e6:,.0f} MB are free. Free some space and try again. Nothing was "
+                "changed."
+            )
+
+    def _drop_old_backups(self, newest: Path) -> None:
+        """Keep the backup before the last upgrade alone, and nothing of those that were killed."""
+        for path in newest.parent.glob(f"{Path(self.place).name}.before-*"):
+            pid = path.name.rpartition(_PART)[2]
+            is_part = _PART in path.name
+            if path != newest and not (is_part and pid.isdigit() and not has_ended(int(pid))):
+                with suppress(OSError):
+                    path.unlink()
 
     def _scrub(self) -> bool:
         with self._explained():
