@@ -32,6 +32,7 @@ from satchel.sandbox.port import (
     WorkspaceBox,
 )
 from satchel.sandbox.process import run_process
+from satchel.sandbox.workspace import MOST_REPOSITORIES
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -336,6 +337,55 @@ async def test_a_workspace_protects_what_git_and_agents_would_execute(tmp_path: 
         result = await run_process(["bash", "-c", works], cwd=workspace, environ=environ, box=box)
         assert (result.exit_code, result.stdout.text.strip()) == (0, "1"), result.stderr.text
     assert (workspace / ".git" / "config").read_bytes() == before
+
+
+@requirement("sandbox:workspace:protected")
+async def test_git_folders_are_found_by_what_they_are_at_any_depth_and_what_their_settings_name(
+    tmp_path: Path,
+) -> None:
+    if find("bwrap") is None:
+        pytest.skip(
+            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
+        )
+    environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path / "home")}
+    home, workspace = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    for name in ("a/b/c/d/deep", ".hidden/one", "node_modules/x", "build/out", "named", "tree"):
+        (workspace / name).mkdir(parents=True)
+        await run_process(["git", "init", "-q", str(workspace / name)], cwd=tmp_path, environ=environ)
+    await run_process(
+        ["git", "init", "-q", "--bare", str(workspace / "bare" / ".store")], cwd=tmp_path, environ=environ
+    )
+    (workspace / "bare" / ".git").write_text("gitdir: ./.store\n")
+    (workspace / "named" / "hooks-of-us").mkdir()
+    (workspace / "named" / "more.cfg").write_text("[core]\n")
+    settings = "git config core.hooksPath hooks-of-us && git config include.path ../more.cfg"
+    await run_process(["sh", "-c", settings], cwd=workspace / "named", environ=environ)
+    attempts = [
+        "echo x >a/b/c/d/deep/.git/hooks/pre-commit", "mv a/b a/z", "echo x >>.hidden/one/.git/config",
+        "git -C node_modules/x config core.fsmonitor evil", "echo x >build/out/.git/hooks/post-checkout",
+        "git -C bare config core.pager evil", "echo gitdir: /tmp >bare/.git", "mv bare/.git bare/.was",
+        "echo x >named/hooks-of-us/pre-commit", "echo x >>named/more.cfg", "mv named/more.cfg named/less.cfg",
+    ]  # fmt: skip
+    async with Bubblewrap().box(WorkspaceBox(workspace=workspace, home=home)) as box:
+        for attempt in attempts:
+            result = await run_process(["bash", "-c", attempt], cwd=workspace, environ=environ, box=box)
+            assert result.exit_code != 0, attempt
+        commit = "cd a/b/c/d/deep && echo a >a && git add a && git -c user.name=A -c user.email=a@b commit -qm first"
+        result = await run_process(["bash", "-c", commit], cwd=workspace, environ=environ, box=box)
+        assert result.exit_code == 0, result.stderr.text
+        # What a command made is protected from the next one, wherever it is.
+        made = await run_process(
+            ["git", "init", "-q", "new/x/y/z/w"], cwd=workspace, environ=environ, box=box
+        )
+        assert made.exit_code == 0
+        planted = "echo x >new/x/y/z/w/.git/hooks/pre-commit"
+        result = await run_process(["bash", "-c", planted], cwd=workspace, environ=environ, box=box)
+        assert result.exit_code != 0
+        for number in range(MOST_REPOSITORIES):
+            (workspace / "many" / str(number) / ".git").mkdir(parents=True)
+        with pytest.raises(NoSandbox, match="git repositories in it, which are too many"):
+            await run_process(["true"], cwd=workspace, environ=environ, box=box)
 
 
 async def test_a_linked_working_tree_commits_and_one_that_lies_writes_nothing(tmp_path: Path) -> None:

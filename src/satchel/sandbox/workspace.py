@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -76,9 +77,10 @@ PROTECTED = (".agents", ".claude", ".codex", ".cursor", ".idea", ".mcp.json", ".
 """In the workspace: what tells an agent or an editor which programs to start."""
 GIT_PROTECTED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
 """In a git folder: what names programs, and what names another folder that does."""
-NESTED_DEPTH, MOST_FOLDERS = 3, 400
-"""How far repositories inside the workspace are searched for."""
-NOT_SEARCHED = frozenset(("node_modules", ".venv", "venv", "__pycache__", "target", "build", "dist"))
+MOST_FOLDERS = 400
+"""Submodules of one repository that are looked at."""
+MOST_REPOSITORIES = 200
+"""Each is several mounts. A workspace with more has no box, because the rest would not be protected."""
 UNSET = frozenset(
     (
         "DBUS_SESSION_BUS_ADDRESS",
@@ -463,26 +465,85 @@ class GitFolder:
     Attributes:
         is_common: It holds hooks and config itself; a linked working tree's folder points to another's.
         is_between: A folder above such folders inside `.git`, which must not be renamed with them.
+        is_file: No folder but a file `.git`, which leads git to one.
     """
 
     path: Path
     is_common: bool
     is_between: bool = False
+    is_file: bool = False
 
 
 def git_folders(workspace: Path) -> tuple[GitFolder, ...]:
-    """The git folders that commands in the workspace need to write to, and whose hooks and config they must not."""
+    """The git folders that commands in the workspace need to write to, and whose hooks and config they must not.
+
+    Raises:
+        NoSandbox: There are too many.
+    """
     found: list[GitFolder] = []
     own = workspace / ".git"
     if own.is_file():
         found += _linked(own)
-    for folder in _folders_with_git(workspace):
-        git = folder / ".git"
-        if git.is_dir() and not git.is_symlink():
-            found.append(GitFolder(path=git, is_common=True))
-            found += _submodules(git / "modules")
-            found += _trees_elsewhere(git, workspace)
+    repositories, files = _repositories(str(workspace))
+    if len(repositories) + len(files) > MOST_REPOSITORIES:
+        raise NoSandbox(
+            f"{str(workspace)!r} has {len(repositories) + len(files):,} git repositories in it, which are too many to "
+            "protect. Start in the folder of one project."
+        )
+    found += [GitFolder(path=file, is_common=False, is_file=True) for file in files if file != own]
+    for git in repositories:
+        found.append(GitFolder(path=git, is_common=True))
+        found += _submodules(git / "modules")
+        found += _trees_elsewhere(git, workspace)
     return tuple(found)
+
+
+_Listing: TypeAlias = tuple[int, Literal["git", "file", ""], tuple[str, ...]]
+"""Of a folder: when its entries changed, whether it is a git folder or has a file that leads git to one, and the
+folders in it. The time of the change is the kernel's; a command can't set it."""
+_KNOWN: dict[str, dict[str, _Listing]] = {}
+_MOST_KNOWN = 8
+
+
+def _repositories(workspace: str) -> tuple[list[Path], list[Path]]:
+    """The git folders in a workspace, at any depth and under any name, and the files `.git` that lead to others: git
+    takes what has HEAD, objects and refs for a git folder. What has not changed since the last time is not listed.
+    """
+    known = _KNOWN.pop(workspace, {})
+    seen: dict[str, _Listing] = {}
+    folders: list[Path] = []
+    files: list[Path] = []
+    waiting = [workspace]
+    while waiting:
+        folder = waiting.pop()
+        with contextlib.suppress(OSError):
+            changed = os.lstat(folder).st_ctime_ns
+            listing = known.get(folder)
+            if listing is None or listing[0] != changed:
+                listing = _listing(folder, changed)
+            seen[folder] = listing
+            if listing[1] == "git":
+                folders.append(Path(folder))
+            elif listing[1] == "file":
+                files.append(Path(folder, ".git"))
+            if not folder.endswith("/.git"):
+                waiting += [f"{folder}/{name}" for name in listing[2]]
+    _KNOWN[workspace] = seen
+    while len(_KNOWN) > _MOST_KNOWN:
+        _KNOWN.pop(next(iter(_KNOWN)), None)
+    return folders, files
+
+
+def _listing(folder: str, changed: int) -> _Listing:
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    inside = {entry.name for entry in found if entry.is_dir(follow_symlinks=False)}
+    names = {entry.name for entry in found}
+    if folder.endswith("/.git") or ("HEAD" in names and {"objects", "refs"} <= inside):
+        kind: Literal["git", "file", ""] = "git"
+    else:
+        kind = "file" if any(e.name == ".git" and e.is_file(follow_symlinks=False) for e in found) else ""
+    return changed, kind, tuple(inside)
 
 
 def _submodules(modules: Path) -> Iterator[GitFolder]:
@@ -542,26 +603,31 @@ def _linked(file: Path) -> Iterator[GitFolder]:
     yield GitFolder(path=folder, is_common=False)
 
 
-def _folders_with_git(workspace: Path) -> Iterator[Path]:
-    looked = 0
-    level = [workspace]
-    for _ in range(NESTED_DEPTH):
-        following: list[Path] = []
-        for folder in level:
-            looked += 1
-            if looked > MOST_FOLDERS:
-                return
-            with contextlib.suppress(OSError), os.scandir(folder) as listing:
-                for entry in listing:
-                    if entry.name == ".git":
-                        yield folder
-                    elif (
-                        entry.name not in NOT_SEARCHED
-                        and not entry.name.startswith(".")
-                        and entry.is_dir(follow_symlinks=False)
-                    ):
-                        following.append(Path(entry.path))
-        level = following
+_SETTING = re.compile(r"^[ \t]*(?P<name>[A-Za-z][\w-]*)[ \t]*=[ \t]*(?P<value>[^\n]+?)[ \t]*$", re.MULTILINE)
+_MOST_CONFIG = 65_536
+
+
+def _named_in(git: Path, workspace: Path) -> Iterator[Path]:
+    """What a repository's settings name in the workspace: folders of hooks, other settings, programs."""
+    for name in ("config", "config.worktree"):
+        try:
+            text = (git / name).read_text(encoding="utf-8", errors="replace")[:_MOST_CONFIG]
+        except OSError:
+            continue
+        for found in _SETTING.finditer(text):
+            value = found["value"].partition(" #")[0].strip().strip('"')
+            if found["name"].lower() in ("worktree", "url") or not value:
+                continue
+            for folder in (git.parent, git):
+                path = Path(os.path.normpath(folder / value))
+                is_inside = workspace in path.parents and path != git.parent and path not in git.parents
+                if is_inside and path.exists() and _is_real(path):
+                    yield path
+
+
+def _is_real(path: Path) -> bool:
+    """Whether no link is on the way to a path."""
+    return os.path.realpath(path) == str(path)
 
 
 def _protected(spec: WorkspaceBox, repositories: Sequence[GitFolder]) -> Iterator[Mount]:
@@ -572,7 +638,14 @@ def _protected(spec: WorkspaceBox, repositories: Sequence[GitFolder]) -> Iterato
             yield Mount(path=path, access="read")
     if (workspace / ".git").is_file():
         yield Mount(path=workspace / ".git", access="read")
+    named = {path for git in repositories if git.is_common for path in _named_in(git.path, workspace)}
+    for path in named:
+        if not any(path == git.path or path in git.path.parents for git in repositories):
+            yield Mount(path=path, access="read")
     for git in repositories:
+        if git.is_file:
+            yield Mount(path=git.path, access="read")
+            continue
         # A mount of its own, so that the folder can't be renamed and replaced by another.
         yield Mount(path=git.path, access="write")
         if git.is_between:
