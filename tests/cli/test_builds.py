@@ -209,3 +209,14 @@ async def test_a_build_that_failed_is_shown_with_its_reason_and_where_its_story_
         [story] = re.findall(r"satchel session show (build-\S+)", shown.err)
         assert story in built.err
         assert "Cannot build" in (await run("session", "show", story)).out
+
+
+@requirement("builder:goes-on")
+@pytest.mark.anyio
+async def test_ask_does_not_wait_for_a_build_that_nobody_can_begin(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "logs").write_text("no folder")
+    with serving(answer) as server:
+        ran = await satchel(tmp_path, "ask", "Make a tool and greet Rome.", server=server, environ=UNSAFE)
+    assert ran.code == 0
+    assert "To build it: satchel worker --once" in ran.err

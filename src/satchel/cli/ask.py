@@ -33,6 +33,10 @@ from satchel.runtime.options import chosen_option
 
 __all__ = ["ask", "turn_to_json"]
 
+_BUILD_S = 1800.0
+"""A build takes ten minutes at most, unless the settings say otherwise, and may wait for others."""
+_BEGINS_S = 10.0
+"""After the end of a build, the turn that goes on begins within a second or two, if it does."""
 _MOST_STDIN = 64_000_000
 """The most bytes of a prompt on stdin: far more than any model's context window, but not too many for a small
 machine."""
@@ -226,27 +230,33 @@ async def _gone_on(
     """Wait for the end of the build that a turn asked for, and return the turn that goes on then; None if none does."""
     async with anyio.create_task_group() as group:
         asking = anyio.CancelScope()
-        try:
-            async for record in session.subscribe(after_seq):
-                event = record.event
-                if isinstance(event, TurnStart) and event.turn > turn.turn:
-                    break
-                if not isinstance(event, BuildPosted) or event.build_id != turn.build_id:
-                    continue
-                if is_terminal(sys.stderr):
-                    view.show(event)
-                if event.kind == "question" and is_asked:
-                    asking = anyio.CancelScope()
-                    group.start_soon(_answer_question, session, event, asking)
-                elif event.kind != "progress":
-                    asking.cancel()
-                if event.kind in ("complete", "error") and not lets_go_on(event):
-                    return None
-        except anyio.get_cancelled_exc_class():
-            tell(f"The build goes on. To continue when it has ended: satchel ask --session {session.id} TEXT")
-            raise
-        finally:
-            asking.cancel()
+        with anyio.move_on_after(_BUILD_S) as waiting:
+            try:
+                async for record in session.subscribe(after_seq):
+                    event = record.event
+                    if isinstance(event, TurnStart) and event.turn > turn.turn:
+                        break
+                    if isinstance(event, Notice) and event.part == "builder":
+                        tell(f"! {event.text}")
+                        return None
+                    if not isinstance(event, BuildPosted) or event.build_id != turn.build_id:
+                        continue
+                    if is_terminal(sys.stderr):
+                        view.show(event)
+                    if event.kind == "question" and is_asked:
+                        asking = anyio.CancelScope()
+                        group.start_soon(_answer_question, session, event, asking)
+                    elif event.kind != "progress":
+                        asking.cancel()
+                    if event.kind in ("complete", "error"):
+                        if not lets_go_on(event):
+                            return None
+                        waiting.deadline = anyio.current_time() + _BEGINS_S
+            except anyio.get_cancelled_exc_class():
+                tell(f"To continue when the build has ended: satchel ask --session {session.id} TEXT")
+                raise
+            finally:
+                asking.cancel()
     return session.running
 
 
