@@ -19,6 +19,7 @@ def read_only(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     """Run `satchel` where its home is read-only. For root, only a file system is."""
     satchel = [sys.executable, "-m", "satchel", *command]
     environ = {**os.environ, **environ_for(folder, None)}
+    del environ["SATCHEL_MEMORY_EMBEDDER"]  # the default one, of which nothing is stored
     home = environ["SATCHEL_HOME"]
     if os.geteuid() == 0:
         script = (

@@ -15,7 +15,7 @@ import anyio
 import numpy as np
 
 from satchel.clock import Clock
-from satchel.errors import EmbedderError, EmbedderMismatch, StorageLocked
+from satchel.errors import EmbedderError, EmbedderMismatch, StorageLocked, StorageUnwritable
 from satchel.memory.associations import (
     Centres,
     centres_of,
@@ -322,7 +322,7 @@ class DenseArm:
             vectors = found[0]
             packed = vectors.astype("<f4").tobytes()
             # If they can't be written, the next process embeds them again.
-            with suppress(StorageLocked):
+            with suppress(StorageLocked, StorageUnwritable):
                 await self._database.write(
                     lambda connection: vector_rows.write_examples(connection, model, name, packed),
                     wait_s=_LOCKED_S,

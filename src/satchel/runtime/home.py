@@ -150,6 +150,9 @@ class Home:
                     notices.post(_without_memory(error))
                     database = None
             if database is not None and unwritable is not None:
+                if memory is not None:
+                    with suppress(SatchelError):
+                        await memory.stats()  # takes note of the embedder, which searches ask for
                 database.refuse_writes(unwritable.text)
                 notices.post(unwritable)
             if memory is not None and loss is None and memory.rebuilt != Rebuilt():
