@@ -52,6 +52,10 @@ def serve(
             anyio.run(warm_up, Path(folder))
             os.dup2(stdout, 1)
             os.close(stdout)
+        # The threads of a loop that has ended are told to end, and nobody waits for them.
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread():
+                thread.join(timeout=60)
     gc.freeze()
     for text in sys.stdin:
         arguments = json.loads(text)
