@@ -48,6 +48,13 @@ def test_of_the_innocent_texts_one_alone_is_taken_for_a_secret() -> None:
     assert {text for text in innocent if redact(text) != text} == TAKEN_FOR_SECRETS
 
 
+@pytest.mark.parametrize("number", ["6249176411909233", "4425730452351", "38440783041522"])
+def test_digits_of_a_hash_are_no_card(number: str) -> None:
+    digest = f"a7{number}{'0c1d' * 16}"[:64]
+    assert redact(f'{{"content_hmac": "{digest}"}}') == f'{{"content_hmac": "{digest}"}}'
+    assert redact(f"My card is {number}.") == "My card is [redacted:card-number]."
+
+
 def test_what_was_taken_out_is_named_and_the_words_around_it_stay() -> None:
     assert redact(f"Use {OPENAI} and my PIN is 4921.") == (
         "Use [redacted:openai-key] and my PIN is [redacted:pin]."
