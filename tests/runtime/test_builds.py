@@ -128,6 +128,25 @@ async def test_the_turn_that_asked_for_a_build_goes_on_when_somebody_follows_it(
 
 
 @requirement("builder:goes-on")
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_what_goes_on_after_a_turn_without_memory_is_not_remembered(
+    tmp_path: Path, leaves: bool
+) -> None:
+    async with opens(tmp_path, agent__mode="bypass") as satchel:
+        session = await satchel.session(interactive=not leaves)
+        await session.run_turn("Make yourself a tool that greets cities.", memory=False)
+        question = await until(session, "question")
+        await session.answer(question.id, "Hello", by="test")
+        if leaves:
+            await until(session, "complete")
+            await session.aclose()
+            session = await satchel.session(session.id, interactive=True)
+        assert [event.text async for event in _ended(session, 2)][-1] == "It says: Hello, Rome!"
+        assert satchel.memory is not None
+        assert not await satchel.memory.list(session=session.id)
+
+
+@requirement("builder:goes-on")
 async def test_after_a_build_that_the_user_cancels_nothing_goes_on(tmp_path: Path) -> None:
     async with opens(tmp_path) as satchel:
         session = await satchel.session(interactive=True)

@@ -11,6 +11,7 @@ import pytest
 
 from satchel.events import Notice, TurnEnd
 from satchel.models import Call, Reply, ScriptedModel
+from satchel.server import open_sessions
 from satchel.server.turn_stream import Place as PlaceInTurn
 from satchel.server.turn_stream import turn_events
 from satchel.sessions import SessionStore
@@ -237,7 +238,12 @@ def test_a_session_is_followed_from_any_event_by_any_number_of_clients(
 
 
 @requirement("builder:goes-on")
-def test_a_conversation_goes_on_after_a_build_for_whoever_looks_then(tmp_path: Path) -> None:
+def test_a_conversation_goes_on_after_a_build_for_whoever_looks_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A build takes longer than a session stays open that nobody uses.
+    monkeypatch.setattr(open_sessions, "_IDLE_S", 0.0)
+    monkeypatch.setattr(open_sessions, "_LOOK_S", 0.001)
     with (
         serving(
             tmp_path, lambda _: ScriptedModel(thinks), agent__mode="bypass", sandbox__allow_unsafe=True

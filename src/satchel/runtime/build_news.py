@@ -14,6 +14,7 @@ class BuildNews:
     Attributes:
         seen: The number of the last message that is in the log.
         questions: The questions that wait for an answer, by the id of their event, oldest first.
+        asked: The builds that the model asked for and that have not ended.
         due: The ids of the posts that tell the model of the end of a build that it asked for itself, if it can go on.
     """
 
@@ -22,11 +23,11 @@ class BuildNews:
         self.seen = 0
         self.questions: dict[str, BuildPosted] = {}
         self.due: set[str] = set()
-        self._asked: set[str] = set()
+        self.asked: set[str] = set()
 
     def ask(self, build_id: str) -> None:
         """A call of the model has asked for a build."""
-        self._asked.add(build_id)
+        self.asked.add(build_id)
 
     def take(self, event: BuildPosted) -> None:
         """Take the next event."""
@@ -36,8 +37,9 @@ class BuildNews:
                 self.questions[event.id] = event
             case "complete" | "error":
                 self._close(event.build_id)
-                if event.build_id in self._asked and lets_go_on(event):
+                if event.build_id in self.asked and lets_go_on(event):
                     self.due.add(post_id(event))
+                self.asked.discard(event.build_id)
             case _ if event.question_id:
                 self._close(event.build_id, event.question_id)
             case _:

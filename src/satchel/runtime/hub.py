@@ -215,6 +215,7 @@ class SessionHub:
         self._builds = builds
         self._is_followed = is_followed
         self._gone_on = 0
+        self._last_kept = replay.last_kept
         self._build_news = replay.builds
         self._collecting_builds = anyio.Lock(fast_acquire=True)
         self._collecting = anyio.Lock(fast_acquire=True)
@@ -350,6 +351,7 @@ class SessionHub:
         if question_id is not None and (question is None or question.call_id != question_id):
             raise NotFound(f"No question {question_id!r} is open in session {self.id}.")
         self._gone_on = 0
+        self._last_kept = memory and captures
         return self._begin(
             lambda running, gathered: self._runner(
                 text, running, gathered, memory=memory, results=results, sampling=sampling
@@ -868,6 +870,11 @@ class SessionHub:
             except StorageError as error:
                 _log.warning("The news of builds can't be read in session %s: %s", self.id, error)
 
+    @property
+    def awaits_build(self) -> bool:
+        """Whether a turn will begin by itself, when a build has ended that the model asked for."""
+        return bool(self._build_news.asked) or not self._build_news.due.isdisjoint(self._posted)
+
     def go_on(self) -> None:
         """Begin a turn that finishes what the user asked for, if a build that its model waited for has ended.
 
@@ -888,7 +895,7 @@ class SessionHub:
         self._begin(
             lambda running, gathered: self._runner("", running, gathered, goes_on=True),
             number=self.conversation.turns + 1,
-            keeps=True,
+            keeps=self._last_kept,
         )
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from satchel.conversation import Conversation
 from satchel.events import (
     BuildPosted,
+    MemoryCaptured,
     Observation,
     Posted,
     QuestionAnswered,
@@ -29,6 +30,7 @@ class Replay:
         posted: The posts that no message has delivered yet, by id.
         delivered: The ids of the other posts.
         builds: What is known of the builds that the session asked for.
+        last_kept: Whether the newest turn is captured as memory: one that is not is marked as captured at its start.
     """
 
     def __init__(self) -> None:
@@ -38,6 +40,7 @@ class Replay:
         self.posted: dict[str, Posted] = {}
         self.delivered: set[str] = set()
         self.builds = BuildNews()
+        self.last_kept = True
         self._seq = 0
 
     def __call__(self, record: Record) -> None:
@@ -46,7 +49,10 @@ class Replay:
         self._seq = record.seq
         self.conversation.apply(record.event)
         match record.event:
+            case MemoryCaptured(ids=ids):
+                self.last_kept = bool(ids)
             case TurnStart() as event:
+                self.last_kept = True
                 self.questions.clear()
                 for id in event.inbox:
                     self.posted.pop(id, None)

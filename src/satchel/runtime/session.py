@@ -50,6 +50,11 @@ class Session:
         return self.is_interactive or self.waits_for_builds
 
     @property
+    def awaits_build(self) -> bool:
+        """Whether a turn will begin by itself, when a build has ended that the model asked for."""
+        return self._hub.awaits_build
+
+    @property
     def id(self) -> str:
         """The session's permanent id."""
         return self._hub.id

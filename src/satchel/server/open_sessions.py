@@ -183,7 +183,8 @@ class OpenSessions:
             await anyio.sleep(_LOOK_S)
             now_s = self._satchel.clock.monotonic_s()
             for id, kept in tuple(self._kept.items()):
-                if kept.until_s <= now_s and kept.session.running is None:
+                waits = kept.session.waits_for_builds and kept.session.awaits_build
+                if kept.until_s <= now_s and kept.session.running is None and not waits:
                     self._kept.pop(id, None)
                     await kept.session.aclose("idle")
 
