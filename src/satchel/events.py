@@ -296,9 +296,10 @@ class Permission:
 
     Attributes:
         by: Who decided: the mode, a rule, the user, or nobody because no one could be asked.
-        rule: The text of the rule, if a rule decided; of those that would have allowed it, if nobody was there.
+        rule: The text of the rule, if a rule decided.
         box: How an allowed call is boxed: "workspace", followed by what else it may reach, as a rule says it
             ("workspace network=pypi.org"); "" outside the sandbox.
+        wanted: The rules that would have allowed the call, if nobody was there to be asked.
     """
 
     type: ClassVar = "permission"
@@ -310,6 +311,7 @@ class Permission:
     rule: str = ""
     reason: str = ""
     box: str = ""
+    wanted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

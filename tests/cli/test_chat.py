@@ -475,7 +475,11 @@ def test_without_a_terminal_the_worst_turn_of_a_conversation_is_its_exit_code(ru
     with serving(scripted(touch, speaks("I may not."), speaks("Hello."))) as server:
         refused = run("chat", "--plain", server=server, stdin="make it\nhello\n")
         failed = run("chat", "--plain", "--model", "anthropic:m-1", server=server, stdin="hello\n")
-    assert (refused.code, "Hello." in refused.out, "that would allow it: bash(" in refused.out) == (
+    assert (
+        refused.code,
+        "Hello." in refused.out,
+        "would allow it, as permission rules: bash(" in refused.out,
+    ) == (
         4,
         True,
         True,

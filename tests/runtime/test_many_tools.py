@@ -81,4 +81,4 @@ async def test_above_the_limit_only_the_bridge_is_in_the_prompt_and_its_calls_ne
     assert searched.result.startswith("- forecast: Makes a forecast.")
     assert "made a forecast" in forecast.result
     assert (letter.is_error, letter.was_refused) == (True, True)
-    assert "would allow it: letter" in letter.result
+    assert "would allow it, as permission rules: letter" in letter.result

@@ -253,7 +253,7 @@ async def test_without_a_terminal_what_needs_more_is_refused_and_the_rule_named(
     decision = await decided(gate("auto"), bash("npm ci", network=["registry.npmjs.org"]))
     assert (decision.allowed, decision.by) == (False, "nobody")
     assert "it wants to reach registry.npmjs.org" in decision.reason
-    assert "would allow it: bash network=registry.npmjs.org" in decision.reason
+    assert "would allow it, as permission rules: bash network=registry.npmjs.org" in decision.reason
 
 
 @pytest.mark.parametrize(

@@ -508,9 +508,9 @@ async def test_without_anyone_to_ask_the_refusal_names_the_rule() -> None:
     assert decision == Decision(
         allowed=False,
         by="nobody",
-        rule="bash(git push origin && rm -rf build)",
+        wanted=("bash(git push origin && rm -rf build)",),
         reason="bash has to be allowed by the user (mode ask), and nobody is there to be asked. "
-        "The permission rule that would allow it: bash(git push origin && rm -rf build)",
+        "What would allow it, as permission rules: bash(git push origin && rm -rf build)",
     )
 
 

@@ -195,11 +195,11 @@ async def _turn(
     """Follow a turn, and print its result."""
     answers = TerminalAnswers(Editor.for_answers(), view, interrupt=running.cancel) if is_asked else None
 
-    refused: list[str] = []
+    wanted: list[str] = []
 
     def show(event: Event) -> None:
-        if isinstance(event, Permission) and event.decision == "deny" and event.by == "nobody":
-            refused.append(event.rule)
+        if isinstance(event, Permission):
+            wanted.extend(event.wanted)
         if form == "stream":
             print(json_text(event_to_json(event)), flush=True)
         elif is_terminal(sys.stderr):
@@ -219,8 +219,9 @@ async def _turn(
     if form != "text":
         turn = _with_notices(turn, notices)
     _print(turn, form=form, is_shown=form == "text" and is_terminal(sys.stdout) and is_terminal(sys.stderr))
-    for rule in dict.fromkeys(refused):
-        tell(f"To allow it for one message: satchel ask --allow {shlex.quote(rule)} …")
+    if wanted:
+        options = " ".join(f"--allow {shlex.quote(rule)}" for rule in dict.fromkeys(wanted))
+        tell(f"To allow it for one message: satchel ask {options} …")
     return turn
 
 

@@ -323,6 +323,7 @@ class Round:
                     rule=decision.rule,
                     reason=decision.reason,
                     box=decision.box.text if decision.box is not None else "",
+                    wanted=decision.wanted,
                 )
             )
             call.box = decision.box

@@ -114,6 +114,7 @@ class Decision:
         rule: The text of the rule that decided, or that the user's answer made; else "".
         reason: For the model, where the call is refused: why, and what would allow it.
         box: The sandbox in which an allowed call runs; None outside.
+        wanted: The rules that would have allowed the call, where nobody was there to be asked.
     """
 
     allowed: bool
@@ -121,6 +122,7 @@ class Decision:
     rule: str = ""
     reason: str = ""
     box: Box | None = None
+    wanted: tuple[str, ...] = ()
 
 
 class Gate(Protocol):
@@ -378,13 +380,12 @@ class ModeGate:
 
     def _nobody(self, request: ApprovalRequest) -> Decision:
         name = request.call.spec.name
-        rules = ", ".join(request.rules)
         return Decision(
             allowed=False,
             by="nobody",
-            rule=rules,
+            wanted=tuple(request.rules),
             reason=f"{name} has to be allowed by the user ({request.reason}), and nobody is there to be asked. "
-            f"The permission rule that would allow it: {rules}",
+            f"What would allow it, as permission rules: {' and '.join(request.rules)}",
         )
 
     async def _lacking(self, calls: Sequence[PlannedCall]) -> dict[str, str]:
