@@ -708,6 +708,9 @@ SPELLED: tuple[tuple[str, str], ...] = (
 )
 
 UNSPELLED: tuple[str, ...] = (
+    "code = a + b - c * d",
+    "code: A B C D E",
+    "combination: x | y & z = w",
     "The key on the router is broken, so I pressed reset.",
     "The key of the dictionary is 42.",
     "The primary key is 10023344.",

@@ -219,6 +219,39 @@ async def test_links_that_the_user_made_are_backed_up_with_what_they_lead_to_and
     assert not (home / "builds" / "passwd").exists()
 
 
+BACKING_UP = """
+import os, signal, sys
+from pathlib import Path
+from satchel.clock import SystemClock
+from satchel.runtime import backup
+
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+backup.note_copy = backup._put = killed
+backup.back_up(Path(sys.argv[1]), Path(sys.argv[1], "satchel.db"), Path(sys.argv[2]), clock=SystemClock())
+"""
+
+
+@requirement("storage:backup")
+async def test_a_backup_that_is_killed_leaves_the_old_one_and_the_next_removes_its_parts(
+    tmp_path: Path,
+) -> None:
+    home = await made(tmp_path / "home", "Ann likes tea")
+    file = tmp_path / "b[1].tar.gz"
+    back_up(home, home / "satchel.db", file, clock=CLOCK)
+    before = file.read_bytes()
+    ran = await anyio.run_process(
+        [sys.executable, "-c", BACKING_UP, str(home), str(file)], check=False, cwd=Path.cwd()
+    )
+    assert ran.returncode == -signal.SIGKILL
+    assert file.read_bytes() == before
+    assert len([path for path in tmp_path.iterdir() if path.name.startswith(".b[1].tar.gz.")]) == 2
+    back_up(home, home / "satchel.db", file, clock=CLOCK)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    restore(file, home, clock=CLOCK)
+    assert await remembered(home) == ["Ann likes tea"]
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path

@@ -309,6 +309,9 @@ async def test_what_was_acknowledged_before_a_kill_is_there_and_the_session_open
         locks = tmp_path / "sessions" / ".locks"
         assert [path.name for path in locks.iterdir()] == ["a1b2c3"]
         await store_in(tmp_path).unsettled()
+        assert [*locks.iterdir()], "it is new"
+        os.utime(locks / "a1b2c3", (0, 0))
+        await store_in(tmp_path).unsettled()
         assert not [*locks.iterdir()]
     async with await store_in(tmp_path).open("a1b2c3", visit=found.append) as journal:
         assert len(found) in (acknowledged, acknowledged + 1)

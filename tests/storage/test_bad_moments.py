@@ -81,10 +81,14 @@ async def test_an_upgrade_keeps_one_backup_and_nothing_of_one_that_was_killed(tm
     assert ".backup.part-" in part.name
     earlier = tmp_path / "satchel.db.before-0003_x-20250101-000000.backup"
     earlier.write_bytes(b"old")
+    own = tmp_path / "satchel.db.before-my-holiday.backup-of-mine"
+    own.write_bytes(b"the user's")
     async with Database.open(path) as database:
         assert await database.read(rows) == ["kept"]
-    [backup] = tmp_path.glob("*.backup*")
+    assert own.read_bytes() == b"the user's"
+    [backup] = tmp_path.glob("*.backup")
     assert backup not in (part, earlier)
+    assert not part.exists()
     with sqlite3.connect(backup) as copy:
         assert copy.execute("SELECT user_id FROM memory_spaces").fetchall() == [("kept",)]
 

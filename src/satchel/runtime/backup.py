@@ -6,6 +6,7 @@ import ctypes
 import io
 import json
 import os
+import re
 import shutil
 import tarfile
 import zlib
@@ -92,6 +93,7 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
     copy = target.with_name(f".{target.name}.{os.getpid()}.db")
     left_out: list[str] = []
     try:
+        _drop_unfinished(target)
         if database.exists():
             copy_database(database, copy)
         with _written(part) as archive:
@@ -119,6 +121,15 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
             with suppress(OSError):
                 path.unlink(missing_ok=True)
     return Backup(path=target, files=count, bytes=size, left_out=tuple(left_out))
+
+
+def _drop_unfinished(target: Path) -> None:
+    """Remove what backups to this file left that were killed: they hold words, and nobody looks for them."""
+    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(?:\.db)?")
+    for path in _listed(target.parent):
+        match = name.fullmatch(path.name)
+        if match and has_ended(int(match[1])):
+            path.unlink(missing_ok=True)
 
 
 def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
@@ -170,16 +181,24 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
 def interrupted_restore(home: Path) -> str:
     """What an interrupted restore left, for the user; "" if there is nothing."""
     for is_mount in (False, True):
-        pattern = _fresh(home, is_mount, "*")
-        for path in sorted(pattern.parent.glob(pattern.name)):
-            pid = path.name.rpartition("-")[2]
-            if pid.isdigit() and path.is_dir() and has_ended(int(pid)):
+        begun = _fresh(home, is_mount, "")
+        name = re.compile(re.escape(begun.name) + r"(\d+)")
+        for path in _listed(begun.parent):
+            match = name.fullmatch(path.name)
+            if match and path.is_dir() and has_ended(int(match[1])):
                 return (
                     f"A restore was interrupted. {path} has the part of the backup that was not in place yet, or what "
                     f"was there before; so has a folder before-restore-…, if there is one. Restore again, or look at "
                     f"them and remove them."
                 )
     return ""
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _fresh(home: Path, is_mount: bool, id: object) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -326,8 +327,7 @@ async def _database(
     place = settings.database_location
     try:
         if is_copied:
-            # In memory where possible: nothing of it is left on a disk, whatever ends this process.
-            inside = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+            inside = _folder_in_memory(Path(place))
             folder = stack.enter_context(TemporaryDirectory(prefix="satchel-", dir=inside))
             copy = Path(folder) / "satchel.db"
             await anyio.to_thread.run_sync(copy_database, Path(place), copy)
@@ -338,6 +338,16 @@ async def _database(
     except StorageError as error:
         notices.post(_without_memory(error))
         return None
+
+
+def _folder_in_memory(database: Path) -> str | None:
+    """Where nothing of a copy is left on a disk, whatever ends this process; None if there is too little room: the copy
+    is made twice, and may have to be upgraded.
+    """
+    has_room = os.access(_SHARED_MEMORY, os.W_OK) and (
+        shutil.disk_usage(_SHARED_MEMORY).free > 4 * database.stat().st_size
+    )
+    return _SHARED_MEMORY if has_room else None
 
 
 def _unwritable(settings: Settings) -> Notice | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -603,7 +602,6 @@ def _linked(file: Path) -> Iterator[GitFolder]:
     yield GitFolder(path=folder, is_common=False)
 
 
-_SETTING = re.compile(r"^[ \t]*(?P<name>[A-Za-z][\w-]*)[ \t]*=[ \t]*(?P<value>[^\n]+?)[ \t]*$", re.MULTILINE)
 _MOST_CONFIG = 65_536
 
 
@@ -614,9 +612,11 @@ def _named_in(git: Path, workspace: Path) -> Iterator[Path]:
             text = (git / name).read_text(encoding="utf-8", errors="replace")[:_MOST_CONFIG]
         except OSError:
             continue
-        for found in _SETTING.finditer(text):
-            value = found["value"].partition(" #")[0].strip().strip('"')
-            if found["name"].lower() in ("worktree", "url") or not value:
+        for line in text.splitlines():
+            key, _, value = line.partition("=")
+            value = value.partition(" #")[0].strip().strip('"')
+            # The first two name the working tree and other repositories.
+            if key.strip().lower() in ("worktree", "url") or not value or "\0" in value:
                 continue
             for folder in (git.parent, git):
                 path = Path(os.path.normpath(folder / value))

@@ -154,7 +154,7 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError:  # it was removed, is no folder, or somebody else's
         return []
 
 

@@ -44,6 +44,7 @@ from satchel.storage import Database
 __all__ = ["SessionStore"]
 
 T = TypeVar("T")
+_OLD_LOCK_S = 3600.0
 _SMALL_LOG = 1_000_000
 """Reading a log of up to this many bytes is short work: about 15 ms."""
 _MOST_OFFSETS = 256
@@ -403,10 +404,14 @@ class SessionStore:
         return await self._index.unsettled()
 
     def _sweep_locks(self) -> None:
-        """Remove the locks of processes that were killed: opening a session again would, but many are never opened."""
+        """Remove the locks of processes that were killed: opening a session again would, but many are never opened.
+
+        Only old ones, because a session whose lock is held for this moment can't be opened by another process.
+        """
+        before_s = self._clock.now().timestamp() - _OLD_LOCK_S
         with suppress(FileNotFoundError):
             for path in (self._root / ".locks").iterdir():
-                if writer_of(path) is None:
+                if path.lstat().st_mtime < before_s and writer_of(path) is None:
                     with suppress(StorageError):
                         WriterLock.acquire(path, session_id=path.name).release()
 

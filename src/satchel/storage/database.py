@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import random
+import re
 import shutil
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -42,6 +43,7 @@ _CLOSING_S = 1.0
 """How long writes still wait for another process once the database is being closed."""
 _PART = ".part-"
 """Between the name of a backup that is being written and the number of the process that writes it."""
+_BACKUP = rf"\.before-\d{{4}}_\w+-\d{{8}}-\d{{6}}\.backup(?:{re.escape(_PART)}(?P<pid>\d+))?"
 _MOST_REWRITTEN_IN_MEMORY = 64 << 20
 """Bytes of a database whose new copy is made in memory. That of a larger one is an unnamed temporary file."""
 _REOPEN = "Nothing was written; close Satchel and start it again."
@@ -410,11 +412,13 @@ class Database:
             )
 
     def _drop_old_backups(self, newest: Path) -> None:
-        """Keep the backup before the last upgrade alone, and nothing of those that were killed."""
-        for path in newest.parent.glob(f"{Path(self.place).name}.before-*"):
-            pid = path.name.rpartition(_PART)[2]
-            is_part = _PART in path.name
-            if path != newest and not (is_part and pid.isdigit() and not has_ended(int(pid))):
+        """Keep the backup before the last upgrade alone, and nothing of those that were killed. Only what has exactly
+        the name that `_back_up` gives is removed.
+        """
+        name = re.compile(re.escape(Path(self.place).name) + _BACKUP)
+        for path in newest.parent.iterdir():
+            match = name.fullmatch(path.name)
+            if match and path != newest and (match["pid"] is None or has_ended(int(match["pid"]))):
                 with suppress(OSError):
                     path.unlink()
 

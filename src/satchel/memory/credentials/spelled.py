@@ -31,7 +31,8 @@ _IN_WORDS: Final = re.compile(
 )
 # One character after the other: five, because "a b c d" are four choices.
 _BY_LETTER: Final = re.compile(
-    rf"{_NAME}{_OF}{_IS}(?P<value>[^\s,-](?:(?:[ \t]|-|, ?)[^\s,-]){{4,40}})(?![^\s.,;!?])", re.IGNORECASE
+    rf"{_NAME}{_OF}{_IS}(?P<value>[\w!?#$%@](?:(?:[ \t]|-|, ?)[\w!?#$%@]){{4,40}})(?![^\s.,;!?])",
+    re.IGNORECASE,
 )
 # Four plain words to the end of the clause, none of which only joins others.
 _PHRASE: Final = re.compile(
@@ -60,8 +61,10 @@ _LOCK: Final = re.compile(
 
 def find_spelled(text: str) -> Iterator[Secret]:
     """The secrets in a text that are spelled out."""
-    for pattern in (_IN_WORDS, _BY_LETTER):
-        for match in pattern.finditer(text):
+    for match in (*_IN_WORDS.finditer(text), *_BY_LETTER.finditer(text)):
+        joined = "".join(char for char in match["value"] if char not in " ,-\t")
+        # "code: A B C D E" are choices; letters alone are a password where the name says so.
+        if is_random(joined) or joined.isdigit() or _kind(match["name"]) != "code" or len(joined) > 12:
             yield Secret(kind=_kind(match["name"]), start=match.start("value"), end=match.end("value"))
     for match in _ON_NEXT_LINE.finditer(text):
         value = match["value"].rstrip(PUNCTUATION_END)
