@@ -2,7 +2,7 @@
 # call sets up nothing. They need Python 3.11 or newer, and a package index for the first time.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test fuzz conformance check format lock docs screenshots bench table clean
+.PHONY: help run test fuzz doors conformance check format lock docs screenshots bench table clean
 
 BIN := .venv/bin
 SETUP := pyproject.toml src/satchel/version.py scripts/setup.sh
@@ -18,6 +18,12 @@ test: check ## everything: the checks, then all tests; ARGS="tests/memory -x" ch
 
 fuzz: .venv/dev.stamp ## look for what the property tests have not met yet; what they find becomes an @example
 	$(BIN)/python -m pytest -q -m hypothesis --hypothesis-profile=fuzz $(ARGS)
+
+SEEDS := 0:20000
+BACKEND := bubblewrap
+
+doors: .venv/dev.stamp ## look for doors out of the workspace box; SEEDS=0:20000 and BACKEND=landlock choose
+	@$(BIN)/python -m tests.sandbox.doors $(SEEDS) $(BACKEND)
 
 conformance: .venv/dev.stamp ## run the public conformance suite of MCP against the server (needs npm)
 	@$(BIN)/python -m tests.server.conformance

@@ -231,7 +231,8 @@ async def test_a_hostile_repository_leads_neither_the_box_nor_git_elsewhere(
         for name, text in {
             ".cargo/config.toml": "[registry]\ntoken = 'x'\n", ".config/git/attributes": "mine\n",
             "work/.git/modules/lib/a/b/config": "", "work/.git/modules/lib/a/b/modules/c/config": "",
-            "work/.git/modules/lib/a/b/HEAD": "", "work/.git/modules/lib/a/b/modules/c/HEAD": "",
+            "work/.git/modules/lib/a/b/objects/x": "", "work/.git/modules/lib/a/b/modules/c/objects/x": "",
+            "work/.git/modules/lib/a/b/refs/x": "", "work/.git/modules/lib/a/b/modules/c/refs/x": "",
         }.items():  # fmt: skip
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)

@@ -42,9 +42,11 @@ from satchel.sandbox.job import (
     python_program,
     scratch_folder,
 )
-from satchel.sandbox.paths import LedElsewhere, make_folder, step_by_step
+from satchel.sandbox.paths import LedElsewhere, make_folder, opened, step_by_step
 from satchel.sandbox.port import Boxed, Denial, Egress, Network, Watch, WorkspaceBox
 from satchel.sandbox.proxy import open_egress
+from satchel.sandbox.selfrun import kind_of
+from satchel.sandbox.tree import look
 
 __all__ = [
     "SYSTEM_TOPS",
@@ -52,8 +54,10 @@ __all__ = [
     "GitFolder",
     "Mount",
     "git_folders",
+    "named_in",
     "open_workspace",
     "open_as_agreed",
+    "protected_in_git",
     "workspace_mounts",
 ]
 
@@ -72,13 +76,11 @@ VISIBLE_BELOW = ("/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman", "/run/curre
 """What package managers know about installed packages; the system of NixOS."""
 MOST_PRIVATE = 500
 """Paths of the system that are hidden one by one."""
-PROTECTED = (".agents", ".claude", ".codex", ".cursor", ".idea", ".mcp.json", ".satchel", ".vscode")
-"""In the workspace: what tells an agent or an editor which programs to start."""
 GIT_PROTECTED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
 """In a git folder: what names programs, and what names another folder that does."""
 MOST_FOLDERS = 400
-"""Submodules of one repository that are looked at."""
-MOST_REPOSITORIES = 200
+"""Submodules of a repository outside of the workspace that are looked at."""
+MOST_REPOSITORIES = 300
 """Each is several mounts. A workspace with more has no box, because the rest would not be protected."""
 UNSET = frozenset(
     (
@@ -483,66 +485,19 @@ def git_folders(workspace: Path) -> tuple[GitFolder, ...]:
     own = workspace / ".git"
     if own.is_file():
         found += _linked(own)
-    repositories, files = _repositories(str(workspace))
-    if len(repositories) + len(files) > MOST_REPOSITORIES:
+    tree = look(str(workspace))
+    count = len(tree.common) + len(tree.linked) + len(tree.files)
+    if count > MOST_REPOSITORIES:
         raise NoSandbox(
-            f"{str(workspace)!r} has {len(repositories) + len(files):,} git repositories in it, which are too many to "
-            "protect. Start in the folder of one project."
+            f"{str(workspace)!r} has {count:,} git repositories in it, which are too many to protect. Start in the "
+            "folder of one project."
         )
-    found += [GitFolder(path=file, is_common=False, is_file=True) for file in files if file != own]
-    for git in repositories:
-        found.append(GitFolder(path=git, is_common=True))
-        found += _submodules(git / "modules")
-        found += _trees_elsewhere(git, workspace)
+    found += [
+        GitFolder(path=Path(file), is_common=False, is_file=True) for file in tree.files if file != str(own)
+    ]
+    found += [GitFolder(path=Path(folder), is_common=True) for folder in tree.common]
+    found += [GitFolder(path=Path(folder), is_common=False) for folder in tree.linked]
     return tuple(found)
-
-
-_Listing: TypeAlias = tuple[int, Literal["git", "file", ""], tuple[str, ...]]
-"""Of a folder: when its entries changed, whether it is a git folder or has a file that leads git to one, and the
-folders in it. The time of the change is the kernel's; a command can't set it."""
-_KNOWN: dict[str, dict[str, _Listing]] = {}
-_MOST_KNOWN = 8
-
-
-def _repositories(workspace: str) -> tuple[list[Path], list[Path]]:
-    """The git folders in a workspace, at any depth and under any name, and the files `.git` that lead to others: git
-    takes what has HEAD, objects and refs for a git folder. What has not changed since the last time is not listed.
-    """
-    known = _KNOWN.pop(workspace, {})
-    seen: dict[str, _Listing] = {}
-    folders: list[Path] = []
-    files: list[Path] = []
-    waiting = [workspace]
-    while waiting:
-        folder = waiting.pop()
-        with contextlib.suppress(OSError):
-            changed = os.lstat(folder).st_ctime_ns
-            listing = known.get(folder)
-            if listing is None or listing[0] != changed:
-                listing = _listing(folder, changed)
-            seen[folder] = listing
-            if listing[1] == "git":
-                folders.append(Path(folder))
-            elif listing[1] == "file":
-                files.append(Path(folder, ".git"))
-            if not folder.endswith("/.git"):
-                waiting += [f"{folder}/{name}" for name in listing[2]]
-    _KNOWN[workspace] = seen
-    while len(_KNOWN) > _MOST_KNOWN:
-        _KNOWN.pop(next(iter(_KNOWN)), None)
-    return folders, files
-
-
-def _listing(folder: str, changed: int) -> _Listing:
-    with os.scandir(folder) as entries:
-        found = list(entries)
-    inside = {entry.name for entry in found if entry.is_dir(follow_symlinks=False)}
-    names = {entry.name for entry in found}
-    if folder.endswith("/.git") or ("HEAD" in names and {"objects", "refs"} <= inside):
-        kind: Literal["git", "file", ""] = "git"
-    else:
-        kind = "file" if any(e.name == ".git" and e.is_file(follow_symlinks=False) for e in found) else ""
-    return changed, kind, tuple(inside)
 
 
 def _submodules(modules: Path) -> Iterator[GitFolder]:
@@ -606,23 +561,33 @@ _MOST_CONFIG = 65_536
 
 
 def _named_in(git: Path, workspace: Path) -> Iterator[Path]:
-    """What a repository's settings name in the workspace: folders of hooks, other settings, programs."""
+    """What a repository's settings name and is in the workspace; see `named_in`."""
     for name in ("config", "config.worktree"):
-        try:
+        with contextlib.suppress(OSError):
             text = (git / name).read_text(encoding="utf-8", errors="replace")[:_MOST_CONFIG]
-        except OSError:
+            yield from (path for path in named_in(git, text, workspace) if path.exists() and _is_real(path))
+
+
+def named_in(git: Path, text: str, workspace: Path) -> Iterator[Path]:
+    """What a repository's settings name in the workspace: folders of hooks, other settings, programs.
+
+    Whatever may be a path is taken for one, so what is named may not exist.
+
+    Args:
+        git: The git folder.
+        text: Of the settings.
+        workspace: A real path.
+    """
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        value = value.partition(" #")[0].strip().strip('"')
+        # The first two name the working tree and other repositories.
+        if key.strip().lower() in ("worktree", "url") or not value or "\0" in value:
             continue
-        for line in text.splitlines():
-            key, _, value = line.partition("=")
-            value = value.partition(" #")[0].strip().strip('"')
-            # The first two name the working tree and other repositories.
-            if key.strip().lower() in ("worktree", "url") or not value or "\0" in value:
-                continue
-            for folder in (git.parent, git):
-                path = Path(os.path.normpath(folder / value))
-                is_inside = workspace in path.parents and path != git.parent and path not in git.parents
-                if is_inside and path.exists() and _is_real(path):
-                    yield path
+        for folder in (git.parent, git):
+            path = Path(os.path.normpath(folder / value))
+            if workspace in path.parents and path != git.parent and path not in git.parents:
+                yield path
 
 
 def _is_real(path: Path) -> bool:
@@ -632,10 +597,10 @@ def _is_real(path: Path) -> bool:
 
 def _protected(spec: WorkspaceBox, repositories: Sequence[GitFolder]) -> Iterator[Mount]:
     workspace = spec.workspace.resolve()
-    for name in PROTECTED:
+    for name in _listed(workspace):
         path = workspace / name
-        if path.exists() and not path.is_symlink():
-            yield Mount(path=path, access="read")
+        if name != ".git" and kind_of(name) == "settings":
+            yield from (each for each in _kept(path, workspace) if not _is_granted(each.path, spec))
     if (workspace / ".git").is_file():
         yield Mount(path=workspace / ".git", access="read")
     named = {path for git in repositories if git.is_common for path in _named_in(git.path, workspace)}
@@ -644,27 +609,60 @@ def _protected(spec: WorkspaceBox, repositories: Sequence[GitFolder]) -> Iterato
             yield Mount(path=path, access="read")
     for git in repositories:
         if git.is_file:
-            yield Mount(path=git.path, access="read")
+            if not git.path.is_symlink():
+                yield Mount(path=git.path, access="read")
             continue
         # A mount of its own, so that the folder can't be renamed and replaced by another.
-        yield Mount(path=git.path, access="write")
+        if git.path != workspace:
+            yield Mount(path=git.path, access="write")
         if git.is_between:
             continue
         if git.is_common:
-            with contextlib.suppress(OSError):
-                (git.path / "hooks").mkdir(exist_ok=True)
+            _make_hooks(git.path)
         for name in GIT_PROTECTED:
-            path = git.path / name
-            if path.exists() and not path.is_symlink():
-                yield Mount(path=path, access="read")
+            yield from _kept(git.path / name, workspace)
+
+
+def _kept(path: Path, workspace: Path) -> Iterator[Mount]:
+    """A path that can't be changed, if it is there; of a link in the workspace, what it leads to."""
+    if not path.is_symlink():
+        if path.exists():
+            yield Mount(path=path, access="read")
+        return
+    real = path.resolve()
+    if workspace in real.parents and real.exists():
+        yield Mount(path=real, access="read")
+
+
+def protected_in_git(git: Path) -> list[Path]:
+    """What can't be changed in the git folder of a repository around the workspace."""
+    _make_hooks(git)
+    named = _named_in(git, git.parent)
+    return [
+        mount.path
+        for path in (*(git / name for name in GIT_PROTECTED), *named)
+        for mount in _kept(path, git.parent)
+    ]
+
+
+def _is_granted(path: Path, spec: WorkspaceBox) -> bool:
+    return any(path.is_relative_to(each) for each in spec.writable)
+
+
+def _make_hooks(git: Path) -> None:
+    """What isn't there can't be mounted read-only."""
+    with contextlib.suppress(OSError, SandboxError), opened(git) as folder:
+        if folder is not None:
+            os.mkdir("hooks", dir_fd=folder)
 
 
 def _remove_planted(repositories: Sequence[GitFolder]) -> None:
     """A file `commondir` in a repository's own folder makes git take hooks and config from elsewhere."""
     for git in repositories:
         if git.is_common:
-            with contextlib.suppress(OSError):
-                (git.path / "commondir").unlink()
+            with contextlib.suppress(OSError, SandboxError), opened(git.path) as folder:
+                if folder is not None:
+                    os.unlink("commondir", dir_fd=folder)
 
 
 @cache

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from satchel.sandbox.port import Denial
 from satchel.sandbox.process import ProcessResult
+from satchel.sandbox.selfrun import ASIDE
 from satchel.sandbox.workspace import SYSTEM_TOPS, VISIBLE_BELOW
 from satchel.tools.paths import is_below
 
@@ -254,12 +255,19 @@ def refusal_notes(refusals: Refusals, *, can_ask: bool) -> list[str]:
             "The sandbox ended it for a system call that is forbidden there."
             + (_advice("outside_box=true") if can_ask else "")
         )
-    for path, to in refusals.moved:
-        notes.append(
-            f"{path.name} may start programs outside the sandbox, so it was moved to {to}."
-            + (_advice(f"write={_quoted([str(path)])}") if can_ask else "")
-        )
+    notes += _moved_notes(refusals.moved, can_ask=can_ask)
     return notes
+
+
+def _moved_notes(moved: Sequence[tuple[Path, Path]], *, can_ask: bool) -> Iterator[str]:
+    why = "may start programs outside the sandbox, so it was moved to"
+    for path, to in moved[:_MOST]:
+        if path == to:
+            yield f"{path} may start programs outside the sandbox, and could not be moved. Look at it, and remove it."
+            continue
+        yield f"{path} {why} {to}." + (_advice(f"write={_quoted([str(path)])}") if can_ask else "")
+    if len(moved) > _MOST:
+        yield f"So were {len(moved) - _MOST:,} more files, whose names end in {ASIDE}."
 
 
 def _advice(ask: str) -> str:

@@ -20,16 +20,19 @@ import anyio.to_thread
 from satchel.config import SandboxSettings
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import NoSandbox, SandboxError, StorageUnwritable
+from satchel.sandbox.aside import Before, Moved
 from satchel.sandbox.bwrap import interpreter_folders
 from satchel.sandbox.paths import identity, make_folder
 from satchel.sandbox.port import Box as OpenBox
 from satchel.sandbox.port import Feature, Network, Pinned, Probe, Sandbox, WorkspaceBox
 from satchel.sandbox.process import ProcessResult, run_process
 from satchel.sandbox.running import RunningProcess, run_alongside
+from satchel.sandbox.selfrun import has_settings
+from satchel.sandbox.workspace import named_in, protected_in_git
 from satchel.tools.box import Box, Wish
 from satchel.tools.boxed.environ import boxed_environ, git_settings_text
 from satchel.tools.boxed.notes import NOT_FOUND, Refusals, find_refusals, is_hidden
-from satchel.tools.boxed.places import Unborn, git_around, protected_in, real_inside
+from satchel.tools.boxed.places import git_around
 from satchel.tools.boxed.programs import programs_on_path
 from satchel.tools.paths import is_below
 
@@ -85,8 +88,8 @@ class _Plan:
     """What a box is made of at the moment."""
 
     spec: WorkspaceBox
-    protected: tuple[Path, ...]
     tops: tuple[Path, ...]
+    granted: tuple[Path, ...]
     writable: tuple[str, ...]
 
 
@@ -218,6 +221,9 @@ class Workspace:
         self._open: dict[WorkspaceBox, _Open] = {}
         self._opening = anyio.Lock()
         self._pins: dict[Path, Pinned] = {}
+        self._before: Before | None = None
+        self._running = 0
+        self._looking = anyio.Lock()
         self.caches = shared.caches / sha256(os.fsencode(folder)).hexdigest()[:16]
 
     # For deciding
@@ -274,8 +280,11 @@ class Workspace:
         """See `Boxing`."""
         if path in _OWN_FOLDERS:
             return True
-        own = [str(self.folder), str(self.caches)]
-        return is_below(path, own) and not is_below(path, [str(each) for each in self._protected()])
+        if is_below(path, [str(self.caches)]):
+            return True
+        return is_below(path, [str(self.folder)]) and not has_settings(
+            Path(path).relative_to(self.folder).parts
+        )
 
     def is_readable(self, path: str) -> bool:
         """See `Boxing`."""
@@ -317,9 +326,6 @@ class Workspace:
             return f"{path} does not exist. Name the folder in which it will be created."
         return ""
 
-    def _protected(self) -> tuple[Path, ...]:
-        return protected_in(self.folder, self._git())
-
     def _git(self) -> Path | None:
         return git_around(self.folder, stop=self._shared.user_home)
 
@@ -348,15 +354,10 @@ class Workspace:
         """
         async with self._in_box(box) as (plan, opened):
             seen = len(opened.denied)
-            before = await self._off_loop(Unborn.before, plan.protected, plan.tops)
-            moved: tuple[tuple[Path, Path], ...] = ()
-            try:
+            async with self._set_aside(plan) as moved:
                 result = await run_process(
                     argv, cwd=cwd, environ=await self._environ(environ), box=opened, **options
                 )
-            finally:
-                with anyio.CancelScope(shield=True):
-                    moved = await self._off_loop(before.moved_aside)
         refusals = find_refusals(
             result,
             denied=_told(opened, seen, result),
@@ -414,6 +415,27 @@ class Workspace:
         ):
             yield process
 
+    @asynccontextmanager
+    async def _set_aside(self, plan: _Plan) -> AsyncIterator[list[Moved]]:
+        """Run a command in the block; then the list is filled with what it left behind and was set aside.
+
+        Of commands that run at the same time, it can't be told which one wrote something. So what is new since the
+        first of them began is set aside when any of them ends.
+        """
+        async with self._looking:
+            if self._before is None or not self._running:
+                named = partial(_named_by, self.folder)
+                self._before = await self._off_loop(partial(Before.look, plan.tops, named=named))
+            self._running += 1
+        moved: list[Moved] = []
+        try:
+            yield moved
+        finally:
+            with anyio.CancelScope(shield=True):
+                async with self._looking:
+                    moved += await self._off_loop(partial(self._before.set_aside, agreed=plan.granted))
+                    self._running -= 1
+
     async def _environ(
         self, environ: Mapping[str, str], *, granted: Mapping[str, Any] | None = None
     ) -> dict[str, str]:
@@ -443,13 +465,7 @@ class Workspace:
         shared, git = self._shared, self._git()
         granted = [Path(path) for path in box.write]
         read = [Path(path) for path in box.read]
-        protected = tuple(
-            path
-            for path in protected_in(self.folder, git)
-            if not any(path.is_relative_to(free) for free in granted)
-        )
-        tops = (self.folder, *((git.parent,) if git is not None else ()))
-        inside = (self.folder, *((git,) if git is not None else ()))
+        tops = (self.folder, *((git,) if git is not None else ()))
         hosts = box.network
         public = "*" in hosts
         spec = WorkspaceBox(
@@ -462,7 +478,7 @@ class Workspace:
             ),
             read_only=(
                 shared.git_file,
-                *dict.fromkeys(real for path in protected if (real := real_inside(path, inside)) is not None),
+                *(path for path in (protected_in_git(git) if git is not None else ()) if path not in granted),
                 *(own for own in _OWN_PROGRAM if own.is_relative_to(self.folder)),
                 *(folder for folder in shared.tools if folder.is_dir()),
                 *read_only,
@@ -485,7 +501,7 @@ class Workspace:
         )
         around = (str(git),) if git is not None else ()
         writable = (str(self.folder), str(self.caches), *around, *box.write)
-        return _Plan(spec, protected, tops, writable)
+        return _Plan(spec, tops, tuple(granted), writable)
 
     def _pin(self, path: Path) -> Pinned | None:
         """The folder that a path named when it was first granted."""
@@ -560,6 +576,10 @@ def _write_git_settings(shared: Workspaces, text: str) -> None:
         replace_file(file, text)
         # For boxes that run as the owner of the workspace; what is around the file is for its owner alone.
         file.chmod(0o644)
+
+
+def _named_by(workspace: Path, git: Path, text: str) -> list[Path]:
+    return list(named_in(git, text, workspace))
 
 
 def _told(opened: OpenBox, seen: int, result: ProcessResult) -> list[Any]:

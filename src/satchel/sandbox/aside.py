@@ -1,0 +1,226 @@
+"""Sets aside what a box left behind that programs act upon by themselves.
+
+What is there already is mounted read-only, or compared; see `satchel.sandbox.tree` for what counts. All is done by
+descriptors that were opened step by step: links that a command left are never followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from satchel.errors import SandboxError
+from satchel.sandbox.gitconfig import harmless_text, setting_lines
+from satchel.sandbox.paths import opened
+from satchel.sandbox.selfrun import ASIDE
+from satchel.sandbox.tree import Setting, Tree, look
+
+__all__ = ["Before", "Moved"]
+
+Moved = tuple[Path, Path]
+"""Where something was, and where it is now. The same path: it could not be moved."""
+
+_MOST_BYTES: Final = 65_536
+_MOST_NAMES: Final = 1_000
+_RUNS: Final = re.compile(r"^[ \t]*(?:x|exec)\b", re.MULTILINE)
+
+
+@dataclass(slots=True)
+class Before:
+    """What programs acted upon before a command.
+
+    Attributes:
+        tops: The workspace, and folders of git outside of it that the command may write.
+        settings: Those that were there: with their stamps by their keys, since a move of a folder changes neither.
+        paths: Where they were.
+        lines: Of git's settings that were there.
+        unborn: Paths that these settings name and that were not there.
+    """
+
+    tops: tuple[Path, ...]
+    settings: set[tuple[str, tuple[int, int, int]]] = field(default_factory=set)
+    paths: set[str] = field(default_factory=set)
+    lines: set[tuple[str, str]] = field(default_factory=set)
+    unborn: tuple[Path, ...] = ()
+
+    @classmethod
+    def look(cls, tops: Sequence[Path], *, named: Callable[[Path, str], Iterable[Path]]) -> Before:
+        """Look at the workspace before a command.
+
+        Args:
+            tops: See `Before`.
+            named: Says which paths in the workspace the settings of a git folder name, from their text.
+        """
+        before = cls(tops=tuple(tops))
+        unborn: list[Path] = []
+        for top in before.tops:
+            tree = look(str(top))
+            before._note(tree)
+            for path, setting in tree.settings.items():
+                if setting.git and setting.key in ("config", "config.worktree"):
+                    text = _text(Path(path)) or ""
+                    before.lines.update(setting_lines(text))
+                    unborn += (each for each in named(Path(path).parent, text) if not os.path.lexists(each))
+        before.unborn = tuple(unborn)
+        return before
+
+    def _note(self, tree: Tree) -> None:
+        self.settings.update((setting.key, setting.stamp) for setting in tree.settings.values())
+        self.paths.update(tree.settings)
+
+    def set_aside(self, *, agreed: Sequence[Path]) -> tuple[Moved, ...]:
+        """Set aside what is new and what has changed, after the command.
+
+        Args:
+            agreed: Paths that the user lets the command write; what is below them stays.
+        """
+        moved: list[Moved] = []
+        for top in self.tops:
+            tree = look(str(top))
+            linked = set(tree.linked) - set(tree.common)
+            done: set[str] = set()
+            for path, setting in tree.settings.items():
+                if (setting.key, setting.stamp) in self.settings or _is_below(Path(path), agreed):
+                    continue
+                whole = path if setting.git else self._outermost(path, setting)
+                if whole not in done:
+                    done.add(whole)
+                    moved += self._one(Path(whole), setting, top, is_linked=os.path.dirname(path) in linked)
+        for named in self.unborn:
+            if os.path.lexists(named) and not _is_below(named, agreed):
+                moved += _move(named)
+        if moved or agreed:
+            # What the user agreed to, and what is left of git's settings, is not new for the next command.
+            for top in self.tops:
+                self._note(look(str(top)))
+        return tuple(moved)
+
+    def _outermost(self, path: str, setting: Setting) -> str:
+        """The folder of settings around a path, if nothing in it was there before; otherwise the path itself."""
+        depth = setting.key.count("/")
+        if not depth:
+            return path
+        folder = path.rsplit("/", depth)[0]
+        return path if any(each.startswith(f"{folder}/") for each in self.paths) else folder
+
+    def _one(self, path: Path, setting: Setting, top: Path, *, is_linked: bool) -> Iterator[Moved]:
+        text = _text(path) if setting.git or setting.key == "git-rebase-todo" else None
+        if text is not None and setting.git and setting.key in ("config", "config.worktree"):
+            kept = harmless_text(text, folder=path.parent, top=top, agreed=self.lines.__contains__)
+            if kept != text:
+                yield from _move(path, instead=kept)
+        elif text is not None and setting.git and setting.key == "commondir":
+            # A working tree's folder, where git makes it. In a repository, it would lead git elsewhere.
+            if not is_linked or path.parent.parent.name != "worktrees" or text.strip() != "../..":
+                yield from _move(path)
+        elif text is None or setting.key != "git-rebase-todo" or _RUNS.search(text):
+            yield from _move(path)
+
+
+def _is_below(path: Path, folders: Sequence[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _text(path: Path) -> str | None:
+    """The text of a file; None if it is something else, or too long."""
+    with _folder(path) as folder:
+        if folder is None:
+            return None
+        try:
+            file = os.open(
+                path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder
+            )
+        except OSError:
+            return None
+        try:
+            if not stat.S_ISREG(os.fstat(file).st_mode):
+                return None
+            found = os.read(file, _MOST_BYTES + 1)
+            return found.decode() if len(found) <= _MOST_BYTES else None
+        except (OSError, UnicodeDecodeError):
+            return None
+        finally:
+            os.close(file)
+
+
+@contextmanager
+def _folder(path: Path) -> Iterator[int | None]:
+    """The folder around a path, by a descriptor; None if it is gone or a link is on the way."""
+    with contextlib.ExitStack() as stack:
+        folder = None
+        with contextlib.suppress(SandboxError):
+            folder = stack.enter_context(opened(path.parent))
+        yield folder
+
+
+def _move(path: Path, *, instead: str | None = None) -> Iterator[Moved]:
+    """Give something a name that nothing looks for; if there is a text, a new file with it takes its place."""
+    with _folder(path) as folder:
+        if folder is None:
+            return
+        try:
+            state = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
+        except OSError:
+            return
+        name = _free_name(folder, path.name)
+        try:
+            with _writable(folder):
+                os.rename(path.name, name, src_dir_fd=folder, dst_dir_fd=folder)
+                if instead is not None:
+                    _write(folder, path.name, instead, state)
+            if stat.S_ISREG(state.st_mode):
+                _no_program(folder, name, state)
+        except OSError:
+            name = path.name if os.path.lexists(path) and instead is None else name
+        yield path, path.with_name(name)
+
+
+@contextmanager
+def _writable(folder: int) -> Iterator[None]:
+    """A folder whose owner a command took the right to write it gets it for a moment."""
+    link, mode = f"/proc/self/fd/{folder}", stat.S_IMODE(os.fstat(folder).st_mode)
+    changed = mode & 0o300 != 0o300
+    if changed:
+        os.chmod(link, mode | 0o300)
+    try:
+        yield
+    finally:
+        if changed:
+            os.chmod(link, mode)
+
+
+def _write(folder: int, name: str, text: str, state: os.stat_result) -> None:
+    file = os.open(
+        name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder
+    )
+    with os.fdopen(file, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        if (state.st_uid, state.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(file, state.st_uid, state.st_gid)
+        os.fchmod(file, stat.S_IMODE(state.st_mode) & 0o666)
+
+
+def _no_program(folder: int, name: str, state: os.stat_result) -> None:
+    file = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if stat.S_ISREG(os.fstat(file).st_mode):
+            os.chmod(f"/proc/self/fd/{file}", stat.S_IMODE(state.st_mode) & 0o666)
+    finally:
+        os.close(file)
+
+
+def _free_name(folder: int, name: str) -> str:
+    first = f"{name[:200]}{ASIDE}"
+    for each in (first, *(f"{first}-{number}" for number in range(2, _MOST_NAMES))):
+        try:
+            os.stat(each, dir_fd=folder, follow_symlinks=False)
+        except OSError:
+            return each
+    return first

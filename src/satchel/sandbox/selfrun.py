@@ -1,0 +1,72 @@
+"""Which files of a workspace programs act upon by themselves: what one rule calls settings.
+
+A box is worth little if what it writes is run outside of it later by a program that nobody started for that: an editor
+that opens the folder, a shell that enters it, an agent, git. All of them look for names that begin with a dot, and new
+ones will, too. So every such name is a setting, in every folder, unless it is known to be none: a list that lacks a
+name costs a question, where a list of settings that lacks one would cost the box.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, Literal, TypeAlias
+
+__all__ = ["ASIDE", "GIT_SETTINGS", "Kind", "has_settings", "kind_of"]
+
+Kind: TypeAlias = Literal["settings", "built", "ordinary"]
+"""Programs act upon it by themselves; builds make it, and the rule doesn't hold in it; anything else."""
+
+ASIDE: Final = ".from-sandbox"
+"""What was set aside has this at the end of its name, and nothing looks for it there."""
+_BUILT: Final = re.compile(
+    # Dependencies and results: full of dot names, and nobody opens them as a project.
+    r"node_modules|site-packages|vendor|target|build|dist|out|_build|cmake-build-.*|"
+    # Environments and caches, as the tools that make them call them.
+    r"\.venv.*|\.(?:.*[._-])?cache(?:[._-].*)?|\.(?:tox|nox|eggs|next|nuxt|output|svelte-kit|turbo|gradle|kotlin|terraform|"
+    r"hypothesis|ipynb_checkpoints|dart_tool|build|angular|nyc_output|astro|expo|docusaurus|stack-work|yarn|pnpm-store|"
+    r"lake|cxx|vite|parcel-cache|deps|libs|cmake|fingerprint|coverage|serverless|aws-sam|wrangler|vercel|pnpm)|"
+    rf".*{re.escape(ASIDE)}(?:-\d+)?"
+)
+_ORDINARY: Final = re.compile(
+    # What git and forges read; settings of git are in its folders, and have their own rule.
+    r"\.git(?:ignore|attributes|modules|keep|hub|lab.*|ea|-blame-ignore-revs)|\.(?:mailmap|editorconfig|keep|npmkeep)|"
+    # What other tools leave out; versions; variables for the project's own programs; locks.
+    r"\.\w+ignore|\.[\w-]+-version|\.nvmrc|\.env(?:\.[\w.-]+)?|\.(?:.*[._-])?lock(?:[._-].*)?|"
+    # What compilers, builds and editors leave beside their files.
+    r"\.coverage(?:rc|\..*)?|\.\w*cache|\.ninja_\w+|\.dirstamp|\.depend|\.rustc_info\.json|\.package-lock\.json|\.pnp\..*|"
+    r"\..+\.(?:cmd|d|o|lo|so|tmp|sw[a-p]|log|pid|stamp|cache|pyc)|\.DS_Store|\.nfs\w+|\.tmp\w*|\.flutter-\w+|\.packages|"
+    r"\.metadata|\.buildinfo|\.nojekyll"
+)
+_UNDOTTED: Final = re.compile(
+    r"(?:agents|claude|gemini)(?:\.\w+)?\.md|lefthook(?:-local)?\.\w+|mise(?:\.\w+)?\.toml|git-rebase-todo",
+    re.IGNORECASE,
+)
+"""Settings without a dot: what agents are told, what hooks and shells start, and what `git rebase --continue` does."""
+GIT_SETTINGS: Final = ("config", "config.worktree", "commondir")
+"""Files in a git folder that name programs, or another folder whose files do."""
+_IN_GIT: Final = frozenset((name,) for name in (*GIT_SETTINGS, "hooks", "gitdir"))
+
+
+def kind_of(name: str) -> Kind:
+    """What a name in a folder is, apart from `.git`."""
+    if _BUILT.fullmatch(name):
+        return "built"
+    if name.startswith(".") and not _ORDINARY.fullmatch(name):
+        return "settings"
+    return "settings" if _UNDOTTED.fullmatch(name) else "ordinary"
+
+
+def has_settings(parts: Sequence[str]) -> bool:
+    """Whether a path below a workspace is a setting, or in a folder of settings.
+
+    Args:
+        parts: Of the path, relative to the workspace.
+    """
+    for number, name in enumerate(parts):
+        if name == ".git":
+            return tuple(parts[number + 1 : number + 2]) in _IN_GIT
+        kind = kind_of(name)
+        if kind != "ordinary":
+            return kind == "settings"
+    return False
