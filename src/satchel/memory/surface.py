@@ -241,7 +241,7 @@ class Surface:
         return self._search.visible(
             Filter(as_of=self._space.aware(showing.as_of)),
             include_superseded=showing.include_superseded or showing.as_of is not None,
-            without=None if showing.exclude_session is None else Filter(session=showing.exclude_session),
+            without_session=showing.exclude_session,
             exclude=showing.exclude,
         )
 
