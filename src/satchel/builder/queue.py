@@ -23,7 +23,9 @@ _MOST_TEXT = 20_000
 _MOST_MESSAGES = 1000
 """Messages of one build. A build has 25 rounds; only a Builder that reports in a loop reaches this."""
 
-_BUILDS = select(builds).where(builds.c.user_id == bindparam("user")).order_by(builds.c.created_at, builds.c.id)
+_BUILDS = (
+    select(builds).where(builds.c.user_id == bindparam("user")).order_by(builds.c.created_at, builds.c.id)
+)
 _OF_CAPABILITY = Prepared(_BUILDS.where(builds.c.capability_id == bindparam("capability")))
 _OPEN = Prepared(_BUILDS.where(builds.c.status.not_in(map(literal, sorted(ENDED)))))
 _MESSAGES = (

@@ -230,9 +230,7 @@ _INSERT_MEMORY = Prepared(
 _INSERT_WORDS = Prepared(insert(words))
 _INSERT_TAG = Prepared(insert(tags))
 _INSERT_CUE = Prepared(insert(cues))
-_ANY_TOMBSTONE = Prepared(
-    select(literal(1)).where(tombstones.c.space_id == bindparam("space")).limit(1)
-)
+_ANY_TOMBSTONE = Prepared(select(literal(1)).where(tombstones.c.space_id == bindparam("space")).limit(1))
 
 
 def insert_drafts(
@@ -729,8 +727,13 @@ def _faded(space: Any, at: Any, *, floor: Any, by_request: bool) -> Select[Any]:
 _FADED_AMONG = {
     by_request: Prepared(
         _faded(
-            bindparam("space"), bindparam("at", type_=BigInteger), floor=bindparam("floor"), by_request=by_request
-        ).where(_faded_in.c.space_id + 0 == bindparam("space"), _faded_in.c.rid.in_(listed(bindparam("rids"))))
+            bindparam("space"),
+            bindparam("at", type_=BigInteger),
+            floor=bindparam("floor"),
+            by_request=by_request,
+        ).where(
+            _faded_in.c.space_id + 0 == bindparam("space"), _faded_in.c.rid.in_(listed(bindparam("rids")))
+        )
     )
     for by_request in (False, True)
 }

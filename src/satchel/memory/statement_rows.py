@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Connection, and_, bindparam, delete, func, insert, literal, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, literal, or_, select
 
 from satchel.memory.graph import read_later
 from satchel.memory.records import MemoryRecord
@@ -103,7 +103,9 @@ _HOLDS = and_(
     or_(memories.c.valid_from.is_(None), memories.c.valid_from <= bindparam("at")),
 )
 _IS_OWN = and_(
-    memories.c.kind == "episode", memories.c.trust == "user", func.lower(memories.c.speaker).in_(map(literal, OWN_SPEAKERS))
+    memories.c.kind == "episode",
+    memories.c.trust == "user",
+    func.lower(memories.c.speaker).in_(map(literal, OWN_SPEAKERS)),
 )
 _IS_READ = or_(_IS_OWN, and_(memories.c.kind == "fact", memories.c.trust != "outside"))
 
@@ -112,7 +114,10 @@ _UNREAD_RIDS = (
     select(memories.c.rid)
     .outerjoin(readings, and_(readings.c.rid == memories.c.rid, readings.c.version == VERSION))
     .where(
-        memories.c.space_id == _SPACE, memories.c.changed > bindparam("since"), readings.c.rid.is_(None), _IS_READ
+        memories.c.space_id == _SPACE,
+        memories.c.changed > bindparam("since"),
+        readings.c.rid.is_(None),
+        _IS_READ,
     )
     .order_by(memories.c.rid.desc())
     .limit(bindparam("limit"))
@@ -362,7 +367,8 @@ _ON_DAYS = Prepared(
     _OF_STATEMENTS.where(
         or_(
             and_(
-                statements.c.last_day >= bindparam("first_day"), statements.c.first_day <= bindparam("end_day")
+                statements.c.last_day >= bindparam("first_day"),
+                statements.c.first_day <= bindparam("end_day"),
             ),
             statements.c.yearly.in_(listed(bindparam("yearly_days"))),
         )

@@ -99,7 +99,9 @@ class Inbox:
         """See `SessionStore.waiting`."""
         if self._database is None:
             return ()
-        rows = await self._database.read(lambda connection: _WAITING.named(connection, {"session": session_id}))
+        rows = await self._database.read(
+            lambda connection: _WAITING.named(connection, {"session": session_id})
+        )
         return tuple(
             InboxEntry(
                 id=row.id,

@@ -44,7 +44,7 @@ class Prepared:
     def _row(self) -> Any:
         """The type of the rows of `named`."""
         columns: Any = self._statement
-        return namedtuple("Row", [column.key for column in columns.selected_columns])  # noqa: PYI024 - dynamic
+        return namedtuple("Row", [column.key for column in columns.selected_columns])
 
     def run(self, connection: Connection, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run the statement once and return its rows. Values that it doesn't name are ignored."""
