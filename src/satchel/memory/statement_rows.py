@@ -96,7 +96,7 @@ class Appointment:
     change: Change
 
 
-_SPACE = bindparam("space")
+_SPACE: Any = bindparam("space")
 _RIDS = listed(bindparam("rids"))
 _HOLDS = and_(
     or_(memories.c.valid_to.is_(None), memories.c.valid_to > bindparam("at")),
