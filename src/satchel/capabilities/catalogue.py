@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio.to_thread
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
 from satchel.capabilities import archive
 from satchel.capabilities.cases import CaseResult, result_to_json
@@ -58,7 +58,7 @@ from satchel.capabilities.tables import (
 from satchel.clock import Clock
 from satchel.config.home import ensure_home
 from satchel.errors import NotFound, Refused, SatchelError, StorageError, StorageUnwritable, UsageError
-from satchel.storage import Database
+from satchel.storage import Database, Prepared
 
 __all__ = ["Catalogue", "Checkout", "Staged"]
 
@@ -73,6 +73,9 @@ _STAGING: Final = ".staging-"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST: Final = 10_000
 """Capabilities of one user. Only a program that requests in a loop reaches it."""
+_VERSION: Final = Prepared(
+    select(func.max(capability_changes.c.changed)).where(capability_changes.c.user_id == bindparam("user"))
+)
 _KEPT_RUNS: Final = 200
 _RECENT: Final = 50
 _FAILING_AFTER: Final = 3
@@ -155,10 +158,10 @@ class Catalogue:
 
     async def version(self) -> int:
         """A number that grows with each change that models may notice; runs don't change it."""
-        query = select(func.max(capability_changes.c.changed)).where(
-            capability_changes.c.user_id == self._user
+        ((version,),) = await self._database.read(
+            lambda connection: _VERSION.run(connection, {"user": self._user})
         )
-        return await self._database.read(lambda connection: connection.execute(query).scalar() or 0)
+        return version or 0
 
     async def list(self, *statuses: CapabilityStatus) -> tuple[Capability, ...]:
         """All capabilities, or those with one of these statuses, in the order of their names."""

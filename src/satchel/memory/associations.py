@@ -25,6 +25,7 @@ import numpy as np
 from satchel.memory.candidates.arrays import Floats, Matrix
 from satchel.memory.candidates.vectors import Scale
 from satchel.memory.data_files import read_text_file
+from satchel.models.embedding.rows import product
 
 __all__ = [
     "Associations",
@@ -126,7 +127,7 @@ class Centres:
             likely: The least cosine with a situation that says anything.
         """
         strengths = np.zeros(len(self.topics), dtype=np.float32)
-        fits = vectors @ self.situations.T
+        fits = product(vectors, self.situations.T)
         fits = fits if self.scale is None else self.scale(fits)
         for fit in np.maximum(fits - np.float32(likely), 0):
             nearest = np.argsort(-fit, kind="stable")[:_NEAREST]

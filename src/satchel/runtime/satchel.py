@@ -476,7 +476,7 @@ class Satchel:
             journal=journal,
             replay=replay,
             model=options.model,
-            system=system_text(options.system, await self._own_system_text(options.cwd)),
+            system=system_text(options.system, self._own_system_text(options.cwd)),
             gate=gate,
             questions=questions,
             broadcast=Broadcast(last_seq=first_seq, read=journal.records),
@@ -504,9 +504,11 @@ class Satchel:
         )
         hub.conversation.apply(start)
         await hub.record(start)
-        await hub.collect_posts()
-        if self.builds is not None:
+        # Nobody can have posted into a session that is new.
+        if first_seq:
+            await hub.collect_posts()
             await hub.collect_builds()
+        if self.builds is not None:
             # Builds that a process left unfinished when it was killed continue.
             self.parts.background.start(self.builds.dispatch)
         return hub
@@ -544,13 +546,12 @@ class Satchel:
             notify=lambda text: self.parts.notices.post(Notice(part="mcp", text=text)),
         )
 
-    async def _own_system_text(self, cwd: Path) -> str:
-        """Satchel's own system prompt for a session in this folder."""
-        await self.tooling.skills.look()
+    def _own_system_text(self, cwd: Path) -> str:
+        """Satchel's own system prompt for a session in this folder, whose tools were just looked at."""
         return build_system(
             cwd=str(cwd),
             remembers=self.memory is not None,
-            capabilities=await self.capabilities.tools.lines() if self.capabilities is not None else (),
+            capabilities=self.capabilities.tools.lines() if self.capabilities is not None else (),
             skills=self.tooling.skills.skills.lines(),
             servers=self.parts.mcp.instructions(),
             instructions=self._instructions(),

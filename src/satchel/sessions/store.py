@@ -105,13 +105,14 @@ class SessionStore:
             StorageUnwritable: The home can't be written.
         """
         wanted = session_id or self._new_id()
-        log, lock = await self._run(lambda: self._claim(str(cwd), wanted))
+        log, lock = await self._run(lambda: self._claim(str(cwd), wanted, is_given=session_id is not None))
         return self._journal(log, lock, cwd=str(cwd), is_new=True, costs={})
 
-    def _claim(self, cwd: str, wanted: str) -> tuple[Log, WriterLock]:
+    def _claim(self, cwd: str, wanted: str, *, is_given: bool) -> tuple[Log, WriterLock]:
         if FORBIDDEN_IN_IDS.search(wanted) or not 1 <= len(wanted) <= 64:
             raise UsageError(f"{wanted!r} can't be a session's id: use up to 64 letters, digits and hyphens.")
-        if any(session_id_of(path) == wanted for path in self._root.glob(f"*/*_{wanted}.jsonl")):
+        # An id of 48 random bits is new, and looking through all logs takes longer the more there are.
+        if is_given and any(session_id_of(path) == wanted for path in self._root.glob(f"*/*_{wanted}.jsonl")):
             raise UsageError(f"A session {wanted} exists already.")
         lock = WriterLock.acquire(self._lock_path(wanted), session_id=wanted)
         path = self._root / bucket_name(cwd) / log_name(self._clock.now().astimezone(), wanted)

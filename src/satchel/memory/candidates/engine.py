@@ -103,6 +103,8 @@ class ArrayCandidates:
         self._index = Index()
         self._known = _Known()
         self._refreshing = anyio.Lock()
+        self._refreshes = 0  # That have begun.
+        self._refreshed: tuple[int, object] = (0, None)  # The last that ended, and for which models.
         self._gave_up = False  # After the file could not be written, until the next process.
 
     def close(self) -> None:
@@ -162,7 +164,13 @@ class ArrayCandidates:
         self, *, model: int | None = None, dimension: int = 0, second: Second | None = None
     ) -> None:
         """See `ports.Candidates`."""
+        before, models = self._refreshes, (model, dimension, second)
         async with self._refreshing:
+            ended, of_models = self._refreshed
+            is_loaded = self._index.changed == self._known.changed
+            if ended > before and of_models == models and is_loaded:
+                return  # It began after this was called: many conversations that begin at once share one.
+            self._refreshes += 1
             if self._index.needs_rebuild:
                 self._index = Index()
             index = self._index
@@ -211,6 +219,7 @@ class ArrayCandidates:
                 speakers=index.speaker_numbers,
             )
             self._cache.note_use(self, index.size_bytes)
+            self._refreshed = self._refreshes, models
 
     # The file beside the database.
 
@@ -318,6 +327,7 @@ class ArrayCandidates:
                 await self._thread.run(self._shelf.discard)
             self._index = Index()
             self._known = _Known()
+            self._refreshed = (0, None)
             self._gave_up = False
 
     async def find(
