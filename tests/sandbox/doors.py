@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from satchel.errors import SandboxError
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.local import LocalSandbox
 from satchel.sandbox.selfrun import ASIDE
+from satchel.sandbox.workspace import SYSTEM_TOPS, private_in
 from satchel.tools.box import Box, granted_paths
 from satchel.tools.boxed import Workspace, Workspaces
 
@@ -304,6 +306,7 @@ class Attempt:
         granted: What rules let its boxes write.
         mine: What was there before.
         box: What a command may do if nothing else is said.
+        agreed: What any of its boxes was allowed.
     """
 
     scene: Scene
@@ -311,6 +314,7 @@ class Attempt:
     granted: tuple[str, ...]
     mine: set[str]
     box: Box = Box()
+    agreed: Box = Box()
 
     def rules(self) -> Box:
         """What rules allow, as a session that begins now understands them."""
@@ -320,10 +324,14 @@ class Attempt:
             user_home=str(self.scene.home),
             areas=self.workspace.areas,
         )
-        return Box(write=tuple(path for path in paths.values() if not self.workspace.problem(path)))
+        box = Box(write=tuple(path for path in paths.values() if not self.workspace.problem(path)))
+        self.agreed |= box
+        return box
 
     async def run(self, command: str, box: Box | None = None) -> str:
         """Run a command line in a box; returns what it printed."""
+        # Root's first box looks through the whole system, which a busy machine can take longer for than a call waits.
+        await anyio.to_thread.run_sync(private_in, SYSTEM_TOPS if os.geteuid() == 0 else ("etc",))
         exports = f"export H='{self.scene.home}' O='{self.scene.top}/other' RAN='{self.scene.ran}'\n"
         try:
             ended = await self.workspace.run(
@@ -334,6 +342,8 @@ class Attempt:
                 timeout_s=60,
             )
         except SandboxError as error:
+            if "did not open within" in str(error):
+                raise RuntimeError("The machine is too busy: nothing was tried.") from error
             return str(error)
         return ended.result.stdout.text + ended.result.stderr.text
 
@@ -343,7 +353,7 @@ class Attempt:
         work = self.workspace.folder
         but = tuple(f"home/{text[2:]}" for text in self.granted if text.startswith("~"))
         found = (
-            self.scene.differences(but) + _left(work, self.box.write, self.mine) + self.scene.started(work)
+            self.scene.differences(but) + _left(work, self.agreed.write, self.mine) + self.scene.started(work)
         )
         _remove(work.parent)
         if found or but or self.scene.now() != self.scene.before:
@@ -364,7 +374,12 @@ def _left(work: Path, granted: tuple[str, ...], mine: set[str]) -> list[str]:
         for name in files:
             path = Path(folder, name)
             inner = {part.lower() for part in path.relative_to(work).parts}
-            if not inner & tops or any(path.is_relative_to(each) for each in granted) or str(path) in mine:
+            if (
+                not inner & tops
+                or ASIDE in name
+                or any(path.is_relative_to(each) for each in granted)
+                or str(path) in mine
+            ):
                 continue
             with contextlib.suppress(OSError):
                 if path.is_symlink() or MARK in path.read_text(errors="replace"):

@@ -39,14 +39,12 @@ class Before:
     Attributes:
         tops: The workspace, and folders of git outside of it that the command may write.
         settings: Those that were there: with their stamps by their keys, since a move of a folder changes neither.
-        paths: Where they were.
         lines: Of git's settings that were there.
         unborn: Paths that these settings name and that were not there.
     """
 
     tops: tuple[Path, ...]
     settings: set[tuple[str, tuple[int, int, int]]] = field(default_factory=set)
-    paths: set[str] = field(default_factory=set)
     lines: set[tuple[str, str]] = field(default_factory=set)
     unborn: tuple[Path, ...] = ()
 
@@ -73,7 +71,6 @@ class Before:
 
     def _note(self, tree: Tree) -> None:
         self.settings.update((setting.key, setting.stamp) for setting in tree.settings.values())
-        self.paths.update(tree.settings)
 
     def set_aside(self, *, agreed: Sequence[Path]) -> tuple[Moved, ...]:
         """Set aside what is new and what has changed, after the command.
@@ -85,11 +82,15 @@ class Before:
         for top in self.tops:
             tree = look(str(top))
             linked = set(tree.linked) - set(tree.common)
-            done: set[str] = set()
+            new, kept = {}, set()
             for path, setting in tree.settings.items():
-                if (setting.key, setting.stamp) in self.settings or _is_below(Path(path), agreed):
-                    continue
-                whole = path if setting.git else self._outermost(path, setting)
+                if (setting.key, setting.stamp) in self.settings or _is_agreed(path, setting, agreed):
+                    kept.add(_outermost(path, setting))
+                else:
+                    new[path] = setting
+            done: set[str] = set()
+            for path, setting in new.items():
+                whole = path if setting.git or (around := _outermost(path, setting)) in kept else around
                 if whole not in done:
                     done.add(whole)
                     moved += self._one(Path(whole), setting, top, is_linked=os.path.dirname(path) in linked)
@@ -101,14 +102,6 @@ class Before:
             for top in self.tops:
                 self._note(look(str(top)))
         return tuple(moved)
-
-    def _outermost(self, path: str, setting: Setting) -> str:
-        """The folder of settings around a path, if nothing in it was there before; otherwise the path itself."""
-        depth = setting.key.count("/")
-        if not depth:
-            return path
-        folder = path.rsplit("/", depth)[0]
-        return path if any(each.startswith(f"{folder}/") for each in self.paths) else folder
 
     def _one(self, path: Path, setting: Setting, top: Path, *, is_linked: bool) -> Iterator[Moved]:
         text = _text(path) if setting.git or setting.key == "git-rebase-todo" else None
@@ -122,6 +115,18 @@ class Before:
                 yield from _move(path)
         elif text is None or setting.key != "git-rebase-todo" or _RUNS.search(text):
             yield from _move(path)
+
+
+def _outermost(path: str, setting: Setting) -> str:
+    """The outermost folder of settings around a path; the path itself if there is none."""
+    depth = setting.key.count("/")
+    return path.rsplit("/", depth)[0] if depth else path
+
+
+def _is_agreed(path: str, setting: Setting, agreed: Sequence[Path]) -> bool:
+    """Whether the user lets commands write it. Git's settings have to be named: a folder of sources isn't enough."""
+    git = path[: -len(setting.key) - 1]
+    return _is_below(Path(path), [each for each in agreed if not setting.git or each.is_relative_to(git)])
 
 
 def _is_below(path: Path, folders: Sequence[Path]) -> bool:

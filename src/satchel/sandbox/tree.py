@@ -62,7 +62,10 @@ class Tree:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """A folder; `within` is the key of a folder of settings, "" for any other, None where the rule doesn't hold."""
+    """A folder, with the paths of those in it.
+
+    `within` is the key of a folder of settings, "" for any other, None where the rule doesn't hold.
+    """
 
     stamp: Stamp | None
     within: str | None
@@ -84,31 +87,39 @@ def look(top: str) -> Tree:
     lstat = os.lstat
     while waiting:
         folder, within = waiting.pop()
+        listing = known.get(folder)
         try:
             state = lstat(folder)
-            stamp = (state.st_dev, state.st_ino, state.st_ctime_ns)
-            listing = known.get(folder)
-            if listing is None or listing.stamp != stamp or listing.within != within:
+            if listing is None or listing.stamp != _stamp(state) or listing.within != within:
                 listing = _list(folder, within, state)
         except OSError:
             continue
         seen[folder] = listing
-        if listing.git:
-            (tree.common if listing.git == "common" else tree.linked).append(folder)
-        if listing.has_file:
-            tree.files.append(f"{folder}/.git")
-        for name in listing.settings:
-            path = f"{folder}/{name}"
-            with contextlib.suppress(OSError):
-                state = lstat(path)
-                key = f"{within}/{name}" if within else name
-                stamp = (state.st_dev, state.st_ino, state.st_ctime_ns)
-                tree.settings[path] = Setting(key, stamp, bool(listing.git) or within == "hooks")
-        waiting += [(f"{folder}/{name}", inside) for name, inside in listing.folders]
+        waiting += listing.folders
+        if listing.git or listing.has_file or listing.settings:
+            _add(tree, folder, listing)
     _KNOWN[top] = seen
     while len(_KNOWN) > _MOST_KNOWN:
         _KNOWN.pop(next(iter(_KNOWN)), None)
     return tree
+
+
+def _stamp(state: os.stat_result) -> Stamp:
+    return (state.st_dev, state.st_ino, state.st_ctime_ns)
+
+
+def _add(tree: Tree, folder: str, listing: _Listing) -> None:
+    if listing.git:
+        (tree.common if listing.git == "common" else tree.linked).append(folder)
+    if listing.has_file:
+        tree.files.append(f"{folder}/.git")
+    for name in listing.settings:
+        path = f"{folder}/{name}"
+        key = f"{listing.within}/{name}" if listing.within else name
+        with contextlib.suppress(OSError):
+            tree.settings[path] = Setting(
+                key, _stamp(os.lstat(path)), bool(listing.git) or listing.within == "hooks"
+            )
 
 
 def _list(folder: str, within: str | None, state: os.stat_result) -> _Listing:
@@ -134,13 +145,12 @@ def _list(folder: str, within: str | None, state: os.stat_result) -> _Listing:
             kind = kind_of(name)
             inside = name if kind == "settings" else "" if kind == "ordinary" and is_folder else None
         if is_folder:
-            folders.append((name, inside))
+            folders.append((f"{folder}/{name}", inside))
         elif inside is not None:
             settings.append(name)
     now = time.time_ns()
-    stamp = None if now - state.st_ctime_ns < _FRESH_NS else (state.st_dev, state.st_ino, state.st_ctime_ns)
     return _Listing(
-        stamp=stamp,
+        stamp=None if now - state.st_ctime_ns < _FRESH_NS else _stamp(state),
         within=within,
         git=git,
         has_file=entries.get(".git") is False,

@@ -119,14 +119,19 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
 
     Raises:
         NoSandbox: The workspace is or contains the home folder.
-        SandboxError: The folders of the box can't be made.
+        SandboxError: The workspace is gone, or the folders of the box can't be made.
     """
     refuse_home(spec)
     # For an ordinary user, the kernel refuses what others keep outside of /etc.
     private = await to_thread.run_sync(private_in, SYSTEM_TOPS if as_root else ("etc",))
     async with contextlib.AsyncExitStack() as opened:
         scratch = opened.enter_context(scratch_folder())
-        owner = spec.workspace.stat()
+        try:
+            owner = spec.workspace.stat()
+        except OSError as error:
+            raise SandboxError(
+                f"The sandbox can't be opened in {spec.workspace}: {error.strerror}."
+            ) from error
         # In a container, root often works in a folder of the host's user, whose files only that user may write
         # without root's rights. Then commands run as that user, and need no user namespace.
         other = (owner.st_uid, owner.st_gid) if as_root and owner.st_uid != 0 else None

@@ -433,8 +433,8 @@ class Workspace:
         finally:
             with anyio.CancelScope(shield=True):
                 async with self._looking:
-                    moved += await self._off_loop(partial(self._before.set_aside, agreed=plan.granted))
                     self._running -= 1
+                    moved += await self._off_loop(partial(self._before.set_aside, agreed=plan.granted))
 
     async def _environ(
         self, environ: Mapping[str, str], *, granted: Mapping[str, Any] | None = None
