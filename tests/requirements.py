@@ -912,6 +912,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "skills:session", "issue 9", "Skills work in a session: one line each in the prompt, read_docs and run_skill."),
     built(9, "capabilities:export", "issue 9", "A capability is exported as an Agent Skill, a folder or an archive that is always the same."),
     built(9, "capabilities:import", "issue 9", "An import is reviewed; nothing of it runs before that, and then its cases decide; it comes back byte for byte."),
+    built(19, "capabilities:import:given", "issue 19", "A folder that has main.py with run(args) and no cases is imported: the Builder writes what is missing around the unchanged program; without a model, what is missing is said."),
     built(9, "capabilities:half-registered", "issue 9", "Nothing is half-registered, whatever is killed and whenever the disk is full."),
     built(9, "capabilities:approval", "issue 9", "What a capability may reach is said in a sentence each and approved; without a terminal it stays proposed."),
     built(9, "capabilities:approval-by-rule", "issue 9", "A permission rule for a capability approves its hosts, secrets and kept files without a question; one that denies it keeps it from being built."),
