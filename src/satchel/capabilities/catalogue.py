@@ -374,8 +374,15 @@ class Catalogue:
         id, open_build, is_new, similar = await self._database.write(write, durable=True)
         return Requested(capability=await self.get(id), build_id=open_build, is_new=is_new, similar=similar)
 
-    async def create(self, wanted: Wanted, *, provenance: Provenance) -> Capability:
+    async def create(
+        self, wanted: Wanted, *, provenance: Provenance, reasons: Sequence[str] = ()
+    ) -> Capability:
         """Make an entry without a build, for a version that exists already. It is "proposed" until one is registered.
+
+        Args:
+            wanted: Its name, description and schema.
+            provenance: Who makes it.
+            reasons: Why it can't become a version as it is. Then it is "failed", and `request` opens a build of it.
 
         Raises:
             UsageError: The name is not acceptable, or taken.
@@ -385,7 +392,10 @@ class Catalogue:
         def write(connection: Connection) -> str:
             if self._row(connection, wanted.name) is not None:
                 raise UsageError(f"There is a capability {wanted.name} already.")
-            return self._create(connection, wanted, provenance, self._now())
+            id = self._create(connection, wanted, provenance, self._now())
+            if reasons:
+                self._set(connection, id, status="failed", reasons=_json(list(reasons)))
+            return id
 
         return await self.get(await self._database.write(write, durable=True))
 

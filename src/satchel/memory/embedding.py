@@ -255,18 +255,23 @@ class DenseArm:
     async def associations(self, *, make: bool = False) -> Centres | None:
         """Return the table of associations as this embedder sees it.
 
+        An embedder that doesn't run in this process gets only what the user's own table calls for, not the 2,700 texts
+        of the built-in one.
+
         Args:
             make: Embed what is not kept. The whole table takes a minute with a slow embedder, so that it belongs in the
                 background.
 
         Returns:
-            None if it isn't complete.
+            None if it is empty, or isn't complete.
         """
         if self._centres is not None or (self._looked_up and not make):
             return self._centres
         self._looked_up = True
-        table = read_associations(self._home)
+        table = read_associations(self._home, only_own=not self.embedder.info.in_process)
         self.bad_associations = table.notice
+        if not table.topics:
+            return None
         name = self.embedder.info.id
         known = known_centres(table, name, self._home)
         missing = [group for group in table.groups if group_key(group) not in known]
