@@ -92,6 +92,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "promise:remembers:nothing-irrelevant", "DESIGN 1.1", "Recall returns nothing rather than something irrelevant."),
     built(2, "promise:durable:kill", "DESIGN 1.2", "After kill -9 at any moment, everything that was acknowledged is still there, and every session can be opened again."),
     built(2, "promise:durable:journal", "DESIGN 1.2", "A database that is lost, or lost its end, is made again from the journal and the session logs, with corrections and without what was forgotten."),
+    built(2, "promise:durable:capabilities", "issue 19 §4", "A database that is lost, or lost its end, has its capabilities, their states and what the user allowed them again; changed files come back as a proposal."),
     built(2, "promise:durable:interrupted-tool", "DESIGN 1.2", "If a tool was running when the program was killed, the session tells the model."),
     built(2, "promise:forget:row-vector-index", "DESIGN 1.3", "forget removes the row, its vector and its index entry, and returns a receipt."),
     built(3, "promise:forget:edges-and-facts", "DESIGN 1.3", "forget removes the edges of a memory and every fact that was distilled from it alone."),
