@@ -317,6 +317,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "sessions:inbox:forgotten", "issue 8", "Deleting a session and forgetting words also affect what waits in its inbox."),
     built(8, "sessions:ephemeral", "issue 8", "An ephemeral session leaves nothing on disk."),
     built(2, "sessions:recaptured", "DESIGN 9", "What the journal acknowledged and the database lacks is captured when the session is opened, once."),
+    built(2, "sessions:compressed", "issue 19 §4", "Old logs are compressed, and are listed, searched, exported, continued and forgotten in as before."),
+    built(2, "sessions:retention", "issue 19 §4", "How long conversations are kept, and when their logs are compressed, is said and set."),
 
     # ---- Tools (DESIGN 6, seed-0 part 1, seed-3 registry)
     built(2, "tools:registry:order", "seed-0 §1", "Built-in tools come first, in a fixed order."),
