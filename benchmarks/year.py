@@ -38,6 +38,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -82,14 +83,19 @@ ROWS = (
 # ---- The year
 
 
+@cache
+def sentences() -> list[str]:
+    """The sentences of the data, in a fixed order."""
+    entries = json.loads(DATA.read_text(encoding="utf-8"))["entries"]
+    return sorted({s for entry in entries for s in re.split(r"(?<=[.?!])\s+", entry["text"]) if len(s) > 20})
+
+
 class Texts:
     """Messages, answers and notes, none of which says the same as another."""
 
     def __init__(self, seed: int) -> None:
-        """Read the sentences."""
-        entries = json.loads(DATA.read_text(encoding="utf-8"))["entries"]
-        found = {s for entry in entries for s in re.split(r"(?<=[.?!])\s+", entry["text"]) if len(s) > 20}
-        self._sentences = sorted(found)
+        """Begin with this number."""
+        self._sentences = sentences()
         self._random = random.Random(seed)
 
     def some(self, least: int, most: int) -> str:
