@@ -13,7 +13,9 @@ from sqlalchemy import Connection
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.kept import Returned
 from satchel.capabilities.records import Access, capability_to_json, version_to_json
+from satchel.clock import ManualClock
 from satchel.errors import StorageUnwritable
+from satchel.storage import Database
 from tests.capabilities.world import BY_BUILDER, GREET, draft, make_database, open_catalogue, register
 from tests.requirements import requirement
 
@@ -152,6 +154,17 @@ async def test_a_home_of_an_earlier_release_gets_its_records(tmp_path: Path) -> 
         assert catalogue.returned == ()
     lose_database(tmp_path)
     async with open_catalogue(tmp_path) as catalogue:
+        assert await state(catalogue) == before
+
+
+async def test_a_home_of_an_earlier_release_that_is_read_only_has_its_capabilities(tmp_path: Path) -> None:
+    async with open_catalogue(tmp_path) as catalogue:
+        await a_catalogue(catalogue)
+        before = await state(catalogue)
+    (tmp_path / "capabilities/.catalogue").unlink()
+    async with Database.open(tmp_path / "satchel.db") as database:
+        database.refuse_writes("It is read-only.")
+        catalogue = await Catalogue.open(database, home=tmp_path, clock=ManualClock())
         assert await state(catalogue) == before
 
 

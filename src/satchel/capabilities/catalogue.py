@@ -163,7 +163,11 @@ class Catalogue:
             await _in_thread(catalogue._discard_staged)
             is_behind = await database.read(lambda connection: kept.is_behind(connection, catalogue.folder))
             if is_behind or await _in_thread(catalogue._found) != known:
-                catalogue.returned = await database.write(catalogue._repair, durable=True)
+                try:
+                    catalogue.returned = await database.write(catalogue._repair, durable=True)
+                except StorageUnwritable as error:
+                    # What is there can be read and run.
+                    _log.warning("Rows, records and folders of capabilities may differ: %s", error)
         return catalogue
 
     # ---- Reading
