@@ -17,7 +17,7 @@ open store for.
   file and one pass over its rows in the same run.
 
 `--store` keeps the homes and the results, so that a run that was ended goes on where it stopped; give another state of
-the program another folder. `--memories 3000` takes a minute.
+the program another folder. `--memories 3000` takes some minutes.
 """
 
 from __future__ import annotations

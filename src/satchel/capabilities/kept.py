@@ -196,9 +196,12 @@ def _take_in(connection: Connection, path: Path, record: _Record, now: datetime)
         return None
     approvals: Sequence[Mapping[str, Any]] = record.approvals
     active = capability["version"]
-    values = {**capability, **_UNUSED, "build_id": ""}
-    if values["status"] == "building":
-        values["status"] = "failed"
+    values = {**capability, **_UNUSED}
+    open_build = select(capabilities.c.build_id).where(capabilities.c.id == capability["id"])
+    if values["build_id"] != connection.execute(open_build).scalar():
+        # The build was lost with the database.
+        values["build_id"] = ""
+        values["status"] = "failed" if values["status"] == "building" else values["status"]
     if active in changed or (active and active not in {version["number"] for version in versions}):
         values |= {"status": "proposed", "version": 0, "hosts": "[]", "secrets": "[]", "state": 0}
         approvals = ()
