@@ -92,6 +92,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "promise:remembers:nothing-irrelevant", "DESIGN 1.1", "Recall returns nothing rather than something irrelevant."),
     built(2, "promise:durable:kill", "DESIGN 1.2", "After kill -9 at any moment, everything that was acknowledged is still there, and every session can be opened again."),
     built(2, "promise:durable:journal", "DESIGN 1.2", "A database that is lost, or lost its end, is made again from the journal and the session logs, with corrections and without what was forgotten."),
+    built(2, "promise:durable:capabilities", "issue 19 §4", "A database that is lost, or lost its end, has its capabilities, their states and what the user allowed them again; changed files come back as a proposal."),
     built(2, "promise:durable:interrupted-tool", "DESIGN 1.2", "If a tool was running when the program was killed, the session tells the model."),
     built(2, "promise:forget:row-vector-index", "DESIGN 1.3", "forget removes the row, its vector and its index entry, and returns a receipt."),
     built(3, "promise:forget:edges-and-facts", "DESIGN 1.3", "forget removes the edges of a memory and every fact that was distilled from it alone."),
@@ -316,6 +317,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "sessions:inbox:forgotten", "issue 8", "Deleting a session and forgetting words also affect what waits in its inbox."),
     built(8, "sessions:ephemeral", "issue 8", "An ephemeral session leaves nothing on disk."),
     built(2, "sessions:recaptured", "DESIGN 9", "What the journal acknowledged and the database lacks is captured when the session is opened, once."),
+    built(2, "sessions:compressed", "issue 19 §4", "Old logs are compressed, and are listed, searched, exported, continued and forgotten in as before."),
+    built(2, "sessions:retention", "issue 19 §4", "How long conversations are kept, and when their logs are compressed, is said and set."),
 
     # ---- Tools (DESIGN 6, seed-0 part 1, seed-3 registry)
     built(2, "tools:registry:order", "seed-0 §1", "Built-in tools come first, in a fixed order."),

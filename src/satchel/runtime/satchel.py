@@ -53,6 +53,7 @@ from satchel.runtime.open_models import OpenModels
 from satchel.runtime.parts import Parts
 from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
+from satchel.runtime.retention import keep_retention
 from satchel.runtime.rules import gate_for
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.runtime.session import Session
@@ -139,9 +140,9 @@ class Satchel:
                 `Memory.open`.
             clock: None uses the system's clock.
             progress: Told how much of the embedding model has been downloaded; called from another thread.
-            upkeep: Who extracts facts, embeds and compares: this process in the background ("here"); a process that is
-                started at the end if something was said, where that is possible ("worker"); one after the other
-                ("here_then_worker"); or nobody ("none").
+            upkeep: Who extracts facts, embeds, compares and compresses old logs: this process in the background
+                ("here"); a process that is started at the end if something was said, where that is possible
+                ("worker"); one after the other ("here_then_worker"); or nobody ("none").
 
         Raises:
             ConfigError: The settings are wrong.
@@ -166,6 +167,7 @@ class Satchel:
                     satchel.tooling.capabilities = satchel.capabilities.tools
                 if is_here:
                     satchel.distilling.start()
+                    satchel.parts.background.start(keep_retention, home)
                 satchel.parts.background.start(satchel._watch_inbox)
                 try:
                     yield satchel
