@@ -80,6 +80,9 @@ def somebody_writing(place: Path, seconds: float) -> Iterator[list[float]]:
 
 async def measure(place: Path, size: int) -> dict[str, Any]:
     """Measure a copy of a store."""
+    # A store of an older program is upgraded first.
+    async with Memory.open(place, embedder=MadeUp(tokens=True), back_fill=False) as memory:
+        await memory.search("first")
     result: dict[str, Any] = {"memories": size, "bytes_per_memory": bytes_per_memory(place)}
     async with Memory.open(place, embedder=MadeUp(tokens=True), back_fill=False) as memory:
         await memory.search("first")
