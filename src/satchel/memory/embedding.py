@@ -25,6 +25,7 @@ from satchel.memory.associations import (
     read_associations,
 )
 from satchel.memory.candidates import vector_rows
+from satchel.memory.candidates.arrays import to_stored
 from satchel.memory.candidates.tokens import pack
 from satchel.memory.candidates.vector_rows import Embedded, Pending, Share
 from satchel.memory.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
@@ -490,7 +491,7 @@ class DenseArm:
             made.append(
                 Embedded(
                     pending=memory,
-                    vectors=vectors[at:end].astype("<f4").tobytes(),
+                    vectors=to_stored(vectors[at:end]),
                     tokens=None if tokens is None else pack(parts, tokens[at:end]),
                 )
             )
@@ -531,9 +532,7 @@ class DenseArm:
             return False
         ends = list(accumulate(len(memory.cues) for memory in pending))
         made = [
-            CuesEmbedded(
-                pending=memory, vectors=found[0][end - len(memory.cues) : end].astype("<f4").tobytes()
-            )
+            CuesEmbedded(pending=memory, vectors=to_stored(found[0][end - len(memory.cues) : end]))
             for memory, end in zip(pending, ends, strict=True)
         ]
 
