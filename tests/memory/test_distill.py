@@ -454,8 +454,6 @@ async def test_known_facts_are_shown_and_restated_corrected_or_added_to() -> Non
         )
         assert (await memory.get(staging)).valid_to == WEDNESDAY + timedelta(minutes=1)
         assert [change.action for change in await memory.history(staging)] == ["add", "supersede", "link"]
-        # What the model said stands: the two are not compared again by their words.
-        await memory.group()
         links = {(edge.relation, edge.weight) for edge in await memory.edges(staging)}
         assert links == {("supersedes", 1.0), ("elaborates", 1.0)}
         # What was stored by hand stands by itself; what was drawn from the turn goes with it.
