@@ -250,12 +250,17 @@ async def test_a_postponement_of_one_thing_calls_off_no_other() -> None:
         assert [day for day, _ in await agenda(memory)] == ["Fri 2026-11-27", "Sat 2026-11-28"]
 
 
-async def test_whoever_says_the_opposite_every_day_has_one_line_with_the_latest_word() -> None:
+async def test_whoever_says_the_opposite_every_day_has_a_dated_line_of_each() -> None:
     async with opened() as (memory, _):
         for day in range(60, 0, -1):
             text = "I prefer coffee in the morning." if day % 2 else "I don't prefer coffee in the morning."
             await say(memory, text, at=MONDAY - timedelta(days=day), session=f"s{day}")
-        assert await words(memory) == ["I prefer coffee in the morning."]
+        # Which one holds is nothing that words tell; the later day stands at the later one.
+        found = (await memory.profile()).memories
+        assert [(line.words, line.memory.said_at) for line in found] == [
+            ("I don't prefer coffee in the morning.", MONDAY - timedelta(days=2)),
+            ("I prefer coffee in the morning.", MONDAY - timedelta(days=1)),
+        ]
 
 
 @requirement("memory:profile:pin")
