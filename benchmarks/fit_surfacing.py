@@ -4,7 +4,7 @@
 
 FOLDER holds persons as `lives.py` reads them. Every message is measured by the program itself (`Surface.weigh`), with
 turns only, with facts, and with facts and their cues; all three are fitted together. Then, for each fifth of the
-persons, everything is fitted to the others: which words of a message speak for a need, the three regressions, and both
+persons, everything is fitted to the others: which words of a message speak for a need, both regressions, and both
 thresholds. `--write` fits to all of them and writes `memory/data/surface_weights.json`. `--kept` keeps what was
 measured in a file.
 `--associations` embeds the shipped table of associations with the default embedder instead.
@@ -51,7 +51,6 @@ from satchel.memory import Memory
 from satchel.memory.associations import centres_of, group_key, pack_centres, read_associations
 from satchel.memory.block import block_of
 from satchel.memory.choosing import (
-    LATER_FEATURES,
     LINE_FEATURES,
     MESSAGE_FEATURES,
     Logistic,
@@ -62,10 +61,8 @@ from satchel.memory.choosing import (
     need_words,
 )
 from satchel.memory.filters import Filter
-from satchel.memory.outdating import strength_of
 from satchel.memory.records import Hit
-from satchel.memory.renewal import later_features, later_turns, renew
-from satchel.memory.surface import choose
+from satchel.memory.surface import choose, with_later
 from satchel.memory.weighed import Weighed
 from satchel.models.port import Embedder
 
@@ -89,10 +86,6 @@ BEYOND_DOUBT = {True: 1.747, False: -1.0}
 EVERY = 5
 """Every fifth message sets the threshold of lines: with all of them, it moves by less than .1."""
 
-
-LATER_FROM, LATER_MOST = 0.2, 10
-"""Of a message, so many of the lines that are sure enough are compared with what was said later."""
-
 Standing = Literal["real", "ideal", "none"]
 STANDING: dict[str, Standing] = {", profile": "real", ", ideal profile": "ideal", ", no profile": "none"}
 PARTS = 5
@@ -107,7 +100,6 @@ class Measured:
         lines: Of each weighed memory, the memories that it counts as.
         profile: Which of them stand in the ideal profile already.
         standing: The memories in the real profile and agenda; `whole`: the ids of those that stand there whole.
-        strengths: `outdating.strength_of` an earlier and a later turn, by their ids.
         later: Of each later memory by its id, the memories that it counts as.
     """
 
@@ -118,24 +110,18 @@ class Measured:
     profile: tuple[bool, ...]
     standing: frozenset[str]
     whole: frozenset[str]
-    strengths: Mapping[tuple[str, str], tuple[float, float]]
     later: Mapping[str, tuple[str, ...]]
 
     def stands(self, at: int, id: str, standing: Standing) -> bool:
         """Whether a line stands in the profile or the agenda already."""
         return (standing == "ideal" and self.profile[at]) or (standing == "real" and id in self.whole)
 
-    def strengths_of(self, at: int, others: Sequence[int]) -> list[tuple[float, float]]:
-        """Of a turn and each of some later ones, by their places."""
-        records = self.weighed.records
-        return [self.strengths[records[at].id, records[place].id] for place in others]
-
 
 async def measure(folder: Path, embedder: Embedder) -> dict[str, list[Measured]]:
     """Measure every message of every person, by store."""
     found: dict[str, list[Measured]] = {name: [] for name in STORES}
     people = [{**read(path), "person": path.stem} for path in people_in(folder, ())]
-    unseen = await Unseen.of(people, embedder)
+    unseen = Unseen(people)
     for person in people:
         with unseen.without(person["person"]):
             for name in STORES:
@@ -147,14 +133,12 @@ async def measure(folder: Path, embedder: Embedder) -> dict[str, list[Measured]]
 async def _measure_one(person: Mapping[str, Any], embedder: Embedder, name: str) -> list[Measured]:
     clock = ManualClock()
     measured = []
-    strengths: dict[tuple[str, str], tuple[float, float]] = {}
     ideal = set(ideal_profile(person))
     async with Memory.open(
         ":memory:", embedder=embedder, second_embedder=second_of(embedder), clock=clock, back_fill=False
     ) as memory:
         stored = await store(memory, clock, person, facts=name != "turns", cues=name == "cues")
         await memory.embed_pending()
-        await memory.group()
         await memory._space.refresh()
         surface = memory._surface
         for message in person["messages"]:
@@ -165,10 +149,6 @@ async def _measure_one(person: Mapping[str, Any], embedder: Embedder, name: str)
             if weighed is None:
                 continue
             lines = tuple(frozenset(stored.sources[one.id]) for one in weighed.records)
-            for at, earlier in enumerate(weighed.records):
-                for later in (weighed.records[place] for place in later_turns(weighed, at)):
-                    if (earlier.id, later.id) not in strengths:
-                        strengths[earlier.id, later.id] = strength_of(earlier.content, later.content)
             always, whole = await standing(memory, stored)
             measured.append(
                 Measured(
@@ -182,7 +162,6 @@ async def _measure_one(person: Mapping[str, Any], embedder: Embedder, name: str)
                     ),
                     standing=always,
                     whole=whole,
-                    strengths=strengths,
                     later={
                         one.memory.id: stored.sources[one.memory.id] for some in weighed.later for one in some
                     },
@@ -290,10 +269,8 @@ def fit(measured: Sequence[Measured], *, with_vectors: bool) -> tuple[Weights, l
     rows = np.array([[one[name] for name in about] for one in told])
     message = fit_logistic(rows, concerns, np.ones(len(rows)), about, ridge=LINE_RIDGE)
     quiet = np.array([message.log_odds(one) for one, yes in zip(told, concerns, strict=True) if not yes])
-    later_names = features_with(LATER_FEATURES, with_vectors=with_vectors)
     weights = Weights(
         line=line,
-        later=Logistic(dict.fromkeys(later_names, 0.0), -30.0),
         message=message,
         line_from=0.0,
         turn_from=0.0,
@@ -301,29 +278,7 @@ def fit(measured: Sequence[Measured], *, with_vectors: bool) -> tuple[Weights, l
         need=need,
         beyond_doubt=BEYOND_DOUBT[with_vectors],
     )
-    weights = weights._replace(later=fit_later(seen, weights, later_names))
     return _with_line_from(weights, seen, least=LEAST_PRECISION[with_vectors]), seen
-
-
-def fit_later(seen: Sequence[Measured], weights: Weights, names: Sequence[str]) -> Logistic:
-    """Fit which later turn a message needs instead of one that is out of date, where there are no facts."""
-    rows, wanted = [], []
-    for one in seen:
-        if any(record.kind == "fact" for record in one.weighed.records):
-            continue
-        _, chosen, _ = choose(one.weighed, weights, at_least=LATER_FROM, limit=LATER_MOST)
-        stale, needed = set(one.message["stale"]), set(one.message["must"] or one.message["may"])
-        for at in chosen[:LATER_MOST]:
-            others = later_turns(one.weighed, at)
-            if not others:
-                continue
-            features = later_features(one.weighed, weights, at, others, one.strengths_of(at, others))
-            rows.append(np.stack([features[name] for name in names], axis=1))
-            is_stale = bool(one.lines[at] & stale)
-            wanted += [float(is_stale and bool(one.lines[place] & needed)) for place in others]
-    if not any(wanted):
-        return weights.later
-    return fit_logistic(np.concatenate(rows), np.array(wanted), np.ones(len(wanted)), names, ridge=LINE_RIDGE)
 
 
 def _with_line_from(weights: Weights, seen: Sequence[Measured], *, least: float) -> Weights:
@@ -364,11 +319,13 @@ def judged(
             alike=weighed.alike[np.ix_(kept, kept)],
             passages=weighed.passages[kept],
             later=[weighed.later[at] for at in kept],
+            outdated=[weighed.outdated[at] for at in kept],
             told=[weighed.told[at] for at in kept],
         )
         lines = tuple(lines[at] for at in kept)
     sure, chosen, _ = choose(weighed, weights, at_least=at_least, limit=LIMIT)
-    shown, _ = renew(chosen, weighed, weights, strength=lambda old, new: one.strengths[old.id, new.id])
+    there = one.whole if standing == "real" else ()
+    shown, _ = with_later(chosen, weighed, there=there)
     sources = {record.id: tuple(line) for record, line in zip(weighed.records, lines, strict=True)}
     sources = {id: tuple(some) for id, some in one.later.items()} | sources
     shown = [(at, record) for at, record in shown if standing != "real" or record.id not in one.whole]
@@ -432,7 +389,6 @@ def as_json(weights: Weights) -> dict[str, Any]:
     return {
         "line": one(weights.line),
         "message": one(weights.message),
-        "later": one(weights.later),
         "line_from": weights.line_from,
         "turn_from": weights.turn_from,
         "message_from": weights.message_from,

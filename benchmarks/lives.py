@@ -257,7 +257,6 @@ async def live(
     ) as memory:
         stored = await store(memory, clock, person, facts=name != "turns", cues=name == "cues")
         await memory.embed_pending()
-        await memory.group()  # As in the background.
         ideal = frozenset(ideal_profile(person))
         for message in person["messages"]:
             clock.at = datetime.fromisoformat(message["at"])

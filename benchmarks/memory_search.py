@@ -129,7 +129,7 @@ class Times:
 
 
 async def build(place: Path, size: int, *, tokens: bool) -> dict[str, Any]:
-    """Store memories, give each its vectors, and compare the facts among them."""
+    """Store memories and give each its vectors."""
     texts = made_up_texts(size)
     async with Memory.open(place, embedder=MadeUp(tokens=tokens), back_fill=False) as memory:
         singles = min(size, SINGLES)
@@ -146,7 +146,6 @@ async def build(place: Path, size: int, *, tokens: bool) -> dict[str, Any]:
             await memory.add_episodes(episodes[at : at + 500])
         episodes_s = time.perf_counter() - start
         await memory.embed_pending()
-        await memory.group()
         start_cpu = time.process_time()
         await memory.search("first")
         return {

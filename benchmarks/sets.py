@@ -1,6 +1,6 @@
 """What the benchmarks of quality share: the sets in a folder, what was fitted to which, intervals, kept embeddings.
 
-The folder holds `NAME.json` (a set for `retrieval.py`), `pairs-*.json` and `life-*/*.json`, one person each. Public
+The folder holds `NAME.json` (a set for `retrieval.py`) and `life-*/*.json`, one person each. Public
 sets stay outside the project, so every program here takes the folder as an argument.
 """
 
@@ -38,7 +38,7 @@ def read(path: Path) -> Any:
 
 
 def fitted_on(recipe: str) -> frozenset[str]:
-    """The sets, and persons as "SET/PERSON", that a recipe was fitted to: "search", "surfacing" or "comparison".
+    """The sets, and persons as "SET/PERSON", that a recipe was fitted to: "search", "surfacing" or "statements".
 
     data/fitted.json is the record; whoever fits weights anew changes it in the same commit.
     """

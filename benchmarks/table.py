@@ -1,17 +1,17 @@
-"""The whole table of quality in one command: search, lives and pairs, on every set of a folder, beside baselines.
+"""The whole table of quality in one command: search and lives, on every set of a folder, beside baselines.
 
     python benchmarks/table.py DATA [--page docs/concepts/figures.md] [--only SET ...] [--refit FILE.py]
                                [--home FOLDER] [--results FOLDER]
 
     make table DATA=/path/to/the/sets
 
-DATA holds the sets that `left_out.py`, `lives.py` (folders `life-*`) and `compare.py` (`pairs-*.json`) read. What was
-measured is kept set by set, so that an interrupted run goes on where it stopped, also at another commit that changes
-neither memory nor models nor benchmarks. A working tree with changes in these is always measured anew.
+DATA holds the sets that `left_out.py` and `lives.py` (folders `life-*`) read. What was measured is kept set by set, so
+that an interrupted run goes on where it stopped, also at another commit that changes neither memory nor models nor
+benchmarks. A working tree with changes in these is always measured anew.
 
 The page has figures on left-out data only. Search: the shipped weights, which are fitted to nothing, and weights that
-the other sets choose (`chosen.py`). Lives and pairs that something was fitted to: each person, and each author, with
-everything fitted to the others (`fit_surfacing.py`, `compare.py`). What the shipped weights do on them is in the
+the other sets choose (`chosen.py`). Lives that something was fitted to: each person, with everything fitted to the
+others (`fit_surfacing.py`). What the shipped weights do on them is in the
 results alone. With --refit, the given weights are measured instead.
 """
 
@@ -31,7 +31,6 @@ from typing import Any
 
 import anyio
 import chosen
-import compare
 import fit_surfacing
 import left_out
 import lives
@@ -83,18 +82,15 @@ class Measured:
     search: dict[str, Any]
     weights: dict[str, Any]
     lives: dict[str, Any]
-    pairs: dict[str, Any]
 
 
 def works(data: Path, refit: Refit | None, results: Path) -> dict[tuple[str, str], Work]:
-    """What measures each set, by part ("search", "lives", "pairs") and name."""
+    """What measures each set, by part ("search", "lives") and name."""
     found: dict[tuple[str, str], Work] = {}
     for name in left_out.sets_in(data):
         found["search", name] = partial(_search_set, data, name, refit=refit, results=results)
     for folder in sorted(path for path in data.glob("life-*") if path.is_dir()):
         found["lives", folder.name] = partial(_lives_in, folder, refit=refit)
-    for name in (*compare.pair_files(data), *compare.life_folders(data)):
-        found["pairs", name] = partial(_pairs_by, data, name, refit=refit)
     return found
 
 
@@ -120,10 +116,6 @@ async def _lives_in(folder: Path, embedder: Embedder, *, refit: Refit | None) ->
     return found
 
 
-async def _pairs_by(data: Path, author: str, embedder: Embedder, *, refit: Refit | None) -> dict[str, Any]:
-    return await compare.measure(data, embedder=embedder, refit=refit, shipped="unseen", only=[author])
-
-
 def _kept_at(results: Path, name: str) -> Path:
     return results / f"search-{name.replace('/', '-')}.pickle"
 
@@ -140,7 +132,7 @@ def measure(
 ) -> Measured:
     """Everything, by part and set; what is in `results` already is not measured again."""
     results.mkdir(parents=True, exist_ok=True)
-    parts: dict[str, dict[str, Any]] = {"search": {}, "lives": {}, "pairs": {}}
+    parts: dict[str, dict[str, Any]] = {"search": {}, "lives": {}}
     asked: dict[str, list[chosen.Asked]] = {}
     for (part, name), work in works(data, refit, results).items():
         if only and name not in only:
@@ -156,7 +148,6 @@ def measure(
         search={title: one for some in parts["search"].values() for title, one in some.items()},
         weights=chosen.left_out(asked),
         lives=parts["lives"],
-        pairs={title: one for some in parts["pairs"].values() for title, one in some.items()},
     )
 
 
@@ -177,7 +168,6 @@ def page(found: Measured, *, date: str, commit: str, embedder: str) -> str:
     text += _search(found.search, found.weights)
     for name, one in found.lives.items():
         text += _lives(name, one)
-    text += _pairs(found.pairs)
     return "\n".join(text)
 
 
@@ -345,35 +335,6 @@ def _life_cells(figures: dict[str, Any]) -> str:
     shares = [_share(figures[key]) for key in ("needed", "precision", "nothing")]
     stale = f"{figures['stale']} of {figures['of_stale']}"
     return " | ".join([*shares, f"{figures['tokens']:.0f}", f"{figures['lines']:.2f}", stale])
-
-
-def _pairs(sets: dict[str, Any]) -> list[str]:
-    if not sets:
-        return []
-    left_out = [one for title, one in sets.items() if title.endswith(", left out")]
-    superseded = sum(one["superseded"] for one in left_out)
-    wrongly = sum(one["wrongly_superseded"] for one in left_out)
-    return [
-        "## How two statements stand to each other\n",
-        "Each author by weights that were fitted to the others. By itself, the newer statement superseded the older "
-        f"one in {superseded} pairs of all authors; in {superseded - wrongly} of these it corrects it.\n",
-        "| pairs | number | right of five labels | superseded | of them corrections | corrections without a tie |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| {title} | {one['pairs']} | {_share(one['right'])} {_range(one['right_interval'])} "
-            f"| {one['superseded']} | {_share(one['superseding'])} | {_share(one['untied'])} |"
-            for title, one in _with_languages(sets).items()
-        ),
-        "",
-    ]
-
-
-def _with_languages(sets: dict[str, Any]) -> dict[str, Any]:
-    found = {}
-    for title, one in sets.items():
-        found[title] = one
-        found |= {f"{title}, {name}": some for name, some in one.get("languages", {}).items()}
-    return found
 
 
 def main() -> None:

@@ -109,31 +109,6 @@ async def test_a_note_that_may_replace_another_one_comes_before_it(weight: float
         assert await shown(memory, "When does the gym close?") == (both if comes else both[1:])
 
 
-@requirement("memory:surface:later")
-async def test_without_a_link_the_users_later_turn_comes_and_the_one_that_it_replaces_goes(
-    minilm_home: Path,
-) -> None:
-    async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
-        await memory.add_episodes(
-            [
-                on(1, "The kitchen will be sage green, we chose the tiles for the splashback today."),
-                on(2, "The car was bought in 2019."),
-                on(
-                    3,
-                    "I've changed my mind about the kitchen splashback, no more sage green: it is navy now.",
-                ),
-            ]
-        )
-        recall = await memory.recall("What colour is my kitchen splashback?")
-        assert [hit.memory.said_at.day for hit in recall.context.memories] == [3]
-        reasons = {hit.memory.said_at.day: why for hit, why in recall.left_out}
-        assert reasons[1] == f"{recall.context.memories[0].memory.id} may say it later"
-        # Where facts were drawn from its session, they say what ended.
-        await memory.add("The splashback has tiles.", session="s1", turn=5)
-        recall = await memory.recall("What colour is my kitchen splashback?")
-        assert 1 in [hit.memory.said_at.day for hit in recall.context.memories]
-
-
 # Associations.
 
 

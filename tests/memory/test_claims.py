@@ -70,28 +70,6 @@ async def main():
 anyio.run(main)
 """
 
-COMPARING = """
-import sys, time, anyio
-from satchel.memory import Memory, grouping
-
-compared, grouping._CLAIMED = grouping._compare_with, 16
-
-def telling(fact, near, records):
-    print(fact.content, flush=True)
-    time.sleep(0.01)
-    return compared(fact, near, records)
-
-async def main():
-    grouping._compare_with = telling
-    async with Memory.open(sys.argv[1], embedder="none") as memory:
-        print("ready", flush=True)
-        sys.stdin.readline()
-        while (await memory.group()).compared:
-            pass
-
-anyio.run(main)
-"""
-
 
 def start(program: str, path: Path) -> subprocess.Popen[str]:
     worker = subprocess.Popen(
@@ -140,41 +118,6 @@ async def test_two_processes_that_distil_at_the_same_time_read_each_conversation
     assert told_by_two(DISTILLING, path) == {str(number): 1 for number in range(SESSIONS)}
     async with Memory.open(path, embedder="none") as memory:
         assert (await memory.distill_status()).pending == 0
-
-
-@requirement("memory:claims:once")
-async def test_two_processes_that_compare_at_the_same_time_compare_each_fact_once(tmp_path: Path) -> None:
-    path = tmp_path / "m.db"
-    facts = [
-        text
-        for name in ("Alba", "Berta", "Cleo", "Dora", "Emil", "Fritz", "Greta", "Hugo", "Ida", "Jonas")
-        for text in (
-            f"{name} keeps a boat in the harbour.",
-            f"{name} keeps her boat in the harbour.",
-            f"{name} keeps a boat in the harbour of Basel.",
-            f"{name} keeps a red boat in the harbour.",
-            f"{name} no longer keeps a boat in the harbour.",
-        )
-    ]
-    async with Memory.open(path, embedder="none") as memory:
-        ids = [await memory.add(text) for text in facts]
-    assert told_by_two(COMPARING, path) == dict.fromkeys(facts, 1)
-    async with Memory.open(path, embedder="none") as memory:
-        assert (await memory.group()).compared == 0
-        done = Counter[tuple[str, str, str | None, str]]()
-        for id in ids:
-            changes = [change for change in await memory.history(id) if change.memory_id == id]
-            done.update(
-                (
-                    change.action,
-                    change.memory_id,
-                    change.other_id,
-                    change.after.get("edge", {}).get("relation", ""),
-                )
-                for change in changes
-            )
-        assert len(done) > 50
-        assert set(done.values()) == {1}
 
 
 @requirement("memory:claims:once")

@@ -454,8 +454,6 @@ async def test_known_facts_are_shown_and_restated_corrected_or_added_to() -> Non
         )
         assert (await memory.get(staging)).valid_to == WEDNESDAY + timedelta(minutes=1)
         assert [change.action for change in await memory.history(staging)] == ["add", "supersede", "link"]
-        # What the model said stands: the two are not compared again by their words.
-        await memory.group()
         links = {(edge.relation, edge.weight) for edge in await memory.edges(staging)}
         assert links == {("supersedes", 1.0), ("elaborates", 1.0)}
         # What was stored by hand stands by itself; what was drawn from the turn goes with it.
@@ -620,7 +618,7 @@ async def test_a_page_makes_no_fact_of_the_user_even_where_a_model_falls_for_it(
         assert len(report.facts) == 1
 
 
-async def test_a_fact_that_needs_two_lines_is_trusted_as_its_weaker_one() -> None:
+async def test_a_fact_that_another_line_completes_is_the_word_of_whoever_says_its_first_quote() -> None:
     async with opened() as memory:
         await memory.add_episodes(
             [
@@ -637,7 +635,7 @@ async def test_a_fact_that_needs_two_lines_is_trusted_as_its_weaker_one() -> Non
         )
         (id,) = (await memory.distill(model=answering(answer))).facts
         record = await memory.get(id)
-        assert (record.trust, record.speaker, record.source.turn) == ("agent", "user", 2)
+        assert (record.trust, record.speaker, record.source.turn) == ("user", "user", 2)
 
 
 @requirement("memory:distill:crash")

@@ -22,7 +22,7 @@ from tests.requirements import requirement
 pytestmark = pytest.mark.anyio
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-NAMES = ("chosen", "compare", "distilling", "left_out", "lives", "retrieval", "sets", "table")
+NAMES = ("chosen", "distilling", "left_out", "lives", "retrieval", "sets", "table")
 
 
 @pytest.fixture
@@ -102,23 +102,6 @@ def write_sets(folder: Path) -> Path:
         "life-tiny/en-1.json": PERSON,
         "talk.json": {"source": "ours", "conversations": [TALK]},
         "earlier.json": {"source": "ours", "conversations": [EARLIER]},
-        "pairs-tiny.json": [
-            {
-                "id": "1",
-                "language": "en",
-                "old": "Tea is hot.",
-                "new": "tea is HOT",
-                "label": "restates",
-                "note": "",
-            },
-            {
-                "id": "2",
-                "language": "de",
-                "old": "Ich wohne in Wien.",
-                "new": "Das Brot ist alt.",
-                "label": "corrects",
-            },
-        ],
     }.items():
         (folder / name).write_text(json.dumps(content), encoding="utf-8")
     return folder
@@ -268,12 +251,11 @@ def test_one_command_measures_every_set_and_its_page_shows_left_out_figures_only
         subprocess.run(command, check=True, timeout=500, capture_output=True)
         return (tmp_path / f"{page}.md").read_text(encoding="utf-8")
 
-    sets = ("talk", "earlier", "life-tiny/en", "life-tiny", "pairs-tiny", "own_facts")
+    sets = ("talk", "earlier", "life-tiny/en", "life-tiny", "own_facts")
     page = run("shipped", "--only", *sets)
     lines = [line for line in page.splitlines() if line.startswith("| ")]
     rows = {line.split(" | ")[0].lstrip("| ") for line in lines}
-    assert {"talk", "talk, words alone", "earlier", "life-tiny/en", "pairs-tiny", "pairs-tiny, de"} <= rows
-    assert "pairs-tiny, left out" in rows
+    assert {"talk", "talk, words alone", "earlier", "life-tiny/en"} <= rows
     assert {"turns only, surfaced", "with facts, first 5 (baseline)", "with facts, threshold 0.3"} <= rows
     # What was seen while the recipe was made is marked, and has figures with weights that the other sets choose.
     (own,) = (line for line in lines if line.startswith("| own_facts | constants | 145 | "))
@@ -287,28 +269,6 @@ def test_one_command_measures_every_set_and_its_page_shows_left_out_figures_only
     assert {name: at for name, at in again.items() if name in measured} == measured
     assert again.keys() - measured.keys() == {"search-talk.json"}
     assert "| talk | no | 1 | " in run("refitted", "--only", "talk", "--refit", str(refit))
-
-
-async def test_shipped_weights_are_not_measured_with_an_author_whom_they_were_fitted_to(
-    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compare = modules["compare"]
-    pair = {"older": "Tea is hot.", "newer": "Tea is warm.", "relation": "corrects", "language": "en"}
-
-    async def authors(*_: object) -> dict[str, Any]:
-        return {"pairs-named": [pair], "pairs-other": [pair]}
-
-    async def fitted(*_: object) -> Any:
-        return json.loads(compare.WEIGHTS.read_text(encoding="utf-8"))
-
-    monkeypatch.setattr(compare, "authors_of", authors)
-    monkeypatch.setattr(compare, "fitted_to", fitted)
-    found = await compare.measure(None, embedder=HashingEmbedder(), shipped="unseen")
-    assert list(found) == ["pairs-named, left out", "pairs-other", "pairs-other, left out"]
-    assert list(await compare.measure(None, embedder=HashingEmbedder(), only=["pairs-named"])) == [
-        "pairs-named",
-        "pairs-named, left out",
-    ]
 
 
 def test_weights_are_chosen_by_the_other_families_of_sets(modules: dict[str, ModuleType]) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from satchel.memory import Episode, Memory
-from satchel.models.embedding import HashingEmbedder
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -108,22 +107,3 @@ async def test_what_is_said_after_a_pause_is_another_sitting() -> None:
             ]
         )
         assert len(await lexical(memory, "restaurant")) == 3
-
-
-@requirement("memory:search:conversation")
-async def test_what_was_said_in_a_conversation_gives_place_to_nothing() -> None:
-    said = [
-        "Ann: My phone number is 555 1234.",
-        "Bo: Good to know.",
-        "Ann: My phone number is now 555 9876.",
-    ]
-    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
-        ids = [await memory.add(text, said_at=WHEN) for text in said]
-        grouped = await memory.group()
-        assert (grouped.compared, grouped.pairs) == (3, 0)
-        assert {hit.memory.id for hit in await memory.search("phone number")} == set(ids)
-    # As facts, the second takes the first one's place.
-    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
-        ids = [await memory.add(text.partition(": ")[2], said_at=WHEN) for text in said]
-        assert (await memory.group()).superseded >= 1
-        assert ids[0] not in {hit.memory.id for hit in await memory.search("phone number")}

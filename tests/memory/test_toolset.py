@@ -245,7 +245,10 @@ async def test_a_past_value_is_never_recalled_alone() -> None:
         await memory.supersede(old, new)
         # The fact is left out; the turn that it was drawn from is the record, and stands behind what holds now.
         assert await recalled() == [new, turn]
-        later = await memory.later([turn, new])
+        newest = await memory.add("Ann lifts weights at Evo.")
+        await memory.supersede(new, newest)
+        assert await recalled() == [newest, turn]
+        later = await memory.later([turn])
         assert {id: [(one.memory.id, one.is_certain) for one in some] for id, some in later.items()} == {
             turn: [(new, True)]
         }

@@ -309,19 +309,6 @@ async def test_forgetting_takes_the_vectors_of_the_second_too(tmp_path: Path) ->
         assert await vectors(database) == [("first", ENGLISH[:9]), ("other", CHINESE[:9])]
 
 
-@requirement("memory:languages:second")
-async def test_restated_facts_in_other_languages_are_compared_by_the_vectors_of_the_second(
-    tmp_path: Path,
-) -> None:
-    async with Memory.open(
-        tmp_path / "m.db", embedder=First(), second_embedder=Other(), back_fill=False
-    ) as memory:
-        await stored(memory, ENGLISH, GERMAN, "Ich bin allergisch gegen Erdnüsse und ich esse kein Fleisch.")
-        await memory.embed_pending()
-        assert (await memory.group()).compared == 3
-        assert (await memory.compare(GERMAN, GERMAN)).similarity == pytest.approx(1, abs=1e-5)
-
-
 def test_an_embedder_that_reads_everything_needs_no_second() -> None:
     assert HashingEmbedder().info.languages == ()
 

@@ -204,9 +204,34 @@ async def test_without_a_server_the_same_is_shown_as_by_words_alone(tmp_path: Pa
             for n, text in enumerate(said)
         )
         await memory.add(ALLERGY)
-        old = await memory.add("Mara works at the town library.")
+        (turn,) = await memory.add_episodes(
+            [
+                Episode(
+                    session="e9", turn=1, speaker="user", text="Mara works at the town library.", said_at=NOW
+                )
+            ]
+        )
+        old = await memory.add("Mara works at the town library.", session="e9", turn=1)
+        await memory.link(old, turn, "derived_from")
         new = await memory.add("Mara works at a bank now.")
         await memory.supersede(old, new)
+        for exclude in ((), (new,)):
+            known = await memory.surface("Where does Mara work?", exclude=exclude)
+            # The turn with the old value never stands alone, though the new one was shown before.
+            assert (turn in [hit.memory.id for hit in known.memories]) == (not exclude)
+            with reading(agent.home / "satchel.db", busy_timeout_ms=100, is_late=lambda: False) as rows:
+                space = space_of(rows)
+                assert space is not None
+                seen = glance(
+                    rows,
+                    "Where does Mara work?",
+                    space=space,
+                    now=NOW,
+                    budget_tokens=500,
+                    limit=8,
+                    exclude=exclude,
+                )
+            assert seen.text == known.text
         for message in (COOKING, "Which database did we choose for the bookings?", "Where is the router?",
                         "Where does Mara work?", "What colour is my bike?", "How tall is the Eiffel Tower?"):  # fmt: skip
             known = await memory.surface(message)

@@ -62,7 +62,7 @@ _LAZY = {
         "satchel.cli.transfer:import_memories",
         "Import memories from PATH: a file, a .zip, or a folder.",
     ),
-    "work": ("satchel.cli.memory_work:work", "Extract facts, embed and compare until nothing is left to do."),
+    "work": ("satchel.cli.memory_work:work", "Extract facts and embed until nothing is left to do."),
     "distill": ("satchel.cli.distill:distill", "Extract facts from conversations, or show the progress."),
     "edit": ("satchel.cli.changes:edit", "Change a memory; its history keeps the old version."),
     "link": ("satchel.cli.changes:link", "Link two memories, let one supersede another, or remove a link."),

@@ -15,7 +15,7 @@ __all__ = ["work"]
 
 @click.command()
 def work() -> int:
-    """Extract facts, embed and compare until nothing is left to do.
+    """Extract facts and embed until nothing is left to do.
 
     `satchel ask` starts this in the background, so there is no need to run it. One is enough for a home; a second one
     leaves at once. It ends when there has been no work for memory.worker_idle_s. The next one continues what a killed

@@ -742,7 +742,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="text",
         default="auto",
         choices=("auto", "off"),
-        doc="Whether `satchel ask` leaves extracting facts, embedding and comparing to a process of its own, `satchel "
+        doc="Whether `satchel ask` leaves extracting facts and embedding to a process of its own, `satchel "
         'memory work`, which runs in the background at low priority: "auto" starts it after an answer, "off" lets '
         "`satchel ask` do this work while it runs.",
     ),

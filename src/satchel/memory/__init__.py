@@ -10,13 +10,11 @@ if TYPE_CHECKING:
     from satchel.memory.agenda import Agenda, AgendaLine, agenda_to_json
     from satchel.memory.block import Said, strip_injected
     from satchel.memory.checkup import Checkup, Repaired, checkup_to_json
-    from satchel.memory.comparing import Comparison, Relation, compare
     from satchel.memory.dates import ResolvedDate, resolve_dates
     from satchel.memory.decay import boost, priority_now, recency_weight
     from satchel.memory.distill import DistillReport, DistillStatus, WindowResult
     from satchel.memory.filters import Filters
     from satchel.memory.graph import RELATIONS, Edge, Related, Successor, edge_to_json, related_to_json
-    from satchel.memory.grouping import Grouped
     from satchel.memory.history import Change, change_to_json
     from satchel.memory.marks import Rebuilt
     from satchel.memory.memory import Memory
@@ -57,7 +55,6 @@ __all__ = [
     "Calibration",
     "Change",
     "Checkup",
-    "Comparison",
     "Context",
     "DistillReport",
     "DistillStatus",
@@ -66,7 +63,6 @@ __all__ = [
     "ExportReport",
     "Filters",
     "Forgotten",
-    "Grouped",
     "Hit",
     "ImportReport",
     "Kind",
@@ -84,7 +80,6 @@ __all__ = [
     "Receipt",
     "Reindexed",
     "Related",
-    "Relation",
     "Repaired",
     "ResolvedDate",
     "Said",
@@ -99,7 +94,6 @@ __all__ = [
     "boost",
     "change_to_json",
     "checkup_to_json",
-    "compare",
     "edge_to_json",
     "export_report_to_json",
     "hit_to_json",
@@ -125,11 +119,6 @@ __getattr__ = on_demand(
             "Repaired",
             "checkup_to_json",
         ),
-        "comparing": (
-            "Comparison",
-            "Relation",
-            "compare",
-        ),
         "dates": (
             "ResolvedDate",
             "resolve_dates",
@@ -153,7 +142,6 @@ __getattr__ = on_demand(
             "edge_to_json",
             "related_to_json",
         ),
-        "grouping": ("Grouped",),
         "history": (
             "Change",
             "change_to_json",

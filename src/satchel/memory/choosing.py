@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from satchel.memory.relevance import Gate
 
 __all__ = [
-    "LATER_FEATURES",
     "LINE_FEATURES",
     "MESSAGE_FEATURES",
     "Logistic",
@@ -85,19 +84,8 @@ MESSAGE_FEATURES: Final[Mapping[str, str]] = {
 }
 """What is known of one message."""
 
-LATER_FEATURES: Final[Mapping[str, str]] = {
-    "outdating": "the log-odds that the later turn makes the earlier one out of date, by their words and cosine",
-    "earlier": "the log-odds of the earlier turn as a line",
-    "later": "those of the later one",
-    "alike": "the cosine of their passages that fit the message best",
-    "later_called": "how much the later one is about what such a situation calls for",
-    "later_covered": "how much of the message's information the later one's words contain",
-}
-"""What is known of a turn that is to be shown and of a later turn of the user."""
-
 _WITHOUT_VECTORS = frozenset(
-    {"outdating", "earlier", "later", "later_covered"}
-    | {"words", "words_share", "covered", "fact", "own", "need", "best", "second", "expected", "length"}
+    {"words", "words_share", "covered", "fact", "own", "need", "best", "second", "expected", "length"}
 )
 
 _MOST_WORDS = 20.0

@@ -231,11 +231,6 @@ class DenseArm:
                 f"The embedder {self.embedder.info.id} did not return {width} numbers for each token."
             )
 
-    async def vectors_of(self, texts: Sequence[str]) -> Vectors | None:
-        """Embed texts that are not stored, as documents; None if the embedder is unavailable."""
-        found = await self._embed(texts, "document", with_tokens=False)
-        return None if found is None else found[0]
-
     async def question(self, text: str) -> AskedWith | None:
         """Embed a question; None if the embedder is unavailable."""
         found = await self._embed([text], "query", with_tokens=True)
@@ -296,11 +291,6 @@ class DenseArm:
     async def associations_for(self, message: Floats) -> Centres | None:
         """Return the table of associations for a message whose vector was made by `asked`; None if it isn't made."""
         return await self.associations()
-
-    async def similarity(self, older: str, newer: str) -> float | None:
-        """The cosine of two texts that are not stored; None if the embedder is unavailable."""
-        rows = await self.vectors_of([older, newer])
-        return None if rows is None else float(rows[0] @ rows[1])
 
     async def gate(self, *, anew: bool = False) -> Gate | None:
         """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.

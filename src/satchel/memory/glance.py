@@ -346,7 +346,7 @@ def _with_later(
     exclude: Collection[str],
     exclude_session: str,
 ) -> list[_Memory]:
-    """What may take the place of a memory, before it."""
+    """What may take the place of a memory, before it. A turn is left out if what superseded its fact can't be shown."""
     if not chosen:
         return []
     marks = ", ".join("?" * len(chosen))
@@ -366,6 +366,11 @@ def _with_later(
         "ORDER BY e.relation DESC, e.weight DESC",
         (*owner, _BESIDE, space, at, at, exclude_session),
     )
+    superseded = rows(
+        f"SELECT target_rid FROM memory_edges WHERE relation = 'supersedes' AND target_rid IN ({marks})",  # noqa: S608
+        list(owner),
+    )
+    outdated = {owner[rid] for (rid,) in superseded}
     later: dict[int, _Memory] = {}
     for row in found:
         memory = _memory(row[1:], at)
@@ -373,6 +378,8 @@ def _with_later(
             later.setdefault(owner[row[0]], memory)
     shown: dict[str, _Memory] = {}
     for one in chosen:
+        if one.kind == "episode" and one.rid in outdated and one.rid not in later:
+            continue
         for memory in (*([later[one.rid]] if one.rid in later else ()), one):
             shown.setdefault(memory.id, memory)
     return list(shown.values())

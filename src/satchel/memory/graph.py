@@ -31,8 +31,8 @@ __all__ = [
 ]
 
 MAY_REPLACE = "may_replace"
-"""The relation of a newer memory to an older one that it may correct. The older one still holds. The weight is the
-probability (`comparing.Comparison.correction`), and whatever shows the older one shows the newer one beside it."""
+"""The relation of a newer memory to an older one that it may correct, as an extractor, a model or the user says. The
+older one still holds, and whatever shows it shows the newer one beside it, from a weight of 0.3 on."""
 
 RELATIONS = (
     "related",
@@ -86,7 +86,7 @@ class Successor:
     """A later memory that takes the place of an earlier one, or may take it.
 
     Attributes:
-        weight: 1.0 if that is certain, otherwise the probability.
+        weight: 1.0 if that is certain, otherwise that of the link.
         is_certain: Whether it supersedes the earlier one, or a fact that was drawn from the earlier one.
     """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -28,7 +29,7 @@ from satchel.memory.repository import (
     tags_of,
     to_micros,
 )
-from satchel.memory.tables import changes, compared, edges, memories, readings, statements, tags, vectors
+from satchel.memory.tables import changes, edges, memories, readings, statements, tags, vectors
 
 __all__ = [
     "Change",
@@ -38,12 +39,12 @@ __all__ = [
     "drop_changes",
     "earlier_contents",
     "find_row",
-    "own_supersession",
     "put_edge",
     "read_changes",
     "replay",
     "state_of",
     "undo_change",
+    "undo_comparing",
     "write_change",
 ]
 
@@ -66,6 +67,7 @@ _WRITTEN = frozenset({"content", "tags", "speaker", "tier", "memory_type", "impo
 """Fields that an edit changes and that are shown with a memory."""
 _INDEXED = frozenset({"content", "tags", "speaker", "said_at", "said_offset_min"})
 """Fields that the index in each process depends on: if one changes, the memory is marked as changed."""
+_NO_COMPARING = "comparing by words no longer marks anything"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +102,7 @@ def change_to_json(change: Change) -> dict[str, Any]:
     return {**asdict(change), "at": change.at.isoformat()}
 
 
-# Comparing runs these several times for each fact, and building a statement takes longer than running it.
+# Building a statement takes longer than running it.
 _ROW = select(memories).where(memories.c.space_id == bindparam("space"), memories.c.id == bindparam("of"))
 _EDGE = (
     (edges.c.source_rid == bindparam("source"))
@@ -111,22 +113,6 @@ _WEIGHT = select(edges.c.weight).where(_EDGE)
 _REMOVE_EDGE = delete(edges).where(_EDGE)
 _WEIGH = update(edges).where(_EDGE).values(weight=bindparam("new_weight"))
 _KEEP_CHANGE = insert(changes).returning(changes.c.id)
-_OWN_SUPERSESSION = (
-    select(changes.c.id)
-    .where(
-        changes.c.space_id == bindparam("space"),
-        changes.c.memory_id == bindparam("older"),
-        changes.c.other_id == bindparam("newer"),
-        changes.c.action == "supersede",
-        changes.c.who == "compare",
-        changes.c.id.not_in(
-            select(changes.c.undoes).where(
-                changes.c.space_id == bindparam("space"), changes.c.undoes.is_not(None)
-            )
-        ),
-    )
-    .order_by(changes.c.id.desc())
-)
 
 
 def find_row(connection: Connection, space: int, id: str) -> Any:
@@ -160,9 +146,8 @@ def apply_fields(connection: Connection, space: int, row: Any, fields: Mapping[s
     values = {name: value for name, value in fields.items() if name != "tags"}
     if "content" in values:
         values["content_hash"] = content_hash(values["content"])
-        # Vectors and comparisons of the old text are no longer valid.
+        # Vectors of the old text are no longer valid.
         connection.execute(delete(vectors).where(vectors.c.rid == row.rid))
-        connection.execute(delete(compared).where(compared.c.rid == row.rid))
     if fields.keys() & {"content", "said_at", "said_offset_min", "speaker"}:
         # It is read anew: its statements stand elsewhere, and its days mean others.
         connection.execute(delete(statements).where(statements.c.rid == row.rid))
@@ -346,10 +331,12 @@ def undo_change(connection: Connection, space: int, change_id: str, *, at: int, 
             f"Change {change_id} can't be undone: {', '.join(differing)} was changed again later. "
             "Undo the later change first."
         )
-    if before:
-        apply_fields(connection, space, row, before)
     if old_edge is not None and current is not None:
         put_edge(connection, current[0], current[1], old_edge["relation"], old_edge["weight"], at)
+    if change.action == "supersede" and before["valid_to"] is None and _is_superseded(connection, row.rid):
+        del before["valid_to"], after["valid_to"]  # Another memory that took its place ended it too.
+    if before:
+        apply_fields(connection, space, row, before)
     return write_change(
         connection,
         space,
@@ -388,10 +375,30 @@ def replay(
         put_edge(connection, ends[0], ends[1], edge["relation"], edge["weight"], at)
 
 
-def own_supersession(connection: Connection, space: int, older: str, newer: str) -> str | None:
-    """The id of the change in which comparing superseded one memory by another, unless it was undone; else None."""
-    number = connection.execute(_OWN_SUPERSESSION, {"space": space, "older": older, "newer": newer}).scalar()
-    return None if number is None else f"c{number}"
+def undo_comparing(connection: Connection, space: int, *, at: int) -> None:
+    """Undo what versions that compared memories by their words marked; a file that one of them wrote brings it back.
+
+    What was changed again since stays.
+    """
+    undone = select(changes.c.undoes).where(changes.c.space_id == space, changes.c.undoes.is_not(None))
+    found = connection.execute(
+        select(changes.c.id)
+        .where(
+            changes.c.space_id == space,
+            changes.c.who == "compare",
+            changes.c.action.in_(("link", "supersede")),
+            changes.c.id.not_in(undone),
+        )
+        .order_by(changes.c.id.desc())
+    )
+    for id in found.scalars().all():
+        with suppress(NotFound, UsageError):
+            undo_change(connection, space, f"c{id}", at=at, who="upgrade", why=_NO_COMPARING)
+
+
+def _is_superseded(connection: Connection, rid: int) -> bool:
+    query = select(edges.c.source_rid).where(edges.c.target_rid == rid, edges.c.relation == "supersedes")
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def _edge_now(connection: Connection, space: int, edge: Mapping[str, Any] | None) -> Any:

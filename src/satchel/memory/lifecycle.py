@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from satchel.errors import Refused, UsageError
@@ -16,7 +17,6 @@ from satchel.memory.history import (
     Change,
     apply_fields,
     find_row,
-    own_supersession,
     put_edge,
     state_of,
     undo_change,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AGENT",
-    "COMPARE",
     "KEEP",
     "USER",
     "Edits",
@@ -49,11 +48,8 @@ USER: Final = "user"
 """The author of changes that a person makes, directly or through a program; `AGENT` of those that a model makes."""
 AGENT: Final = "agent"
 
-COMPARE: Final = "compare"
-"""The author of the changes that follow from comparing facts."""
-
 Relating: TypeAlias = Literal["restates", "corrects", "elaborates"]
-"""What comparing or an extractor can say of a newer fact and an older one."""
+"""What an extractor can say of a newer fact and an older one."""
 
 KEEP: Final = "keep"
 """Stands for "as it is" where None means something."""
@@ -129,12 +125,14 @@ class Lifecycle:
             why=_reason(why),
         )
 
-    async def later(self, ids: Sequence[str]) -> dict[str, tuple[Successor, ...]]:
+    async def later(self, ids: Sequence[str], *, holding: bool) -> dict[str, tuple[Successor, ...]]:
         """Return what takes the place of memories, or may; see `Memory.later`."""
+        now = self._space.now_micros()
 
         def read(connection: Connection, space: int) -> dict[str, tuple[Successor, ...]]:
             rids = repository.rids_of(connection, space, ids)
-            found = graph.read_later(connection, rids)
+            shows = partial(repository.holds, connection, at=now) if holding else None
+            found = graph.read_later(connection, rids, shows=shows)
             records = repository.read_records(
                 connection, space, [*found, *{one.rid for some in found.values() for one in some}]
             )
@@ -426,8 +424,7 @@ def supersede(
 
     Raises:
         NotFound: One of the two is not there.
-        UsageError: They are the same, or somebody said before that it is the other way round. What comparing made
-            of them by itself is taken back for it.
+        UsageError: They are the same, or somebody said before that it is the other way round.
         Refused: The newer one is not trusted enough to end the older one; see `_may_end`.
     """
     if older == newer:
@@ -438,10 +435,6 @@ def supersede(
             f"Memory {older} still holds: {newer} comes from {_ORIGIN[new.trust]}, which can't replace what comes from "
             f"{_ORIGIN[old.trust]}. If it is right, type: satchel memory link {newer} {older} --relation supersedes"
         )
-    own = own_supersession(connection, space, newer, older)
-    if own is not None and who != COMPARE:
-        undo_change(connection, space, own, at=at, who=who, why=why)
-        old, new = find_row(connection, space, older), find_row(connection, space, newer)
     if is_superseded_by(connection, new.rid, old.rid):
         raise UsageError(f"{older} supersedes {newer} already; undo that first (memory history {newer}).")
     if valid_to is None:
@@ -483,8 +476,8 @@ def _may_end(older: Trust, newer: Trust, who: str) -> bool:
     """Whether a memory may end the validity of another one, by whose words they are and by who wants it.
 
     Only this function decides it. The user may end anything. A model may state for the user what the user told it, but
-    what comes from outside ends nothing that the user or the agent said. Comparing and distilling, which nobody asked
-    for, never end what is trusted more.
+    what comes from outside ends nothing that the user or the agent said. Distilling, which nobody asked for, never ends
+    what is trusted more.
     """
     if who == USER:
         return True
@@ -507,7 +500,7 @@ def relate(
     who: str,
     why: str,
 ) -> str | None:
-    """Write what comparing, or an extractor, found out about two facts.
+    """Write what an extractor says of two facts.
 
     A correction supersedes the older fact only if `ends` is set, the newer one was said no earlier, and its trust
     allows it. Otherwise the two get an edge `may_replace` whose weight is the confidence: the older one still holds,

@@ -21,7 +21,6 @@ from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable
 from satchel.memory.checkup import Checkup, Inspection, Repaired
 from satchel.memory.claims import TableClaims
-from satchel.memory.comparing import Comparison
 from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
@@ -29,13 +28,11 @@ from satchel.memory.filters import Filters
 from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
 from satchel.memory.framing import SHORT_ID_CHARS
 from satchel.memory.graph import Edge, Related, Successor
-from satchel.memory.grouping import Grouped, Grouping
 from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.history import Change
 from satchel.memory.journal import Journal
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
 from satchel.memory.marks import Rebuilt
-from satchel.memory.outdating import Outdating
 from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
     Context,
@@ -106,11 +103,9 @@ class Memory:
         self._profiles = Profiles(space)
         self._agendas = Agendas(space)
         self._lifecycle = Lifecycle(space)
-        self._grouping = Grouping(space)
-        self._outdating = Outdating(space)
         self._journal = journal
         self.rebuilt = Rebuilt()
-        self._upkeep = Upkeep(space, self._grouping, self._outdating, journal, embed_within_s)
+        self._upkeep = Upkeep(space, journal, embed_within_s)
         self._forgetting = Forgetting(space, on_forgotten=self._upkeep.copy)
         self._inspection = Inspection(space, self._forgetting)
 
@@ -861,15 +856,21 @@ class Memory:
         """Return memories, each with all the words it ever had, the present ones first: what forgetting looks for."""
         return await self._lifecycle.words_said(ids)
 
-    async def later(self, ids: Sequence[str]) -> Mapping[str, tuple[Successor, ...]]:
+    async def later(
+        self, ids: Sequence[str], *, holding: bool = False
+    ) -> Mapping[str, tuple[Successor, ...]]:
         """Return what was said later and takes the place of some memories, or may take it.
 
         A turn is out of date, too, if a fact that was drawn from it was superseded.
 
+        Args:
+            ids: Of these memories.
+            holding: Only what holds now; what no longer does is replaced by what took its own place.
+
         Returns:
             By id, the later memories, the certain ones first; memories that hold are not in it.
         """
-        return await self._lifecycle.later(ids)
+        return await self._lifecycle.later(ids, holding=holding)
 
     async def edges(self, id: str) -> tuple[Edge, ...]:
         """Return the edges that begin or end at a memory, the strongest first.
@@ -895,37 +896,6 @@ class Memory:
             UsageError: The depth or the limit is out of range.
         """
         return await self._lifecycle.related(await self.full_id(id), depth, relations, limit=limit)
-
-    async def compare(self, older: str, newer: str, *, model: ChatModel | None = None) -> Comparison:
-        """Say how a newer statement stands to an older one, with this memory's embedder.
-
-        Args:
-            older: What was said first.
-            newer: What was said later.
-            model: A language model to ask; if it doesn't answer, the comparison without one is returned.
-        """
-        asked: list[Asked] = []
-        try:
-            return await self._grouping.compare(older, newer, model=model, asked=asked)
-        finally:
-            await self.note_cost(asked)
-
-    async def group(self, *, limit: int | None = None, model: ChatModel | None = None) -> Grouped:
-        """Compare facts that were not compared yet with those near them, and tie what belongs together.
-
-        A restatement is tied to what it restates. A correction whose words show which value was replaced supersedes the
-        older fact; any other possible correction is tied as `may_replace`, and so are the newest turns of the user with
-        earlier turns that they may make out of date. Nothing is merged or removed, and `undo` takes everything back.
-        It also goes on in the background while nobody searches, and the last few facts are compared before a search.
-
-        Args:
-            limit: The most facts that are compared, and then no turns; None for all.
-            model: A language model that is asked about each pair that is not clear.
-        """
-        done = await self._grouping.group(limit=limit, model=model)
-        if limit is None:
-            await self._outdating.link_all()
-        return done
 
     async def keep_up(self) -> bool:
         """Do now what goes on in the background otherwise: embed, compare and read for the profile what was stored or

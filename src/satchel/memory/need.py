@@ -49,7 +49,6 @@ class Weights(NamedTuple):
 
     Attributes:
         line: Whether a memory is needed; `message`: whether the message concerns the user's life at all.
-        later: Whether the message needs a later turn of the user instead of one that is to be shown.
         line_from: The log-odds of a line from which it is shown by default; `turn_from` those of a turn from whose
             session no facts were drawn, which may be out of date; `message_from` those of the message.
         need: Of the words of a message, how much each speaks for a need of memory, and under "" the bias.
@@ -59,7 +58,6 @@ class Weights(NamedTuple):
 
     line: Logistic
     message: Logistic
-    later: Logistic
     line_from: float
     turn_from: float
     message_from: float
@@ -79,7 +77,6 @@ def read_weights(found: Mapping[str, Any], *, with_vectors: bool) -> Weights:
     return Weights(
         line=Logistic(part["line"]["weights"], part["line"]["bias"]),
         message=Logistic(part["message"]["weights"], part["message"]["bias"]),
-        later=Logistic(part["later"]["weights"], part["later"]["bias"]),
         line_from=part["line_from"],
         turn_from=part["turn_from"],
         message_from=part["message_from"],

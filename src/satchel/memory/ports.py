@@ -114,7 +114,7 @@ class Claims(Protocol):
         """Take pieces of work for the time of an `async with` block; none if there is nothing left to take.
 
         Args:
-            work: What is done: "embed 1", "compare", "distill".
+            work: What is done: "embed 1", "distill".
             find: Returns pieces that are to be done, given the names of those that somebody is doing.
             name: Names a piece. The name is stored: it must not contain anything that was said.
             wait_s: As in `Backend.write`.
@@ -241,29 +241,6 @@ class Candidates(Protocol):
 
     async def having(self, stems: Sequence[int]) -> frozenset[int]:
         """The rids of the memories that have every one of these stems."""
-        ...
-
-    async def near(
-        self,
-        texts: Mapping[int, tuple[str, bytes | None]],
-        *,
-        limit: int,
-        cosine: float,
-        coverage: float,
-        episodes: bool = False,
-    ) -> Mapping[int, Mapping[int, float | None]]:
-        """The memories nearest to each of some memories, with their cosines or, without vectors, None.
-
-        What was said in a conversation is near to nothing: it is the record, and nothing takes its place.
-
-        Args:
-            texts: By rid, the words of each and its vectors (as they are stored), or None.
-            limit: The most for each.
-            cosine: The least cosine that counts as near; without vectors, `coverage` is the least share of the telling
-                words.
-            coverage: See `cosine`.
-            episodes: Compare episodes with episodes instead of facts with facts.
-        """
         ...
 
     async def scrub(self, *, before: str | None = None) -> bool:

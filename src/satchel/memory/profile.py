@@ -15,7 +15,6 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory import decay, lexicon, statement_rows
-from satchel.memory.comparing import judge_pair
 from satchel.memory.framing import (
     PROFILE_HEAD,
     PROFILE_TAIL,
@@ -29,7 +28,6 @@ from satchel.memory.records import MemoryRecord
 from satchel.memory.standing import Standing, StandingLine, standing_to_json
 from satchel.memory.statement_rows import AGENDA_DAYS
 from satchel.memory.statements import SECTIONS, says_habit, section_of, shown_words
-from satchel.memory.wording import read_statement
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
@@ -53,14 +51,8 @@ PROFILE_TOKENS: Final = 300
 ID_CHARS: Final = 17
 """A letter and 16 hexadecimal digits."""
 _MOST_LEFT_OUT: Final = 40
-_MOST_COMPARED: Final = 40
-"""The heaviest are compared with each other; what is lighter never fits."""
 _SAME_SHARE: Final = 0.5
 """Of the telling words of the shorter statement that two about the same thing share."""
-_SURE: Final = 0.5
-_OPPOSITE: Final = 0.9
-"""The probability of a correction of two texts that are equal except for a word and its opposite, or for a negation. A
-lower one is too often mistaken: "spent 2,150" replaces no "budget of 2,800"."""
 _OWN_SHARE: Final = 0.5
 """Of a model's fact, the telling words that the user said in that turn: it is in the user's own words."""
 _CORE: Final[Mapping[str, float]] = {
@@ -150,8 +142,7 @@ def _recency(age_days: float) -> float:
 
 def _compose(found: Candidates, now: datetime, budget_tokens: int) -> Profile:
     pinned, others, left_out = _items(found, now)
-    others, replaced = _without_older(pinned, others[:_MOST_COMPARED], found.later)
-    left_out += replaced
+    others = _later_first(others, found.later)
     left = budget_tokens - tokens_of(PROFILE_HEAD + PROFILE_TAIL)
     taken: list[_Item] = []
     lines_of: Counter[str] = Counter()
@@ -229,45 +220,14 @@ def _item(memory: MemoryRecord, words: str, why: str, weight: float) -> _Item:
     return _Item(memory=memory, words=words, why=why, weight=weight)
 
 
-def _without_older(
-    pinned: Sequence[_Item], items: Sequence[_Item], later: Mapping[str, Sequence[str]]
-) -> tuple[list[_Item], list[tuple[_Item, str]]]:
-    """Leave out what somebody has said since in other words, or otherwise: the later statement takes its place. Where
-    it is only linked as what may replace it, the later one comes first, so that it never drops out before the older.
-    """
-    every = (*pinned, *items)
-    stems = {id(item): frozenset(lexicon.stems_of(item.words)) for item in every}
-
-    def is_about_same(older: _Item, newer: _Item) -> bool:
-        one, other = stems[id(older)], stems[id(newer)]
-        shared = len(one & other)
-        if not shared or shared < _SAME_SHARE * min(len(one), len(other)):
-            return False
-        if read_statement(older.words).has_part_apart_from(read_statement(newer.words)):
-            return False  # Of two allergies, one may be over.
-        found = judge_pair(older.words, newer.words, None)
-        if found.relation == "restates":
-            return found.confidence >= _SURE
-        return found.relation == "corrects" and (found.evidence is not None or found.correction >= _OPPOSITE)
-
-    newer = {id(item): [one for one in every if one.memory.said_at > item.memory.said_at] for item in items}
-    instead = {
-        id(item): next((one for one in newer[id(item)] if is_about_same(item, one)), None) for item in items
-    }
-    kept: dict[int, _Item] = {}
+def _later_first(items: Sequence[_Item], later: Mapping[str, Sequence[str]]) -> list[_Item]:
+    """Put what is linked as what may replace a line before it, so that it never drops out before the older one."""
+    found: dict[int, _Item] = {}
     for item in items:
         linked = later.get(item.memory.id, ())
-        for other in (*(one for one in newer[id(item)] if one.memory.id in linked), item):
-            last = other
-            while (after := instead.get(id(last))) is not None:
-                last = after  # Each is said later than the one before.
-            if last.why != "pinned":
-                kept.setdefault(id(last), last)
-    return list(kept.values()), [
-        (item, f"{after.memory.id} says it later")
-        for item in items
-        if (after := instead[id(item)]) is not None
-    ]
+        for one in (*(other for other in items if other.memory.id in linked), item):
+            found.setdefault(id(one), one)
+    return list(found.values())
 
 
 def _is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:

@@ -21,6 +21,7 @@ from sqlalchemy import (
     insert,
     literal,
     not_,
+    or_,
     select,
     update,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "faded_rids",
     "find_space",
     "has_old_words",
+    "holds",
     "ids_of",
     "index_words",
     "insert_drafts",
@@ -840,6 +842,14 @@ def index_words(connection: Connection, rids: Sequence[int], changed: int) -> No
         [_words_row(rid, lexicon.read_text(content, tagged.get(rid, ()))) for rid, content in rows],
     )
     mark_changed(connection, rids, changed)
+
+
+def holds(connection: Connection, rid: int, *, at: int) -> bool:
+    """Whether a memory's validity has not ended by a time, in microseconds since 1970."""
+    query = select(literal(1)).where(
+        memories.c.rid == rid, or_(memories.c.valid_to.is_(None), memories.c.valid_to > at)
+    )
+    return connection.execute(query).first() is not None
 
 
 def mark_changed(connection: Connection, rids: Sequence[int], changed: int) -> None:

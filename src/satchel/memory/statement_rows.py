@@ -37,7 +37,7 @@ MOST_PINS: Final = 100
 AGENDA_DAYS: Final = 7
 """After today."""
 _LEAST_LATER: Final = 0.3
-"""Of a link `may_replace`; half of those are right (decision 33)."""
+"""Of a link `may_replace`, as in surfacing."""
 _MOST_FACTS: Final = 80
 _MOST_STATEMENTS: Final = 80
 _MOST_APPOINTMENTS: Final = 200

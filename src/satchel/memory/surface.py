@@ -29,7 +29,6 @@ from satchel.memory.passages import passages
 from satchel.memory.past import asks_about_past, is_past_appointment
 from satchel.memory.question import read_question
 from satchel.memory.records import Context, Hit, MemoryRecord, Recall
-from satchel.memory.renewal import renew
 from satchel.memory.repository import faded_rids, read_records, rids_of, sessions_with_facts
 from satchel.memory.weighed import Weighed
 
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from satchel.memory.spending import Asked
     from satchel.models.port import ChatModel
 
-__all__ = ["Showing", "Surface", "Surfaced", "Weighed", "choose"]
+__all__ = ["Showing", "Surface", "Surfaced", "Weighed", "choose", "with_later"]
 
 _MESSAGES = 3  # The number of messages that are searched for (DESIGN 5).
 _THRESHOLD = 0.5
@@ -66,6 +65,9 @@ _ECHO_ALIKE = 0.7
 _SAME_ALIKE = 0.6
 """The cosine from which two things said in one turn, or one after the other, are one thing."""
 
+
+_BESIDE = 0.3
+"""From this weight of a link `may_replace` on, the later memory is shown before the earlier one."""
 
 _OUTSIDE_SHARE = 3
 """One in three lines at most, and always one, comes from outside: what fits every message must not crowd out others."""
@@ -148,12 +150,12 @@ class Surface:
         today = self._space.clock.now().date()
 
         def read() -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
-            renewed = renew(chosen, weighed, weights)
+            found = with_later(chosen, weighed, there=showing.standing)
             if with_past:
-                return renewed
-            return _without_past(renewed, weighed, today)
+                return found
+            return _without_past(found, weighed, today)
 
-        # Reading a statement takes 0.3 ms: too long for the event loop.
+        # Reading the days in a text takes 0.3 ms: too long for the event loop.
         lines, out_of_date = await self._space.thread.run(read)
 
         def hit(at: int) -> Hit:
@@ -281,12 +283,13 @@ class Surface:
             rids = found.rids.tolist()
             faded = faded_rids(connection, space.id, rids, at=now, floor=decay.FLOOR, by_request=by_request)
             later = graph.read_later(connection, rids)
+            outdated = {rid for rid, some in later.items() if any(one.is_certain for one in some)}
             if later and visible is not None:
                 later = graph.read_later(connection, list(later), shows=visible(connection).shows)
             wanted = {*rids, *(one.rid for some in later.values() for one in some)}
             records = read_records(connection, space.id, sorted(wanted))
             told = sessions_with_facts(connection, space.id, [records[rid] for rid in rids if rid in records])
-            return _Read(found, records, faded, later, told)
+            return _Read(found, records, faded, later, outdated, told)
 
         found = await space.candidates.evidence(asked, visible=visible, each=_EACH, then=read)
         if found is None:
@@ -333,14 +336,15 @@ class Surface:
 
 
 class _Read(NamedTuple):
-    """What was measured of some memories, those memories by rid, which of them have faded, what came later, and
-    from which of their sessions facts were drawn.
+    """What was measured of some memories, those memories by rid, which of them have faded, what came later and can be
+    shown, which ones something took the place of, and from which of their sessions facts were drawn.
     """
 
     evidence: Evidence
     records: Mapping[int, MemoryRecord]
     faded: Collection[int]
     later: Mapping[int, tuple[graph.Later, ...]]
+    outdated: Collection[int]
     told: Collection[str]
 
 
@@ -379,6 +383,7 @@ def _measured(
         alike=evidence.alike[np.ix_(kept, kept)],
         passages=evidence.passages[kept],
         later=later,
+        outdated=[rids[at] in found.outdated for at in kept.tolist()],
         told=told,
         left_out=tuple(
             (Hit(memory=found.records[rids[at]], score=0.0, signals={}), reason)
@@ -443,12 +448,42 @@ def _one_line_each(
     return chosen, left_out
 
 
+def with_later(
+    chosen: Sequence[int], weighed: Weighed, *, there: Collection[str] = ()
+) -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
+    """Put what took the place of a memory, or may have taken it, before it, so that an old value never stands alone.
+
+    A turn whose fact was superseded is left out where the later one can't be shown beside it.
+
+    Args:
+        chosen: The places of what is to be shown, surest first.
+        weighed: What they are of.
+        there: The ids of what the model has before it already.
+
+    Returns:
+        What to show, each with the place of the line for which it is shown; and what is left out, with the reason.
+    """
+    shown: dict[str, tuple[int, MemoryRecord]] = {}
+    left_out: dict[int, str] = {}
+    for at in chosen:
+        later = [one for one in weighed.later[at] if one.is_certain or one.weight >= _BESIDE][:1]
+        lines = [one.memory for one in later]
+        is_beside = any(one.is_certain and one.memory.id not in there for one in later)
+        if weighed.outdated[at] and weighed.records[at].kind == "episode" and not is_beside:
+            left_out[at] = "was corrected"
+        else:
+            lines.append(weighed.records[at])
+        for record in lines:
+            shown.setdefault(record.id, (at, record))
+    return list(shown.values()), left_out
+
+
 def _without_past(
-    renewed: tuple[list[tuple[int, MemoryRecord]], dict[int, str]], weighed: Weighed, today: date
+    found: tuple[list[tuple[int, MemoryRecord]], dict[int, str]], weighed: Weighed, today: date
 ) -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
     """Leave out appointments that are over, unless one stands beside what it may have replaced."""
-    lines, left_out = [], dict(renewed[1])
-    for at, record in renewed[0]:
+    lines, left_out = [], dict(found[1])
+    for at, record in found[0]:
         is_own = record.id == weighed.records[at].id
         if not (is_own or at in left_out) or not is_past_appointment(record, today):
             lines.append((at, record))

@@ -22,7 +22,6 @@ from sqlalchemy import (
 __all__ = [
     "changes",
     "claims",
-    "compared",
     "cue_vectors",
     "cues",
     "distill_windows",
@@ -379,14 +378,6 @@ changes = Table(
     Index("ix_memory_changes_memory", "space_id", "memory_id"),
     Index("ix_memory_changes_other", "space_id", "other_id"),
     sqlite_autoincrement=True,
-)
-
-# Facts that were compared with older ones. A fact without a row is pending.
-compared = Table(
-    "memory_compared",
-    metadata,
-    _memory("fk_memory_compared_memory"),
-    Column("compared_at", BigInteger, nullable=False),
 )
 
 # Memories that were read for statements, by which version of the reading; what is not in here is yet to be read.

@@ -26,8 +26,7 @@ Forget = Callable[[Sequence[str]], Awaitable[Receipt]]
 SmallModel = Callable[[], Awaitable[ChatModel | None]]
 
 _LIKELY = 0.3
-"""The probability from which a later memory is shown before the one that it may replace. Of pairs of turns with it,
-half are right (benchmarks/compare.py --turns)."""
+"""The weight of a link `may_replace` from which the later memory is shown before the earlier one."""
 _SHOWN_TOKENS = 200  # Of one memory in a result; the whole of it is in the result's data.
 _WRITES_MEMORY = (Effect(resource="memory", writes=True),)
 _READS_MEMORY = (Effect(resource="memory", writes=False),)
@@ -330,7 +329,7 @@ class MemoryTools:
         """The same, and before each memory that no longer holds what takes its place: nobody who asks for now is told a
         past value alone.
         """
-        later = await self._memory.later([hit.memory.id for hit in hits])
+        later = await self._memory.later([hit.memory.id for hit in hits], holding=True)
         shown: dict[str, Hit] = {}
         own = {hit.memory.id: hit for hit in hits}
         for hit in hits:

@@ -263,15 +263,6 @@ class TwoArms(DenseArm):
             wide[:, self.dimension :] = second
         return wide
 
-    async def similarity(self, older: str, newer: str) -> float | None:
-        """See `DenseArm.similarity`; by the second embedder if that reads one of them and the first doesn't."""
-        if not {language_of(older), language_of(newer)} & self._second.languages:
-            return await super().similarity(older, newer)
-        if not self._second_serves:
-            return None
-        found = await self._second.similarity(older, newer)
-        return found if found is None or self._scale is None else float(self._scale(np.array([found]))[0])
-
     async def associations(self, *, make: bool = False) -> Centres | None:
         """See `DenseArm.associations`: the table of the first embedder; that of the second is made too."""
         first = await super().associations(make=make)

@@ -1,5 +1,5 @@
-"""What memory does besides storing and reading: it embeds, compares and counts uses, in the background and before a
-search. Reads never write; they ask for this first, and go on without it where the database is busy.
+"""What memory does besides storing and reading: it embeds and counts uses, in the background and before a search.
+Reads never write; they ask for this first, and go on without it where the database is busy.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.embedding import DenseArm
-    from satchel.memory.grouping import Grouping
     from satchel.memory.journal import Journal
-    from satchel.memory.outdating import Outdating
     from satchel.memory.space import Space
 
 __all__ = ["BEFORE_PROFILE", "BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
@@ -38,9 +36,6 @@ BEFORE_PROFILE = 64
 """The most memories that are read for statements before a profile or an agenda: a fifth of a second. Usually it is what
 the last conversation left; more is there after an import, which the background reads."""
 _READ_AT_ONCE = 16
-_GROUP_AT_ONCE = 128  # Half a second to a second of work.
-_LINK_AT_ONCE = 8
-"""Turns that are compared at once, which takes a sixth of a second."""
 _LOCKED_S = 2.0
 """How long a reader's upkeep waits for another process that locks the database."""
 _IDLE_S = 2.0
@@ -50,28 +45,17 @@ _IDLE_S = 2.0
 class Upkeep:
     """Keeps what is derived from the memories of a space up to date."""
 
-    def __init__(
-        self,
-        space: Space,
-        grouping: Grouping,
-        outdating: Outdating,
-        journal: Journal | None,
-        embed_within_s: float | None,
-    ) -> None:
+    def __init__(self, space: Space, journal: Journal | None, embed_within_s: float | None) -> None:
         """Take what it works on. Nothing happens before `run` or `prepare`.
 
         Args:
             space: The memories.
-            grouping: Compares facts.
-            outdating: Finds what is outdated.
             journal: The copy outside of the database.
             embed_within_s: The most time that is spent on embedding before an answer; None sets no limit.
         """
         self._space = space
         self._embed_within_s = embed_within_s
         self._journal = journal
-        self._grouping = grouping
-        self._outdating = outdating
         self._busy_at = float("-inf")
         self._wake = anyio.Event()
         self._caught_up = -1
@@ -86,8 +70,8 @@ class Upkeep:
     async def prepare(
         self, *, most: int, progress: Callable[[int, int], None] = lambda *_: None, with_gate: bool = False
     ) -> None:
-        """Prepare a search: let `candidates` take in what has changed, embed what has no vectors and compare what is
-        new. If the database is locked, nothing is embedded or compared.
+        """Prepare a search: let `candidates` take in what has changed, and embed what has no vectors. If the
+        database is locked, nothing is embedded.
 
         Args:
             most: Embed at most so many memories, the newest.
@@ -97,7 +81,6 @@ class Upkeep:
         self._busy_at = anyio.current_time()
         try:
             await self._embed(most, progress, with_gate=with_gate)
-            await self._grouping.compare_recent(wait_s=_LOCKED_S)
         except (StorageLocked, StorageUnwritable):
             # What is derived is worth less than an answer: the next search makes it.
             await self._space.refresh()
@@ -156,7 +139,7 @@ class Upkeep:
             )
 
     async def catch_up(self) -> bool:
-        """Embed, compare and read everything that was stored or changed since the last time, by any process. Where the
+        """Embed and read everything that was stored or changed since the last time, by any process. Where the
         embedder fails, the rest is done.
 
         Returns:
@@ -175,10 +158,6 @@ class Upkeep:
                 await space.dense.keep_up()
             except EmbedderError as error:
                 space.dense.trouble = str(error)
-            while (await self._grouping.compare_some(_GROUP_AT_ONCE)).compared:
-                pass
-            while await self._outdating.link_some(_LINK_AT_ONCE):
-                pass
         while await self.read_statements(most=_READ_AT_ONCE):
             pass
         await self.copy()
@@ -196,14 +175,13 @@ class Upkeep:
             await self._journal.sync()
 
     async def run(self, dense: DenseArm | None) -> None:
-        """Embed, compare and read in the background whenever something was stored, until this is cancelled."""
+        """Embed and read in the background whenever something was stored, until this is cancelled."""
         while True:
             await anyio.sleep(_IDLE_S)
             self._wake = anyio.Event()
             try:
                 if dense is not None:
                     await dense.keep_up()
-                    await self._group_when_idle()
                 await self._read_when_idle()
                 await self.copy()
             except SatchelError as error:
@@ -242,15 +220,6 @@ class Upkeep:
             if not await self.read_statements(most=_READ_AT_ONCE):
                 return
             await anyio.sleep(max(0.0, self._busy_at + _IDLE_S - anyio.current_time()))
-
-    async def _group_when_idle(self) -> None:
-        """Compare what was not, a little at a time, and not while somebody searches or stores."""
-        while True:
-            if anyio.current_time() - self._busy_at >= _IDLE_S:
-                done = await self._grouping.compare_some(_GROUP_AT_ONCE)
-                if not done.compared and not await self._outdating.link_some(_LINK_AT_ONCE):
-                    return
-            await anyio.sleep(_IDLE_S / 10)
 
 
 def _read_all(

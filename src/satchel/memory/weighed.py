@@ -27,6 +27,7 @@ class Weighed:
         alike: Shape (n, n): the cosines between them.
         passages: Shape (n,): which passage of each fits best; -1 where that isn't known.
         later: Of each, what was said later and takes its place, or may, and can be shown: the certain first.
+        outdated: Of each, whether something took its place for certain, be that shown or not.
         told: Of each, whether facts were drawn from its session. Then they say what holds, and which ended.
         left_out: Hits that say nothing new, with the reason.
     """
@@ -39,5 +40,6 @@ class Weighed:
     alike: Any
     passages: Any
     later: Sequence[tuple[Successor, ...]]
+    outdated: Sequence[bool]
     told: Sequence[bool]
     left_out: tuple[tuple[Hit, str], ...] = ()

@@ -263,7 +263,7 @@ async def _memory(satchel: Satchel) -> list[Check]:
 
 
 def _memory_work(settings: Settings) -> Check:
-    """Whether a process of its own extracts, embeds and compares after `satchel ask`."""
+    """Whether a process of its own extracts and embeds after `satchel ask`."""
     log = settings.home / "logs" / "memory-work.log"
     match work_state(settings):
         case "off":

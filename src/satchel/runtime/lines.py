@@ -38,8 +38,7 @@ _LINE_CHARS = 400
 _MEMORY_CHARS = 160
 _MOST_LEFT_OUT = 10
 _LIKELY = 0.3
-"""The probability from which a memory is said to be out of date. Of pairs of turns with it, half are right
-(benchmarks/compare.py --turns)."""
+"""The weight of a link `may_replace` from which a memory is said to be in doubt, as in `memory/surface.py`."""
 
 
 def one_line(text: str, limit: int = _LINE_CHARS) -> str:

@@ -1,4 +1,4 @@
-"""Leaves memory's work (distilling, embedding, comparing) to a process of its own, and knows whether that is possible.
+"""Leaves memory's work (distilling, embedding) to a process of its own, and knows whether that is possible.
 
 The process is `satchel memory work`; see `memory_worker`. There is one for a home, which holds a lock.
 """

@@ -1,5 +1,5 @@
-"""The process that does memory's work after `satchel ask` has ended: it distils, embeds and compares, at low priority,
-and then compresses old logs.
+"""The process that does memory's work after `satchel ask` has ended: it distils and embeds, at low priority, and then
+compresses old logs.
 
 It finds its work in the database, so the next one continues what a killed one left.
 """
@@ -113,7 +113,7 @@ class _Work:
         did = False
         try:
             if did := await self._memory.keep_up():
-                self._tell("embedded, compared and read what was new")
+                self._tell("embedded and read what was new")
             report = await self._satchel.distilling.read_closed(silent_s=silent_s)
         except StorageError:
             raise

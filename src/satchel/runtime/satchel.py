@@ -140,9 +140,9 @@ class Satchel:
                 `Memory.open`.
             clock: None uses the system's clock.
             progress: Told how much of the embedding model has been downloaded; called from another thread.
-            upkeep: Who extracts facts, embeds, compares and compresses old logs: this process in the background
-                ("here"); a process that is started at the end if something was said, where that is possible
-                ("worker"); one after the other ("here_then_worker"); or nobody ("none").
+            upkeep: Who extracts facts, embeds and compresses old logs: this process in the background ("here"); a
+                process that is started at the end if something was said, where that is possible ("worker"); one after
+                the other ("here_then_worker"); or nobody ("none").
 
         Raises:
             ConfigError: The settings are wrong.

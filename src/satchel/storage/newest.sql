@@ -246,13 +246,6 @@ CREATE INDEX ix_memory_changes_memory ON memory_changes (space_id, memory_id);
 
 CREATE INDEX ix_memory_changes_other ON memory_changes (space_id, other_id);
 
-CREATE TABLE memory_compared (
-	rid BIGINT NOT NULL, 
-	compared_at BIGINT NOT NULL, 
-	PRIMARY KEY (rid), 
-	CONSTRAINT fk_memory_compared_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE
-);
-
 CREATE TABLE memory_earlier_words (
 	space_id BIGINT NOT NULL, 
 	words_hash TEXT NOT NULL, 
@@ -504,4 +497,4 @@ CREATE INDEX ix_session_client_place_session ON session_client_place (session_id
 
 CREATE INDEX ix_session_client_place_written ON session_client_place (written_at);
 
-INSERT INTO alembic_version VALUES ('0017_float16');
+INSERT INTO alembic_version VALUES ('0018_relations');

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satchel.memory.candidates.arrays import STORED, from_stored
+from satchel.memory.candidates.arrays import STORED
 from satchel.memory.candidates.index import Index
 from satchel.memory.candidates.ranking import rank, score, shortlist, top
 from satchel.memory.lexicon import read_text
@@ -190,15 +190,3 @@ def test_the_greatest_values_are_those_that_sorting_gives(
     places = top(every, count)
     assert every[places].tolist() == every[order[:count]].tolist()
     assert len(set(places.tolist())) == len(places)
-
-
-@requirement("memory:dedup:grouped")
-def test_the_cosines_of_some_rows_are_those_among_the_cosines_of_all() -> None:
-    index = filled(range(1, 41))
-    query = from_stored(vector(7)[1], WIDTH)[0]
-    every = index.cosines(query)
-    for wanted in (np.arange(len(index)) % 5 == 0, np.arange(len(index)) % 5 != 0):
-        some = index.cosines_of(query, wanted)
-        kept = wanted[every.rows]
-        assert some.rows.tolist() == every.rows[kept].tolist()
-        assert np.allclose(some.best, every.best[kept], atol=1e-6)

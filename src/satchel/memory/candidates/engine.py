@@ -14,7 +14,6 @@ import numpy as np
 
 from satchel.errors import StorageError
 from satchel.memory import repository
-from satchel.memory.candidates.arrays import from_stored
 from satchel.memory.candidates.cache import cache_of
 from satchel.memory.candidates.evidence import gather
 from satchel.memory.candidates.index import Index
@@ -25,13 +24,12 @@ from satchel.memory.candidates.ranking import (
     rank,
     score,
     shortlist,
-    top,
 )
 from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
 from satchel.memory.candidates.vector_rows import read_tokens
 from satchel.memory.candidates.vectors import Second
-from satchel.memory.question import AskedWith, Question, read_question
+from satchel.memory.question import AskedWith, Question
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -47,11 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["LEAST_KEPT", "ArrayCandidates"]
 
 T = TypeVar("T")
-
-_MOST_COMPARED_CHARS = 20_000
-_COMPARED_AT_ONCE = 32
-"""Memories that are compared with all others in one pass: over 50,000 vectors, it takes 32 ms of CPU, and 6.6 for one
-memory (measured)."""
 
 LEAST_KEPT = 2_000
 """The fewest memories that are worth a file. Fewer are read from the database in 0.1 s."""
@@ -403,72 +396,6 @@ class ArrayCandidates:
             return frozenset(int(index.rids[row]) for row in rows)
 
         return await self._thread.run(read)
-
-    async def near(
-        self,
-        texts: Mapping[int, tuple[str, bytes | None]],
-        *,
-        limit: int,
-        cosine: float,
-        coverage: float,
-        episodes: bool = False,
-    ) -> Mapping[int, Mapping[int, float | None]]:
-        """See `ports.Candidates`."""
-        index = await self._loaded()
-
-        def compare() -> dict[int, Mapping[int, float | None]]:
-            # The other kind is excluded before the nearest are chosen.
-            eligible = index.alive & ((index.sittings().number >= 0) == episodes)
-            given = {
-                rid: text
-                for rid, text in texts.items()
-                if (row := index.rows.get(rid)) is None or eligible[row]
-            }
-            near: dict[int, Mapping[int, float | None]] = {
-                rid: _near_words(index, rid, text, eligible, limit=limit, coverage=coverage)
-                for rid, (text, vectors) in given.items()
-                if vectors is None
-            }
-            with_vectors = [(rid, vectors) for rid, (_, vectors) in given.items() if vectors is not None]
-            for at in range(0, len(with_vectors), _COMPARED_AT_ONCE):
-                some = dict(with_vectors[at : at + _COMPARED_AT_ONCE])
-                near |= _near_vectors(index, some, eligible, limit=limit, cosine=cosine)
-            return near
-
-        return await self._thread.run(compare)
-
-
-def _near_vectors(
-    index: Index, given: Mapping[int, bytes], eligible: Any, *, limit: int, cosine: float
-) -> dict[int, dict[int, float | None]]:
-    """The nearest eligible memories of each memory, by the first of its vectors."""
-    own = np.stack([_first_vector(index, rid, vectors) for rid, vectors in given.items()], axis=1)
-    cosines = index.cosines_of(own, eligible)
-    rids, best = index.rids[cosines.rows], np.ascontiguousarray(cosines.best.T)
-    near: dict[int, dict[int, float | None]] = {}
-    for rid, found in zip(given, best, strict=True):
-        nearest = [(int(rids[at]), float(found[at])) for at in top(found, limit + 1).tolist()]
-        near[rid] = {other: value for other, value in nearest if other != rid and value >= cosine}
-    return near
-
-
-def _first_vector(index: Index, rid: int, vectors: bytes) -> Floats:
-    """The vector of a memory's first passage, as it is compared."""
-    row = index.rows.get(rid)
-    of_second = index.second is not None and row is not None and index.is_second(row)
-    dimension = index.second.dimension if of_second and index.second is not None else index.dimension
-    return index.widened(from_stored(vectors, dimension)[0], of_second=of_second)
-
-
-def _near_words(
-    index: Index, rid: int, text: str, eligible: Any, *, limit: int, coverage: float
-) -> dict[int, float | None]:
-    question = read_question(text[:_MOST_COMPARED_CHARS], ())
-    chosen = shortlist(index, question, None, limit=limit + 1, mode="lexical", only=eligible)
-    if chosen is None:
-        return {}
-    found = rank(index, question, chosen, score(index, question, chosen, mode="lexical"), limit=limit + 1)
-    return {hit.rid: None for hit in found.ranked if hit.rid != rid and hit.coverage >= coverage}
 
 
 def _rows_of(visible: Visible, index: Index) -> Any:

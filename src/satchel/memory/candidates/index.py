@@ -519,21 +519,6 @@ class Index:
     def _first(self) -> Vectors:
         return Vectors(self.dimension) if self._vectors is None else self._vectors
 
-    def is_second(self, row: int) -> bool:
-        """Whether a row's vectors are those of the second model."""
-        return bool(self._has_second.values[row])
-
-    def widened(self, vector: Floats, *, of_second: bool) -> Floats:
-        """A vector of one model as a query that only its rows are compared with."""
-        if self.second is None:
-            return vector
-        wide = np.zeros(self.dimension + self.second.dimension, dtype=np.float32)
-        if of_second:
-            wide[self.dimension :] = vector
-        else:
-            wide[: self.dimension] = vector
-        return wide
-
     def _split(self, query: Floats) -> tuple[Floats, Floats | None]:
         """The parts of a query for each model; the second is None where nothing is to be compared with it."""
         if self._second_vectors is None or len(query) == self.dimension:
@@ -549,21 +534,6 @@ class Index:
         if self._second_vectors is None or (second is None and not self._moved):
             return self._first.cosines(first)
         return self._both(first, second, lambda vectors, part: vectors.cosines(part), self._has_second.values)
-
-    def cosines_of(self, query: Floats, wanted: Any) -> Cosines:
-        """The same for some rows alone: which, shape (rows,), bool."""
-        first, second = self._split(query)
-        if self._second_vectors is None:
-            return self._first.cosines_of(first, wanted)
-        wanted_first = wanted & ~self._has_second.values
-        return self._both(
-            first,
-            second,
-            lambda vectors, part: vectors.cosines_of(
-                part, wanted if vectors is self._second_vectors else wanted_first
-            ),
-            None,
-        )
 
     def _both(
         self,

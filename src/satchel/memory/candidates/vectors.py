@@ -14,10 +14,6 @@ from satchel.models.embedding import product
 __all__ = ["BestPassages", "Cosines", "Scale", "Second", "VectorArrays", "Vectors"]
 
 
-_ROWS_IN_CACHE = 256
-"""Of a matrix that is multiplied right after it was gathered."""
-
-
 class Cosines(NamedTuple):
     """How near a query is to the vectors of a space, or m queries at once.
 
@@ -151,30 +147,6 @@ class Vectors:
         best = every if len(starts) == len(every) else np.maximum.reduceat(every, starts, axis=0)
         return Cosines(best=best, rows=rows, every=every)
 
-    def cosines_of(self, query: Floats, wanted: Any) -> Cosines:
-        """Compare a query with the vectors of some rows alone.
-
-        Args:
-            query: As in `cosines`.
-            wanted: Which rows, shape (rows,), bool.
-        """
-        if not (parts := list(self.parts())):
-            return self.cosines(query)
-        rows, starts = self._rows_and_starts()
-        groups = np.flatnonzero(wanted[rows])
-        if len(groups) > len(rows) // 2:  # Gathering vectors takes twice as long as passing over them.
-            found = self.cosines(query)
-            return Cosines(best=found.best[groups], rows=rows[groups], every=found.every)
-        counts = np.diff(starts, append=sum(len(part.matrix) for part in parts))[groups]
-        firsts, sources = _places_of(starts[groups], counts)
-        every = np.empty((len(sources), *query.shape[1:]), dtype=np.float32)
-        at = 0
-        for block in _gathered(parts, sources, at_once=_ROWS_IN_CACHE):
-            every[at : at + len(block)] = product(block, query)
-            at += len(block)
-        best = every if len(firsts) == len(every) else np.maximum.reduceat(every, firsts, axis=0)
-        return Cosines(best=best, rows=rows[groups], every=every)
-
     def counts(self) -> tuple[Any, Any]:
         """The rows that have vectors, and how many each has."""
         rows, starts = self._rows_and_starts() if self._base is not None else (np.empty(0, np.int32),) * 2
@@ -213,21 +185,3 @@ class Vectors:
                 np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=False)]),
             )
         return self._places
-
-
-def _places_of(starts: Any, counts: Any) -> tuple[Any, Any]:
-    """The places of groups that begin at `starts`, one group after the other; and where each begins among those."""
-    firsts = np.cumsum(counts) - counts
-    return firsts, np.repeat(starts - firsts, counts) + np.arange(int(counts.sum()))
-
-
-def _gathered(parts: Sequence[VectorArrays], sources: Any, *, at_once: int) -> Iterator[Any]:
-    """Rows of all matrices by their numbers, some at a time."""
-    offset = np.cumsum([0, *(len(part.matrix) for part in parts)])
-    for at in range(0, len(sources), at_once):
-        wanted = sources[at : at + at_once]
-        rows = np.empty((len(wanted), parts[0].matrix.shape[1]), dtype=np.float32)
-        for part, first in zip(parts, offset.tolist(), strict=False):
-            here = (wanted >= first) & (wanted < first + len(part.matrix))
-            rows[here] = part.matrix[wanted[here] - first]
-        yield rows

@@ -37,7 +37,7 @@ class CheckedFact:
         content: The text, with the days that its relative dates mean added in parentheses.
         quote: The first quote, exactly as in `source`.
         sources: The pieces that the quotes are in, `source` first.
-        trust: The lowest trust of the sources.
+        trust: Of the line that `quote` is in, see `_trust_of`.
         known: The fact that it restates, corrects or elaborates, or None.
         ended: Since when a corrected fact no longer holds, if the words say so.
     """
@@ -98,12 +98,22 @@ def check(
         content=content,
         quote=quote,
         sources=sources,
-        trust=min((piece.trust for piece in sources), key=TRUST_RANK.__getitem__),
+        trust=_trust_of(quote, sources),
         valid_from=valid_from,
         valid_to=valid_to,
         known=None if proposal.relation == "new" else known.get(proposal.to),
         ended=None if ended is None else in_zone_of(said_at, datetime.combine(ended[0], time())),
     )
+
+
+def _trust_of(quote: str, sources: Sequence[Piece]) -> Trust:
+    """Whose word a fact is: of whom its first quote is, because the lines that the others are in only complete it. "Not
+    Thursday, Friday the 13th now" is the user's, though the assistant's line says what is on that day.
+
+    A line from outside lowers it to outside, and a mere "yes" is not the user's own words.
+    """
+    lowest = min((piece.trust for piece in sources), key=TRUST_RANK.__getitem__)
+    return lowest if lowest == "outside" or not _is_long_enough(quote) else sources[0].trust
 
 
 def _day_after(day: date, said_at: datetime) -> datetime | None:

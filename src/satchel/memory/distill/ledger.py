@@ -18,12 +18,11 @@ from satchel.memory.cues import cues_of, replace_cues
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome
 from satchel.memory.distill.windows import Piece, Stretch, Window
-from satchel.memory.history import find_row
 from satchel.memory.lifecycle import relate
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import Draft, count_up, from_micros, insert_drafts, to_micros
 from satchel.memory.spending import Asked, add_usage, read_spent
-from satchel.memory.tables import compared, distill_windows, distilled, edges, memories
+from satchel.memory.tables import distill_windows, distilled, edges, memories
 
 __all__ = [
     "Closing",
@@ -452,10 +451,7 @@ def _add_sources(
 
 
 def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFact, at: int) -> None:
-    """Link a new fact to the known one that it corrects or elaborates. This can be undone (`memory history`).
-
-    It isn't compared with older facts again: whoever read the conversation knows better.
-    """
+    """Link a new fact to the known one that it corrects or elaborates. This can be undone (`memory history`)."""
     known = fact.known
     if known is None or known.id == id:
         return
@@ -477,7 +473,6 @@ def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFac
             who=_WHO,
             why="read as a correction" if relation == "corrects" else "read as an addition",
         )
-        connection.execute(insert(compared).values(rid=find_row(connection, space, id).rid, compared_at=at))
 
 
 def _end_of_known(fact: CheckedFact, known: MemoryRecord) -> int:

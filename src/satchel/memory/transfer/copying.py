@@ -13,6 +13,7 @@ import anyio.to_thread
 from sqlalchemy import Connection, func, insert, select
 
 from satchel.memory.forgetting import Forgetting
+from satchel.memory.history import undo_comparing
 from satchel.memory.marks import Mark, Pending, Rebuilt, There
 from satchel.memory.repository import known_ids, rids_by_id, slices
 from satchel.memory.tables import changes, distill_windows, distilled, memories, spaces
@@ -158,6 +159,8 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
         there.ids.update(ids)
         there.changes.update(state.change_ids.values())
         stored, changed = stored + len(written.new), changed + written.changes
+    if changed:
+        await space.write(undo_comparing, at=space.now_micros())
     again = sorted(await space.read(known_ids, sorted(forgotten))) if forgotten else []
     if again:
         await Forgetting(space).forget(again)

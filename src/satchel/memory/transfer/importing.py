@@ -29,7 +29,6 @@ from satchel.memory.repository import (
 )
 from satchel.memory.tables import (
     changes,
-    compared,
     distilled,
     edges,
     memories,
@@ -388,7 +387,7 @@ def _write_states(connection: Connection, space: int, new: Sequence[ImportedMemo
     if not known:
         return
     rids = rids_by_id(connection, space, [id for id, _ in known])
-    used, read, paired = [], [], []
+    used, read = [], []
     for id, state in known:
         rid = rids[id]
         connection.execute(
@@ -407,9 +406,7 @@ def _write_states(connection: Connection, space: int, new: Sequence[ImportedMemo
             )
         if state.distilled_chars is not None and state.distilled_at is not None:
             read.append({"rid": rid, "chars": state.distilled_chars, "distilled_at": state.distilled_at})
-        if state.compared_at is not None:
-            paired.append({"rid": rid, "compared_at": state.compared_at})
-    for table, rows in ((uses, used), (distilled, read), (compared, paired)):
+    for table, rows in ((uses, used), (distilled, read)):
         if rows:
             connection.execute(insert(table), rows)
 

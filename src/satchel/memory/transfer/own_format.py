@@ -22,7 +22,6 @@ from satchel.memory.records import Kind, MemoryType, Tier, Trust
 from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
 from satchel.memory.tables import (
     changes,
-    compared,
     distilled,
     earlier_words,
     edges,
@@ -155,11 +154,9 @@ def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[s
             uses.c.request.label("used_request"),
             distilled.c.chars,
             distilled.c.distilled_at,
-            compared.c.compared_at,
         )
         .outerjoin(uses, uses.c.rid == memories.c.rid)
         .outerjoin(distilled, distilled.c.rid == memories.c.rid)
-        .outerjoin(compared, compared.c.rid == memories.c.rid)
         .where(memories.c.rid.in_(rids))
         .order_by(memories.c.rid)
     )
@@ -195,7 +192,6 @@ def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[s
             "used_request": row.used_request or 0,
             "distilled_chars": row.chars,
             "distilled_at": _time(row.distilled_at),
-            "compared_at": _time(row.compared_at),
         }
 
 
@@ -426,7 +422,6 @@ def _piece(line: Mapping[str, Any]) -> ImportedMemory:
             used_request=_whole(line, "used_request", -_BOUND, default=0),
             distilled_chars=_optional(line, "distilled_chars"),
             distilled_at=_moment(line, "distilled_at")[0],
-            compared_at=_moment(line, "compared_at")[0],
             pinned=line.get("pinned") is True,
         ),
     )

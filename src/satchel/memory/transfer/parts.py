@@ -44,7 +44,6 @@ class StoredState:
         request: The number of chat requests when it was stored.
         used_request: The number of chat requests when it was last used.
         distilled_chars: The number of characters that were read for facts, or None.
-        compared_at: When it was compared with other facts, or None.
         pinned: Whether the user wants it in the profile.
     """
 
@@ -55,7 +54,6 @@ class StoredState:
     used_request: int = 0
     distilled_chars: int | None = None
     distilled_at: int | None = None
-    compared_at: int | None = None
     pinned: bool = False
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from satchel.errors import StorageUnwritable
 from satchel.memory.checking import one_of
 from satchel.memory.filters import Filters
+from satchel.memory.history import undo_comparing
 from satchel.memory.repository import known_ids
 from satchel.memory.thread import OneThread
 from satchel.memory.transfer.importing import (
@@ -72,6 +73,8 @@ class Transfer:
                 )
                 _count(tally, written, ready, batch)
                 progress(tally.progress(batch))
+            if tally.changes and not dry_run:
+                await self._space.write(undo_comparing, at=self._space.now_micros())
         finally:
             # After a cancellation, a file may still be open.
             await reader.run(_close, batches)

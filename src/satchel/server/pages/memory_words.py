@@ -196,7 +196,14 @@ _FIELDS: Final = {
     "pinned": "pinned",
     "edge": "link",
 }
-_WHO: Final = {"user": "You", "agent": "The agent", "distill": "Distilling", "compare": "Comparing"}
+_WHO: Final = {
+    "user": "You",
+    "agent": "The agent",
+    "distill": "Distilling",
+    "compare": "Comparing",
+    "upgrade": "An upgrade",
+}
+"""Older histories name `compare`, which compared words, and what an upgrade took back of it."""
 _DID: Final = {
     "add": "stored it",
     "edit": "changed it",
