@@ -668,6 +668,10 @@ class Memory:
         self._upkeep.stored()
         return version
 
+    async def page_waits(self) -> bool:
+        """Whether a first page was proposed, and the user has not accepted it yet."""
+        return await self._pages.waits()
+
     async def accept_page(self) -> bool:
         """Let a first page that was proposed stand before models. False if none waits for that."""
         return await self._pages.accept()

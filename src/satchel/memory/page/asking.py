@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from satchel.memory.distill.asking import Unreadable, values_in
 from satchel.memory.framing import day_of
+from satchel.memory.page.checking import stands
 from satchel.memory.page.records import SECTIONS, PageVersion, Section, section_named
-from satchel.memory.page.rows import News, stands
+from satchel.memory.page.rows import News
 from satchel.memory.records import MemoryRecord
 from satchel.memory.spending import Asked, complete
 from satchel.messages import Message, TextBlock

@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from satchel.memory.data_files import read_text_file
 from satchel.memory.languages import language_of
+from satchel.memory.page.records import PageLine
 from satchel.memory.records import MemoryRecord
-from satchel.memory.statement_rows import OWN_SPEAKERS
 
-__all__ = ["MOST_CHARS", "content_hash_of", "is_users_own", "is_whole", "unsupported"]
+__all__ = ["MOST_CHARS", "content_hash_of", "is_whole", "stands", "unsupported"]
 
 MOST_CHARS: Final = 400
 """Of a line: some 110 tokens, a tenth of the page."""
@@ -57,15 +57,16 @@ class _Word:
     may_go: bool = False
 
 
-def is_users_own(fact: MemoryRecord) -> bool:
-    """Whether a fact is in words that the user said: only such a one can say how the user wants to be answered."""
-    return fact.trust == "user" and fact.speaker.casefold() in OWN_SPEAKERS
-
-
 def content_hash_of(facts: Sequence[MemoryRecord]) -> str:
     """A hash of what facts say."""
     words = "\n".join(fact.content for fact in facts)
     return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
+
+
+def stands(line: PageLine, held: Mapping[str, MemoryRecord]) -> bool:
+    """Whether the facts of a line hold and say what they said when it was written."""
+    facts = [held[id] for id in line.facts if id in held]
+    return len(facts) == len(line.facts) > 0 and content_hash_of(facts) == line.checked
 
 
 def unsupported(text: str, facts: Sequence[MemoryRecord], dated: Mapping[str, Sequence[str]]) -> str | None:
@@ -82,18 +83,14 @@ def unsupported(text: str, facts: Sequence[MemoryRecord], dated: Mapping[str, Se
     """
     if len(text) > MOST_CHARS:
         return f"it is longer than {MOST_CHARS} characters"
-    text = _plain(text)
-    head, body = "", text
-    if (mark := _HEAD.search(text)) is not None:
-        head, body = text[: mark.start()], text[mark.end() :]
-    top = _words(head)
-    statements = [words for part in _BREAK.split(body) if (words := _words(part))]
+    statements = _statements_of(_plain(text))
     if not statements:
         return "it says nothing"
     sentences = {fact.id: _sentences_of(fact, dated.get(fact.id, ())) for fact in facts}
     used: set[str] = set()
-    has_other = bool(top)
-    for words in statements:
+    has_other = False
+    for top, words in statements:
+        has_other = has_other or bool(top)
         found = {id for id, parts in sentences.items() if any(_says(words, part, top) for part in parts)}
         if not found:
             return _reason(words, top, sentences.values())
@@ -106,6 +103,19 @@ def unsupported(text: str, facts: Sequence[MemoryRecord], dated: Mapping[str, Se
         used |= found
     missing = len(facts) - len(used)
     return None if not missing else f"it says nothing of {missing} of its facts"
+
+
+def _statements_of(text: str) -> list[tuple[list[_Word], list[_Word]]]:
+    """The statements of a line, each after the head that holds for it."""
+    found = []
+    top: list[_Word] = []
+    for part in _BREAK.split(text):
+        body = part
+        if (mark := _HEAD.search(part)) is not None:
+            top, body = _words(part[: mark.start()]), part[mark.end() :]
+        if words := _words(body):
+            found.append((top, words))
+    return found
 
 
 def is_whole(text: str, fact: MemoryRecord) -> bool:

@@ -123,6 +123,16 @@ class ShownLine(StandingLine):
     by: Literal["model", "user", "pin"]
     whole: frozenset[str] = frozenset()
 
+    @property
+    def whole_ids(self) -> frozenset[str]:
+        """See `StandingLine`."""
+        return self.whole
+
+    @property
+    def sources(self) -> tuple[MemoryRecord, ...]:
+        """See `StandingLine`."""
+        return self.facts
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Standing[ShownLine]):

@@ -14,9 +14,8 @@ from satchel.memory.framing import (
     page_line,
     tokens_of,
 )
-from satchel.memory.page.checking import is_whole
+from satchel.memory.page.checking import is_whole, stands
 from satchel.memory.page.records import SECTIONS, Page, PageLine, PageVersion, Section, ShownLine
-from satchel.memory.page.rows import stands
 from satchel.memory.records import MemoryRecord
 from satchel.memory.statements import section_of, shown_words
 

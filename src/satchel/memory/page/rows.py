@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
 
 from satchel.memory import statement_rows
-from satchel.memory.page.checking import content_hash_of
+from satchel.memory.page.checking import stands
 from satchel.memory.page.records import Author, PageLine, PageVersion, State, lines_from_json, lines_to_json
 from satchel.memory.profile import is_own
 from satchel.memory.records import MemoryRecord
@@ -32,12 +32,14 @@ __all__ = [
     "drop_facts",
     "failing_since",
     "holding",
+    "is_users_own",
     "news_of",
     "newest",
     "pinned",
     "read_version",
     "said_by_user",
     "texts_of",
+    "trouble",
     "versions",
     "write",
     "write_failure",
@@ -78,10 +80,9 @@ class News:
         return bool(self.fresh)
 
 
-def stands(line: PageLine, held: Mapping[str, MemoryRecord]) -> bool:
-    """Whether the facts of a line hold and say what they said when it was written."""
-    facts = [held[id] for id in line.facts if id in held]
-    return len(facts) == len(line.facts) > 0 and content_hash_of(facts) == line.checked
+def is_users_own(fact: MemoryRecord) -> bool:
+    """Whether a fact is in words that the user said: only such a one can say how the user wants to be answered."""
+    return fact.trust == "user" and fact.speaker.casefold() in statement_rows.OWN_SPEAKERS
 
 
 def newest(connection: Connection, space: int) -> PageVersion | None:
@@ -328,7 +329,8 @@ def news_of(connection: Connection, space: int, *, at: int) -> News:
     shown = {id for line in lines if line.text or line.by == "user" for id in line.facts}
     waiting = named - shown
     since = -1 if base is None else base.changed
-    held = holding(connection, space, named, at=at)
+    off = {id for line in lines if not line.text and line.by == "user" for id in line.facts}
+    held = holding(connection, space, named - off, at=at)
     changed = connection.execute(select(spaces.c.changed).where(spaces.c.id == space)).scalar_one()
     rids = connection.execute(
         select(memories.c.rid)
@@ -352,11 +354,10 @@ def news_of(connection: Connection, space: int, *, at: int) -> News:
     }
     found |= {id: held[id] for id in waiting | lost if id in held}
     said = statement_rows.said_with(connection, space, found.values())
-    off = {id for line in lines if not line.text and line.by == "user" for id in line.facts}
     fresh = [
         record
         for id, record in found.items()
-        if is_own(record, said) and id not in off and (id not in shown or id in lost)
+        if id not in off and is_own(record, said) and (id not in shown or id in lost)
     ]
     fresh.sort(key=lambda one: (-one.importance, -one.said_at.timestamp()))
     oldest = connection.execute(
@@ -393,19 +394,29 @@ def _replaced(connection: Connection, space: int, ids: Sequence[str]) -> dict[st
 # ---- Failures
 
 
+def _failures(space: int) -> Any:
+    """What failed since a model wrote the newest of its versions."""
+    written = (
+        select(func.coalesce(func.max(pages.c.written_at), -1))
+        .where(pages.c.space_id == space, pages.c.by == "model")
+        .scalar_subquery()
+    )
+    return select(distill_windows).where(
+        distill_windows.c.space_id == space, distill_windows.c.place == PLACE, distill_windows.c.at > written
+    )
+
+
 def failing_since(connection: Connection, space: int) -> tuple[int, int]:
-    """How often writing failed since the newest version, and when the last time, in microseconds; 0 for never."""
-    written = connection.execute(
-        select(func.coalesce(func.max(pages.c.written_at), 0)).where(pages.c.space_id == space)
-    ).scalar_one()
-    count, at = connection.execute(
-        select(func.count(), func.max(distill_windows.c.at)).where(
-            distill_windows.c.space_id == space,
-            distill_windows.c.place == PLACE,
-            distill_windows.c.at > written,
-        )
-    ).one()
+    """How often writing failed since the page was written, and when the last time, in microseconds; 0 for never."""
+    query = _failures(space).with_only_columns(func.count(), func.max(distill_windows.c.at))
+    count, at = connection.execute(query).one()
     return int(count), int(at or 0)
+
+
+def trouble(connection: Connection, space: int) -> str:
+    """Why writing failed the last time, or ""."""
+    query = _failures(space).with_only_columns(distill_windows.c.error).order_by(distill_windows.c.id.desc())
+    return connection.execute(query.limit(1)).scalar() or ""
 
 
 def write_failure(

@@ -16,7 +16,7 @@ from satchel.memory.distill.asking import Unreadable
 from satchel.memory.framing import PAGE_HEAD, PROFILE_TAIL, tokens_of
 from satchel.memory.page import rows
 from satchel.memory.page.asking import Answer, Proposed, Request, ask, ask_again, request_of
-from satchel.memory.page.checking import content_hash_of, is_users_own, unsupported
+from satchel.memory.page.checking import content_hash_of, stands, unsupported
 from satchel.memory.page.editing import apply, edit_of
 from satchel.memory.page.records import Page, PageLine, PageVersion, PageWritten, Section, State
 from satchel.memory.page.rendering import rendered, section_for, tokens_of_line, tokens_of_section
@@ -85,6 +85,11 @@ class Pages:
     async def versions(self, *, limit: int) -> tuple[PageVersion, ...]:
         """See `Memory.page_versions`."""
         return tuple(await self._space.read(lambda at, space: rows.versions(at, space, limit=limit)))
+
+    async def waits(self) -> bool:
+        """See `Memory.page_waits`."""
+        version = await self._space.read(rows.newest)
+        return version is not None and version.state == "proposed"
 
     # Writing.
 
@@ -276,7 +281,7 @@ class _Draft:
         for number in answer.keep:
             if 1 <= number <= len(self._base):
                 line = self._base[number - 1]
-                if line.by == "model" and rows.stands(line, self._news.held) and line not in self._lines:
+                if line.by == "model" and stands(line, self._news.held) and line not in self._lines:
                     self._lines.append(line)
         refused: list[tuple[Proposed, str]] = []
         for proposed in answer.lines:
@@ -294,7 +299,7 @@ class _Draft:
         facts = self._facts(proposed)
         if not facts or len(facts) < len(proposed.facts):
             return "it names no fact, or one that is not there"
-        if proposed.section == "answers" and not all(map(is_users_own, facts)):
+        if proposed.section == "answers" and not all(map(rows.is_users_own, facts)):
             return 'only what the user said themselves can stand in "answers"'
         owned = {id for line in self._own for id in line.facts}
         if owned.intersection(fact.id for fact in facts):
@@ -329,7 +334,7 @@ class _Draft:
                 if fact.id in there:
                     continue
                 section = proposed.section
-                if section == "answers" and not is_users_own(fact):
+                if section == "answers" and not rows.is_users_own(fact):
                     section = section_for(fact.content)
                     if section == "answers":
                         continue
