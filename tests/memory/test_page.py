@@ -359,7 +359,7 @@ async def test_a_model_that_fails_or_writes_nonsense_changes_nothing_and_is_left
             answer(),
             '{"keep": "all", "lines": "none"}',
         ):
-            model = ScriptedModel(lambda _, nonsense=nonsense: nonsense)
+            model = ScriptedModel([nonsense, nonsense])
             written = await memory.write_page(model=model)
             assert written is not None
             assert written.version is None

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from satchel.memory.history import Change, change_to_json
     from satchel.memory.marks import Rebuilt
     from satchel.memory.memory import Memory
-    from satchel.memory.page import Page, PageLine, PageVersion, PageWritten, page_to_json, version_to_json
+    from satchel.memory.page import (
+        Page,
+        PageLine,
+        PageVersion,
+        PageWritten,
+        always_to_json,
+        page_to_json,
+        version_to_json,
+    )
     from satchel.memory.profile import Profile, ProfileLine, profile_to_json
     from satchel.memory.records import (
         Context,
@@ -101,6 +109,7 @@ __all__ = [
     "Trust",
     "WindowResult",
     "agenda_to_json",
+    "always_to_json",
     "boost",
     "change_to_json",
     "checkup_to_json",
@@ -126,7 +135,15 @@ __getattr__ = on_demand(
     __name__,
     {
         "agenda": ("Agenda", "AgendaLine", "agenda_to_json"),
-        "page": ("Page", "PageLine", "PageVersion", "PageWritten", "page_to_json", "version_to_json"),
+        "page": (
+            "Page",
+            "PageLine",
+            "PageVersion",
+            "PageWritten",
+            "always_to_json",
+            "page_to_json",
+            "version_to_json",
+        ),
         "profile": ("Profile", "ProfileLine", "profile_to_json"),
         "checkup": (
             "Checkup",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         PageVersion,
         PageWritten,
         ShownLine,
+        always_to_json,
         page_to_json,
         version_to_json,
     )
@@ -27,6 +28,7 @@ __all__ = [
     "PageWritten",
     "Pages",
     "ShownLine",
+    "always_to_json",
     "page_to_json",
     "version_to_json",
 ]
@@ -41,6 +43,7 @@ __getattr__ = on_demand(
             "PageVersion",
             "PageWritten",
             "ShownLine",
+            "always_to_json",
             "page_to_json",
             "version_to_json",
         ),

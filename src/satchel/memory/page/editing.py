@@ -126,4 +126,4 @@ def difference(old: PageVersion | None, new: PageVersion) -> list[str]:
     """What changed between two versions, as lines that begin with "+", "-" or a blank."""
     before = as_text(old.lines).splitlines() if old is not None else []
     after = as_text(new.lines).splitlines()
-    return [line for line in difflib.ndiff(before, after) if not line.startswith("?") and line.strip()]
+    return [line for line in difflib.ndiff(before, after) if not line.startswith("?") and line[2:].strip()]

@@ -6,10 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
 from satchel.memory.records import MemoryRecord
 from satchel.memory.standing import Standing, StandingLine, standing_to_json
+
+if TYPE_CHECKING:
+    from satchel.memory.profile import Profile
 
 __all__ = [
     "PAGE_TOKENS",
@@ -22,6 +25,7 @@ __all__ = [
     "Section",
     "ShownLine",
     "State",
+    "always_to_json",
     "lines_from_json",
     "lines_to_json",
     "page_to_json",
@@ -158,6 +162,15 @@ class PageWritten:
     version: PageVersion | None = None
     refused: tuple[str, ...] = ()
     stopped: str = ""
+
+
+def always_to_json(found: Page | Profile) -> dict[str, Any]:
+    """What stands before a model in every session as plain JSON data."""
+    if isinstance(found, Page):
+        return page_to_json(found)
+    from satchel.memory.profile import profile_to_json  # noqa: PLC0415 - it loads the database, a hook has no time for
+
+    return profile_to_json(found)
 
 
 def lines_to_json(lines: Sequence[PageLine]) -> str:
