@@ -25,6 +25,7 @@ __all__ = [
     "ABOUT_USER",
     "SHORT_ID_CHARS",
     "agenda_line",
+    "begins_as_request",
     "day_of_agenda",
     "days_of_agenda",
     "page_heading",
@@ -173,6 +174,11 @@ def is_mere_question(memory: Shown) -> bool:
         return False
     sentences = [part.strip(" \n\t\"')") for part in _SENTENCE.findall(memory.content)]
     return any(sentences) and all(_only_asks(part) for part in sentences if part)
+
+
+def begins_as_request(sentence: str) -> bool:
+    """Whether a sentence begins like a request, a greeting or thanks."""
+    return _requests().match(sentence) is not None
 
 
 def _only_asks(sentence: str) -> bool:
