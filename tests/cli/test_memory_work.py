@@ -196,7 +196,7 @@ async def test_there_is_one_for_a_home_and_it_does_what_comes_meanwhile(tmp_path
         assert await worker.pid() == first
         held.set()
         await worker.ended()
-        assert kinds(server).count("gate") == 1
+        assert kinds(server).count("extract") == 2
 
 
 @requirement("memory:worker:forget")

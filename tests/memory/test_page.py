@@ -143,7 +143,7 @@ async def test_a_line_that_its_facts_dont_say_is_asked_for_again_and_then_stands
 
 async def test_what_is_over_replaced_or_no_longer_true_leaves_the_page_without_a_model() -> None:
     async with opened() as (memory, clock):
-        await memory.add("The lock is closed (2026-03-16 to 2026-03-20).")
+        await memory.add("The lock is closed until 20 March 2026.")
         leeds = await memory.add("The user lives in Leeds.")
         ends = await memory.add("The user takes tablets.", valid_to=MONDAY + timedelta(days=3))
 
@@ -167,7 +167,7 @@ async def test_what_is_over_replaced_or_no_longer_true_leaves_the_page_without_a
         assert ends not in [one.id for one in (await memory.page()).memories]  # type: ignore[union-attr]
         berlin = await memory.add("The user lives in Berlin.")
         await memory.supersede(leeds, berlin)
-        assert await shown(memory) == ["The lock is closed (2026-03-16 to 2026-03-20)."]
+        assert await shown(memory) == ["The lock is closed until 20 March 2026."]
         clock.advance(15 * 86_400)
         assert await shown(memory) == []
         assert isinstance(await memory.standing(), type(await memory.profile()))

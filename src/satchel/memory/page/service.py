@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.capture import Capture
+    from satchel.memory.dates import ResolvedDate
     from satchel.memory.distill.engine import MaySpend
     from satchel.memory.page.rows import News
     from satchel.memory.space import Space
@@ -274,7 +275,11 @@ class _Draft:
         # What the user wrote or took off stays.
         self._lines: list[PageLine] = [line for line in self._base if line.by == "user"]
         self._own = [line for line in self._lines if line.text]
-        self._dated = {fact.id: _words_for_days(fact, locale) for fact in request.facts.values()}
+        found = {fact.id: _days_in(fact, locale) for fact in request.facts.values()}
+        self._dated = {id: [one.text for one in days] for id, days in found.items()}
+        self._days = {
+            id: {day for one in days for day in (one.start, one.end) if day} for id, days in found.items()
+        }
 
     def take(self, answer: Answer) -> list[tuple[Proposed, str]]:
         """Take what can stand; gives what can't, each with the reason."""
@@ -314,7 +319,8 @@ class _Draft:
         # The last day is one that the facts name: what was worked out by a model only is not.
         until = asked.until if asked is not None else None
         said = {fact.valid_to.date() - timedelta(days=1) for fact in facts if fact.valid_to is not None}
-        if until is not None and until not in said and not any(until.isoformat() in f.content for f in facts):
+        said |= {day for fact in facts for day in self._days[fact.id]}
+        if until not in said:
             until = None
         self._lines.append(
             PageLine(
@@ -356,8 +362,8 @@ class _Draft:
         return kept
 
 
-def _words_for_days(fact: MemoryRecord, locale: str) -> tuple[str, ...]:
-    """The words of a fact that mean a day by the day on which they were said."""
+def _days_in(fact: MemoryRecord, locale: str) -> tuple[ResolvedDate, ...]:
+    """The days that the words of a fact name or mean."""
     from satchel.memory.dates import resolve_dates  # noqa: PLC0415 - it takes 0.1 s, and showing the page needs none
 
-    return tuple(found.text for found in resolve_dates(fact.content, fact.said_at, locale=locale))
+    return resolve_dates(fact.content, fact.said_at, locale=locale)
