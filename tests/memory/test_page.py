@@ -109,7 +109,8 @@ async def test_a_model_writes_the_page_from_facts_and_it_is_shown_in_the_order_o
         assert [[fact.id for fact in one.facts] for one in page.memories] == [[short], [linh, dairy]]
         assert page.text == (await memory.page()).text  # type: ignore[union-attr]
         assert strip_injected(f"a\n{page.text}\nb") == "a\nb"
-        # Nothing has changed: no call.
+        # Nothing has changed, or nothing that matters: no call.
+        await memory.add("Linh has a green umbrella.", importance=2)
         assert not await memory.page_is_due()
         assert await memory.write_page(model=model) is None
         assert len(model.requests) == 1

@@ -49,8 +49,10 @@ PLACE: Final = "page"
 """In the table of windows: a writing of the page that failed."""
 _MOST_FACTS: Final = 200
 """That a writer is shown at once: 5,000 tokens, three times what a page has room for."""
-_MOST_VERSIONS: Final = 200
-"""That are kept: half a year of days."""
+_LEAST_IMPORTANCE: Final = 3
+"""What is trivial or minor is found by search, and no reason to write the page."""
+_MOST_VERSIONS: Final = 60
+"""That are kept: a month or two."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class News:
             first.
         replaced: By the ids of facts of its lines that no longer hold, the ids of what superseded them.
         changed: The number of the space's last change.
-        oldest: When the oldest of all these facts was stored, in microseconds since 1970; 0 without one.
+        oldest: Before the first version, when the oldest fact was stored, in microseconds since 1970; otherwise 0.
     """
 
     base: PageVersion | None
@@ -234,13 +236,15 @@ def texts_of(connection: Connection, space: int, ids: Collection[str]) -> dict[s
     """The lines of all versions that stand on memories, by the memories' ids."""
     found: dict[str, list[str]] = {}
     wanted = set(ids)
-    if not wanted:
-        return found
-    for version in versions(connection, space, limit=_MOST_VERSIONS):
-        for line in version.shown:
-            for id in wanted.intersection(line.facts):
-                if line.text not in found.setdefault(id, []):
-                    found[id].append(line.text)
+    for part in slices(sorted(wanted)):
+        # Most versions name none of them, and need not be parsed.
+        naming = or_(*(func.instr(pages.c.lines, id) > 0 for id in part))
+        rows = connection.execute(select(pages.c.lines).where(pages.c.space_id == space, naming))
+        for row in rows:
+            for line in json.loads(row.lines):
+                for id in wanted.intersection(line["facts"]) if line["text"] else ():
+                    if line["text"] not in found.setdefault(id, []):
+                        found[id].append(line["text"])
     return found
 
 
@@ -339,6 +343,7 @@ def news_of(connection: Connection, space: int, *, at: int) -> News:
             memories.c.kind == "fact",
             memories.c.trust != "outside",
             memories.c.changed > since,
+            memories.c.importance >= _LEAST_IMPORTANCE,
             _is_live(at),
         )
         .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())
@@ -360,19 +365,22 @@ def news_of(connection: Connection, space: int, *, at: int) -> News:
         if id not in off and is_own(record, said) and (id not in shown or id in lost)
     ]
     fresh.sort(key=lambda one: (-one.importance, -one.said_at.timestamp()))
-    oldest = connection.execute(
-        select(func.min(memories.c.created_at)).where(
-            memories.c.space_id == space, memories.c.kind == "fact", memories.c.trust != "outside"
-        )
-    ).scalar_one()
     return News(
         base=base,
         held=held,
         fresh=fresh,
         replaced=_replaced(connection, space, [id for id in named if id not in held]),
         changed=int(changed),
-        oldest=int(oldest or 0),
+        oldest=_oldest(connection, space) if base is None else 0,
     )
+
+
+def _oldest(connection: Connection, space: int) -> int:
+    """When the oldest fact that a page may stand on was stored, in microseconds; 0 without one."""
+    query = select(func.min(memories.c.created_at)).where(
+        memories.c.space_id == space, memories.c.kind == "fact", memories.c.trust != "outside"
+    )
+    return int(connection.execute(query).scalar_one() or 0)
 
 
 def _replaced(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, list[str]]:
