@@ -50,6 +50,7 @@ class Distilling:
         self._not_before_s = 0.0
         self._pause_s = 60.0
         self._windows_left = _WINDOWS_A_RUN
+        self._page_waits = False
 
     def start(self) -> None:
         """Check now, because messages may be left from last time, and after each turn."""
@@ -189,9 +190,10 @@ class Distilling:
                 self._idle = anyio.Event()
                 try:
                     while await self.read_closed():
-                        pass
-                    # Once for all that was read.
-                    await self.write_page()
+                        self._page_waits = True
+                    if self._page_waits:  # Once for all that was read.
+                        written = await self.write_page()
+                        self._page_waits = written is not None and written.version is None
                 except SatchelError:
                     pass  # It waits for the next time, and `doctor` reports it.
                 except Exception:  # noqa: BLE001 - a boundary: a defect here must not disturb the user
