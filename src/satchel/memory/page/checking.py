@@ -2,10 +2,10 @@
 
 A line may only leave things out. It consists of statements, separated by semicolons, perhaps after a head ("Linh:
 Vietnamese; can't stand dairy"). Each statement is a fact from its beginning on, word for word and in its order. What
-may be left out of it is closed: articles and the present copula, the words for the user, an insertion in brackets or
-after a name, words for a day beside the date that was computed for them, and a subordinate end. No word is added, none
-is exchanged, and no two words change places: a denial, an owner, a doubt, a number or a name that the fact doesn't have
-can't come in, and those that it has can't get lost.
+may be left out of it is closed: articles and the present copula, the words for the user where nobody else could be
+meant, an insertion in brackets or after a name, and words for a day beside the date that was computed for them. No word
+is added, none is exchanged, and no two words change places: a denial, an owner, a doubt, a number or a name that the
+fact doesn't have can't come in, and those that it has can't get lost.
 """
 
 from __future__ import annotations
@@ -129,12 +129,11 @@ def is_whole(text: str, fact: MemoryRecord) -> bool:
 def _reason(words: Sequence[_Word], top: Sequence[_Word], facts: Iterable[Sequence[_Sentence]]) -> str:
     there = {word.form for sentences in facts for sentence in sentences for word in sentence.words}
     strange = [word.form for word in (*top, *words) if word.form not in there]
-    telling = [form for form in strange if not any(form in one["free"] for one in _lists().values())]
-    if telling:
-        return f'"{telling[0]}" is in none of its facts'
+    if strange:
+        return f'"{strange[0]}" is in none of its facts'
     return (
         f'"{" ".join(word.form for word in words)[:80]}" is no fact from its beginning, word for word: keep the order, '
-        "leave nothing out in the middle, and put ; between what is from several facts"
+        "leave nothing else out, and put ; between what is from several facts"
     )
 
 
@@ -181,12 +180,10 @@ class _Sentence:
         while waiting:
             at, place = waiting.pop()
             if at == len(words):
-                if self._may_end(place):
+                if all(word.may_go for word in self.words[place:]):
                     return True
                 continue
             after = []
-            if words[at].form in self.free:
-                after.append((at + 1, place))  # An article may be another one, and a copula may be added.
             if place < len(self.words):
                 there = self.words[place]
                 if there.form == words[at].form:
@@ -198,13 +195,6 @@ class _Sentence:
             waiting += [state for state in after if state not in seen]
             seen.update(after)
         return False
-
-    def _may_end(self, place: int) -> bool:
-        """Whether what is left may be left out: a subordinate end without a condition, a doubt or a number."""
-        rest = self.words[place:]
-        if all(word.may_go for word in rest):
-            return True
-        return _OPENS.search(rest[0].before) is not None and not self._is_guarded(rest)
 
     def _after_insertion(self, place: int) -> int:
         """Where it goes on after an insertion that may be left out: in brackets, or between commas right after the name
@@ -233,15 +223,18 @@ class _Sentence:
 def _sentences_of(fact: MemoryRecord, dated: Sequence[str]) -> tuple[_Sentence, ...]:
     text = _plain(fact.content)
     known = _lists().get(language_of(text), {})
-    free, user, of = (known.get(name, frozenset()) for name in ("free", "user", "of"))
+    articles, copula, user, of = (known.get(name, frozenset()) for name in ("articles", "is", "user", "of"))
+    free = articles | copula
     found = []
     for part in _SENTENCE.split(text):
         words = _words(part)
         about = _of_user(words, free, user, of)
-        gone = _beside_dates(words, dated)
+        gone = _beside_dates(words, dated) | {
+            at for at in about if _is_plain(words, at, about, articles=articles, copula=copula)
+        }
         first = next((at for at, word in enumerate(words) if word.form not in free), None)
         marked = tuple(
-            _Word(word.form, word.before, may_go=word.form in free or at in about or at in gone)
+            _Word(word.form, word.before, may_go=word.form in free or at in gone)
             for at, word in enumerate(words)
         )
         found.append(
@@ -254,6 +247,27 @@ def _sentences_of(fact: MemoryRecord, dated: Sequence[str]) -> tuple[_Sentence, 
             )
         )
     return tuple(found)
+
+
+def _is_plain(
+    words: Sequence[_Word],
+    at: int,
+    about: Collection[int],
+    *,
+    articles: Collection[str],
+    copula: Collection[str],
+) -> bool:
+    """Whether words for the user may be left out: after one telling word at most ("la esposa del usuario"), or right
+    after the copula ("Linh is the user's wife"). In "Jochen hates the user's wife" she would seem to be Jochen's.
+    """
+    telling = sum(
+        place not in about and words[place].form not in articles and words[place].form not in copula
+        for place in range(at)
+    )
+    before = at - 1
+    while before >= 0 and (before in about or words[before].form in articles):
+        before -= 1
+    return telling <= 1 or (before >= 0 and words[before].form in copula)
 
 
 def _of_user(
