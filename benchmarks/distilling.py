@@ -45,7 +45,7 @@ class Read:
 
     @property
     def gate_said_yes(self) -> bool:
-        """Whether the extractor was asked."""
+        """Whether the extractor was asked; it always is about a conversation that is one window."""
         return any(purpose == "extract" for purpose, *_ in self.spent)
 
 

@@ -23,7 +23,7 @@ def test_without_a_model_it_says_so_and_everything_waits(run: Run) -> None:
 @requirement("memory:distill:gate", "memory:distill:extract")
 def test_facts_are_printed_listed_and_their_cost_is_counted(run: Run) -> None:
     answers = scripted(
-        speaks("Noted."), speaks('{"worth": true, "reason": "a pet"}'), speaks(json.dumps({"facts": [FACT]}))
+        speaks("Noted."), speaks(json.dumps({"facts": [FACT]})), speaks(json.dumps({"keep": [], "lines": []}))
     )
     with serving(answers) as server:
         session = run("ask", "My cat is called Mimi.", "--json", server=server).json["session_id"]

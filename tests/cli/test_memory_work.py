@@ -33,12 +33,19 @@ WORKS = {
 }
 _LOOK_S = 0.05
 YES = '{"worth": true, "reason": "a pet"}'
+PAGE = json.dumps(
+    {
+        "keep": [],
+        "lines": [{"section": "people", "text": "cat called Mimi", "facts": [1], "until": ""}],
+    }
+)
 
 
 def kind_of(asked: Asked) -> str:
-    """What a request is: "chat", "gate" or "extract"."""
+    """What a request is: "chat", "gate", "extract" or "page"."""
     system = str(asked.body["messages"][0]["content"]) if asked.body else ""
-    return "gate" if system.startswith("You decide") else "extract" if "You write down" in system else "chat"
+    begins = {"You decide": "gate", "You write down": "extract", "You keep one page": "page"}
+    return next((kind for words, kind in begins.items() if words in system), "chat")
 
 
 def answering(extract: Callable[[], Answer]) -> Callable[[Asked], Answer]:
@@ -46,7 +53,8 @@ def answering(extract: Callable[[], Answer]) -> Callable[[Asked], Answer]:
         if asked.path.endswith("/models"):
             return as_json({"data": [{"id": "m-1"}]})
         kind = kind_of(asked)
-        return extract() if kind == "extract" else speaks(YES if kind == "gate" else "Noted.")
+        others = {"gate": YES, "page": PAGE, "chat": "Noted."}
+        return extract() if kind == "extract" else speaks(others[kind])
 
     return answer
 
@@ -143,8 +151,9 @@ async def test_ask_ends_while_a_process_of_its_own_extracts_the_facts(tmp_path: 
         assert [(row["purpose"], row["calls"]) for row in usage] == [
             ("conversation", 1),
             ("extract", 1),
-            ("gate", 1),
+            ("page", 1),
         ]
+        assert "cat called Mimi" in (await run("memory", "page")).out
 
 
 @requirement("memory:worker:silent")
@@ -170,7 +179,7 @@ async def test_after_kill_9_the_next_one_goes_on_and_pays_no_verdict_twice(tmp_p
         assert await facts_in(tmp_path) == []
         assert (await run("memory", "work")).code == 0
         assert await facts_in(tmp_path) == ["The user's cat is called Mimi."]
-        assert kinds(server).count("gate") == 1
+        assert kinds(server).count("gate") == 0
 
 
 @requirement("memory:worker:one")
@@ -187,7 +196,7 @@ async def test_there_is_one_for_a_home_and_it_does_what_comes_meanwhile(tmp_path
         assert await worker.pid() == first
         held.set()
         await worker.ended()
-        assert kinds(server).count("gate") == 2
+        assert kinds(server).count("extract") == 2
 
 
 @requirement("memory:worker:forget")

@@ -55,10 +55,8 @@ from satchel.memory import Memory
 from satchel.models import FunctionModel
 
 async def answer(request):
-    if request.system.startswith("You decide"):
-        print(request.messages[0].text.split("drawn ")[1].split()[0], flush=True)
-        await anyio.sleep(0.05)
-        return json.dumps({"worth": False, "reason": "numbers"})
+    print(request.messages[0].text.split("drawn ")[1].split()[0], flush=True)
+    await anyio.sleep(0.05)
     return json.dumps({"facts": []})
 
 async def main():

@@ -326,12 +326,12 @@ async def test_what_distilling_finds_and_costs_is_measured_beside_notes_by_hand_
         await benchmark.read(one, ScriptedModel(reply))
     assert [(one.name, len(one.noted), one.gate_said_yes, one.found) for one in reads] == [
         ("one s4", 1, True, ["The user has a cat called Mimi."]),
-        ("one s9", 0, False, []),
-        ("one world", 0, False, []),
+        ("one s9", 0, True, []),
+        ("one world", 0, True, []),
         ("log", 0, False, []),
     ]
     assert [[row[:2] for row in one.spent] for one in reads] == [
-        [("gate", 1), ("extract", 1)], [("gate", 1)], [("gate", 1)], [("gate", 1)]
+        [("extract", 1)], [("extract", 1)], [("extract", 1)], [("gate", 1)]
     ]  # fmt: skip
     page = (BENCHMARKS.parent / "docs" / "decisions" / "0038-distilling.md").read_text(encoding="utf-8")
     for figure in ("gate right | 16 of 16", "16 right", "1 missed", "for 100 messages"):

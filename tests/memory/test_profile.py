@@ -486,3 +486,31 @@ async def test_a_profile_or_an_agenda_that_comes_back_in_a_message_is_not_captur
             [Episode(session="s9", turn=2, speaker="assistant", text=f"{line.text}\nThat is all.")]
         )
         assert (await memory.get(id)).content == "That is all."
+
+
+@requirement("memory:profile:requests")
+async def test_a_request_for_a_task_never_stands_in_the_profile_and_a_short_plain_statement_does() -> None:
+    tasks = (
+        "please convert 20 Celsius",
+        "Make a tool that counts the words of a file, please.",
+        "make a tool for Celsius and Fahrenheit",
+        "the scripts came from outside",
+        "Bitte rechne 20 Celsius um.",
+        "Convierte 20 Celsius por favor.",
+        "Convertis 20 Celsius s'il te plaît.",
+        "请把20摄氏度换算成华氏度。",
+    )
+    plain = (
+        "I'm vegetarian.",
+        "From now on, bullet points.",
+        "Keep answers short please, I read on a small phone between boats.",
+        "Soy celíaca.",
+        "Je suis végétarien.",
+    )
+    for text in tasks:
+        async with opened() as (memory, _):
+            await say(memory, text, at=MONDAY)
+            assert await words(memory) == []
+    async with opened() as (memory, _):
+        await say(memory, *plain, at=MONDAY)
+        assert sorted(await words(memory)) == sorted(plain)

@@ -20,7 +20,7 @@ from tests.runtime.world import opened, settings_in
 
 pytestmark = pytest.mark.anyio
 
-AUTO = {"memory__distill": "auto"}
+AUTO = {"memory__distill": "auto", "memory__page_tokens": 0}
 
 
 def reply(request: ModelRequest) -> Reply:
@@ -30,6 +30,9 @@ def reply(request: ModelRequest) -> Reply:
     if request.system.startswith("You write down"):
         fact = {"content": "The user has a cat called Mimi.", "quote": "my cat Mimi"}
         return Reply(text=json.dumps({"facts": [fact]}), usage=usage)
+    if request.system.startswith("You keep one page"):
+        line = {"section": "people", "text": "has a cat called Mimi", "facts": [1], "until": ""}
+        return Reply(text=json.dumps({"keep": [], "lines": [line]}), usage=usage)
     return Reply(text="I see.", usage=usage)
 
 
@@ -58,6 +61,18 @@ async def test_what_was_said_is_read_after_so_many_messages_and_its_cost_is_show
         assert rows == {(session.id, 2, 1.0), ("", 1, 0.5)}
         checks = {check.part: (check.state, check.text) for check in await examine(satchel)}
         assert checks["distilling"] == ("ok", "1 fact from 4 messages, 0 pending")
+
+
+@requirement("memory:page:written")
+async def test_a_program_that_is_open_writes_the_page_when_it_has_read_what_was_said(tmp_path: Path) -> None:
+    settings = {"memory__distill": "auto", "memory__distill_every": 2}
+    async with opened(tmp_path, ScriptedModel(reply), **settings) as satchel:
+        assert satchel.memory is not None
+        await (await satchel.session()).run_turn("This is my cat Mimi.")
+        with anyio.fail_after(120):
+            while (page := await satchel.memory.page()) is None:
+                await anyio.lowlevel.checkpoint()
+        assert [line.words for line in page.memories] == ["has a cat called Mimi"]
 
 
 @requirement("memory:distill:trigger")

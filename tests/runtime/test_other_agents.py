@@ -187,6 +187,28 @@ async def test_a_session_begins_with_the_profile_and_the_agenda(tmp_path: Path) 
     assert "2026-11-25" not in agent.says("SessionStart", source="startup", session_id="s5")
 
 
+@requirement("memory:page:agents")
+async def test_a_session_begins_with_the_page_where_there_is_one(tmp_path: Path) -> None:
+    agent = Agent(tmp_path)
+    fact, _ = await remember(agent, ALLERGY, "My name is Ann and I live in Graz.")
+    async with agent.open() as home:
+        await home.memory.edit_page("# How to answer\nAnswer in French\n")
+    told = agent.says("SessionStart", source="startup")
+    assert '- "Answer in French"' in told
+    assert "My name is Ann" not in told
+    assert ALLERGY in agent.says("UserPromptSubmit", prompt=COOKING)
+    async with agent.open() as home:
+        (line,) = (await home.memory.page()).memories
+        await home.memory.pin(fact)
+        assert (await home.memory.page()).text in agent.says(
+            "SessionStart", source="startup", session_id="s2"
+        )
+        await home.forget([line.id])
+    told = agent.says("SessionStart", source="startup", session_id="s3")
+    assert "French" not in told
+    assert ALLERGY in told
+
+
 @requirement("agents:hook:by-words")
 async def test_without_a_server_the_same_is_shown_as_by_words_alone(tmp_path: Path) -> None:
     agent = Agent(tmp_path)
@@ -436,6 +458,7 @@ async def test_the_few_settings_of_a_hook_are_those_of_the_whole_program(tmp_pat
             limit=memory.limit,
             threshold=memory.surface_threshold,
             profile_tokens=memory.profile_tokens,
+            page_tokens=memory.page_tokens,
             agenda_tokens=memory.agenda_tokens,
             worker=memory.worker == "auto",
         )

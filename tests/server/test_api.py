@@ -78,6 +78,27 @@ def test_a_memory_is_added_found_changed_linked_pinned_and_forgotten(client: htt
     assert client.get("/api/memories/search", params={"q": "bicycle", "mode": "lexical"}).json() == []
 
 
+@requirement("http:page")
+def test_the_page_is_read_edited_listed_and_restored_over_http(client: httpx2.Client) -> None:
+    assert client.get("/api/page").json() == {"number": 0, "text": "", "tokens": 0, "lines": [], "edited": ""}
+    edited = client.patch("/api/page", json={"text": "# People\nLinh can't stand dairy\n"}).json()
+    assert (edited["number"], edited["edited"]) == (1, "# People\nLinh can't stand dairy\n")
+    assert [line["words"] for line in client.get("/api/profile").json()["lines"]] == [
+        "Linh can't stand dairy"
+    ]
+    client.patch("/api/page", json={"text": "# People\nLinh loves coriander\n", "number": 1})
+    assert client.patch("/api/page", json={"text": "nowhere"}).status_code == 400
+    assert client.post("/api/page/accept").status_code == 404
+    assert [one["number"] for one in client.get("/api/page/versions").json()] == [2, 1]
+    restored = client.post("/api/page/restore", json={}).json()
+    assert [line["words"] for line in restored["lines"]] == ["Linh can't stand dairy"]
+    assert client.post("/api/page/restore", json={"number": 1}).json()["number"] == 4
+    assert client.post("/api/page/restore", json={"number": 9}).status_code == 404
+    for line in restored["lines"]:
+        client.delete(f"/api/memories/{line['id']}")
+    assert client.get("/api/page").json()["text"] == ""
+
+
 @requirement("http:memories", "http:hostile")
 @pytest.mark.parametrize(
     "body",

@@ -468,3 +468,36 @@ def test_unknown_ids_are_not_found(page_of: httpx2.Client, id: str) -> None:
         answer = page_of.get(path)
         assert answer.status_code == 404, (path, answer.status_code)
         assert "Traceback" not in answer.text
+
+
+@requirement("web-pages:page")
+def test_the_page_about_the_user_is_shown_first_edited_compared_and_restored_without_a_script(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path, server__requests_per_s=10_000) as world, browser(world) as client:
+        empty = open_page(client, "/memories/page")
+        assert "Nothing stands on it yet" in words_of(empty)
+        text = "# People\nLinh can't stand dairy\n# Running\nLock closed (until 2999-01-01)"
+        assert post(client, empty, "/memories/page", text=text, base="0").status_code == 303
+        shown = open_page(client, "/memories/page")
+        assert "Saved as version 1." in words_of(shown)
+        assert [words_of(link) for link in shown.cssselect(".standing a.said")] == [
+            "Linh can't stand dairy",
+            "Lock closed",
+        ]
+        again = "# People\nLinh loves coriander\n"
+        assert post(client, shown, "/memories/page", text=again, base="1").status_code == 303
+        shown = open_page(client, "/memories/page")
+        changes = words_of(shown.cssselect("pre")[0])
+        assert "+ Linh loves coriander" in changes
+        assert "- Linh can't stand dairy" in changes
+        first = open_page(client, "/memories")
+        assert "Linh loves coriander" in words_of(first.get_element_by_id("profile"))
+        refused = post(client, shown, "/memories/page", text="# Nonsense\n<b>x</b>", base="2")
+        assert refused.status_code == 422
+        assert "&lt;b&gt;x&lt;/b&gt;" in refused.text
+        assert "no section" in refused.text
+        assert post(client, shown, "/memories/page/restore", number="1").status_code == 303
+        first = open_page(client, "/memories")
+        assert "Linh can't stand dairy" in words_of(first.get_element_by_id("profile"))
+        assert "Linh loves coriander" not in words_of(first.get_element_by_id("profile"))

@@ -123,6 +123,29 @@ def test_a_memory_is_found_corrected_and_forgotten_and_a_capability_run_from_its
     assert wrong == []
 
 
+@requirement("web-pages:page")
+def test_the_page_about_the_user_is_edited_and_restored_in_a_browser(
+    world: World, tab: tuple[Page, list[str]]
+) -> None:
+    page, wrong = tab
+    page.goto(f"{world.url}/memories")
+    page.locator("#profile").get_by_role("link", name="write a page").click()
+    text = page.get_by_label("Headings that begin with #")
+    text.fill("# People\nLinh can't stand dairy")
+    page.get_by_role("button", name="Save").click()
+    page.get_by_text("Saved as version 1.").wait_for()
+    page.get_by_label("Headings that begin with #").fill("# People\nLinh loves <b>coriander</b>")
+    page.get_by_role("button", name="Save").click()
+    page.locator(".standing").get_by_role("link", name="Linh loves <b>coriander</b>").wait_for()
+    page.get_by_text("by you").last.click()
+    page.get_by_role("button", name="Restore version 1").click()
+    page.locator(".standing").get_by_role("link", name="Linh can't stand dairy").wait_for()
+    page.goto(f"{world.url}/memories")
+    page.locator("#profile").get_by_role("link", name="Linh can't stand dairy").wait_for()
+    page.locator("#profile").get_by_role("link", name="edit, versions").wait_for()
+    assert wrong == []
+
+
 @requirement("web-pages:chromium")
 def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
     world: World, tab: tuple[Page, list[str]], filled: dict[str, str]
@@ -146,6 +169,7 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         f"/memories/{fact}?message=network",
         f"/memories/{fact}/forget",
         "/memories/recalled?message=which+network",
+        "/memories/page",
         "/capabilities",
         f"/capabilities/{filled['capability']}",
         "/usage",
@@ -158,7 +182,9 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         page.set_viewport_size({"width": 390, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
         assert page.title() != "run", path
-        if path.startswith(("/memories/m", "/capabilities/")):  # those with the most parts: it takes its time
+        if path.startswith(
+            ("/memories/m", "/memories/page", "/capabilities/")
+        ):  # those with the most parts: it takes its time
             found = axe.run(page).response["violations"]
             assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path
     assert wrong == []

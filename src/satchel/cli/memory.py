@@ -70,6 +70,7 @@ _LAZY = {
     "history": ("satchel.cli.changes:history", "Show every change of a memory."),
     "doctor": ("satchel.cli.checkup:doctor", "Check the memories, and repair them."),
     "undo": ("satchel.cli.changes:undo", "Revert a change."),
+    "page": ("satchel.cli.page:page", "Show or edit the page that a model knows of you in every session."),
     "profile": ("satchel.cli.profile:profile", "Show what a model knows of you in every session."),
     "agenda": ("satchel.cli.profile:agenda", "Show what happens in the next seven days."),
     "pin": ("satchel.cli.profile:pin", "Put memories into the profile."),

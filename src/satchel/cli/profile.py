@@ -11,8 +11,8 @@ from satchel.cli.memory import memory_line
 from satchel.cli.output import plain, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.stores import scope_option, with_memory
-from satchel.memory import Memory, MemoryRecord, agenda_to_json, profile_to_json, record_to_json
-from satchel.runtime.lines import agenda_lines, profile_lines
+from satchel.memory import Memory, MemoryRecord, agenda_to_json, always_to_json, record_to_json
+from satchel.runtime.lines import agenda_lines, standing_lines
 
 __all__ = ["agenda", "pin", "profile", "unpin"]
 
@@ -21,10 +21,15 @@ __all__ = ["agenda", "pin", "profile", "unpin"]
 @scope_option
 @json_option
 def profile(scope: str, as_json: bool) -> None:
-    """Show what a model knows of you in every session, why, and what does not fit."""
-    budget = read_settings().memory.profile_tokens
-    found = with_memory(lambda memory: memory.profile(budget_tokens=budget), scope)
-    _show(profile_to_json(found) if as_json else profile_lines(found, budget_tokens=budget))
+    """Show what a model knows of you in every session, why, and what does not fit: the page, where there is one."""
+    settings = read_settings().memory
+    found = with_memory(
+        lambda memory: memory.standing(
+            page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+        ),
+        scope,
+    )
+    _show(always_to_json(found) if as_json else standing_lines(found, settings))
 
 
 @click.command()

@@ -37,6 +37,7 @@ class BriefSettings(NamedTuple):
     limit: int = 8
     threshold: float | None = None
     profile_tokens: int = 300
+    page_tokens: int = 1200
     agenda_tokens: int = 100
     worker: bool = True
     in_full: bool = False
@@ -87,6 +88,7 @@ def read_brief(environ: Mapping[str, str], *, cwd: Path) -> BriefSettings:
         limit=setting("limit", int, 8),
         threshold=setting("surface_threshold", float, None),
         profile_tokens=setting("profile_tokens", int, 300),
+        page_tokens=setting("page_tokens", int, 1200),
         agenda_tokens=setting("agenda_tokens", int, 100),
         worker=setting("worker", str, "auto") == "auto",
         in_full=_may_be_a_project(cwd),

@@ -162,6 +162,7 @@ class MemorySettings:
     limit: int = 8
     surface_threshold: float | None = None
     profile_tokens: int = 300
+    page_tokens: int = 1200
     agenda_tokens: int = 100
     surface_judge: Literal["none", "small_model"] = "none"
     embedder: str = "minilm"
@@ -653,7 +654,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low=0,
         high=100_000,
         doc="The maximum number of tokens of the profile, which says what holds about you at all times and "
-        "is shown to the model when a session begins; 0 turns it off.",
+        "is shown to the model when a session begins, where there is no page; 0 turns it off.",
+    ),
+    Setting(
+        key="memory.page_tokens",
+        kind="int",
+        default=1200,
+        low=0,
+        high=100_000,
+        doc="The maximum number of tokens of the standing page, which a model writes from what you said and which is "
+        "shown to the model when a session begins, in place of the profile; 0 turns it off.",
     ),
     Setting(
         key="memory.agenda_tokens",

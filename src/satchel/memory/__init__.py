@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from satchel.memory.history import Change, change_to_json
     from satchel.memory.marks import Rebuilt
     from satchel.memory.memory import Memory
+    from satchel.memory.page import (
+        Page,
+        PageLine,
+        PageVersion,
+        PageWritten,
+        always_to_json,
+        page_to_json,
+        version_to_json,
+    )
     from satchel.memory.profile import Profile, ProfileLine, profile_to_json
     from satchel.memory.records import (
         Context,
@@ -68,6 +77,10 @@ __all__ = [
     "Kind",
     "Memory",
     "MemoryRecord",
+    "Page",
+    "PageLine",
+    "PageVersion",
+    "PageWritten",
     "Passage",
     "MemoryType",
     "Mode",
@@ -91,6 +104,7 @@ __all__ = [
     "Trust",
     "WindowResult",
     "agenda_to_json",
+    "always_to_json",
     "boost",
     "change_to_json",
     "checkup_to_json",
@@ -99,6 +113,7 @@ __all__ = [
     "hit_to_json",
     "import_report_to_json",
     "priority_now",
+    "page_to_json",
     "profile_to_json",
     "receipt_to_json",
     "recency_weight",
@@ -106,6 +121,7 @@ __all__ = [
     "related_to_json",
     "resolve_dates",
     "strip_injected",
+    "version_to_json",
 ]
 
 # A search needs no dates, and a date no database.
@@ -113,6 +129,15 @@ __getattr__ = on_demand(
     __name__,
     {
         "agenda": ("Agenda", "AgendaLine", "agenda_to_json"),
+        "page": (
+            "Page",
+            "PageLine",
+            "PageVersion",
+            "PageWritten",
+            "always_to_json",
+            "page_to_json",
+            "version_to_json",
+        ),
         "profile": ("Profile", "ProfileLine", "profile_to_json"),
         "checkup": (
             "Checkup",

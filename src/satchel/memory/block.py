@@ -16,6 +16,7 @@ from satchel.memory.framing import (
     ABOUT_USER,
     AGENDA_EMPTY,
     AHEAD,
+    AS_OF,
     CLOSE,
     LOWER_HOLDS,
     OPEN,
@@ -45,10 +46,12 @@ _BLOCK = re.compile(
     rf"(?:[ \t]*{_LINE}[ \t]*(?:\r?\n|\Z)?)*(?:[ \t]*{re.escape(CLOSE)}[ \t]*(?:\r?\n|\Z)?)?"
 )
 
-_STANDING_LINE = r'[^\n"]{8,80} "(?:[^"\\\n]|\\.)*"'
+_STANDING_LINE = r'(?:[^\n"]{8,80}|-) "(?:[^"\\\n]|\\.)*"|[A-Z][a-z, ]{3,30}:(?=[ \t]*\r?\n[ \t]*- ")'
+"""A line of the profile or the agenda, or one of the page or its heading."""
+_AS_OF = re.escape(AS_OF).replace(re.escape("{day}"), "[0-9-]{10}")
 _STANDING = re.compile(
     r"[ \t]*(?:<satchel-(?:profile|agenda)>[ \t]*\r?\n?)?[ \t]*"
-    rf"(?:{re.escape(ABOUT_USER)}(?:{re.escape(LOWER_HOLDS)})?"
+    rf"(?:{re.escape(ABOUT_USER)}(?:{re.escape(LOWER_HOLDS)}|{_AS_OF})?"
     rf"|{re.escape(AHEAD).replace(re.escape('{day}'), '[A-Z][a-z]{2} [0-9-]{10}')})"
     rf"[ \t]*(?:\r?\n|\Z)?(?:[ \t]*(?:{_STANDING_LINE}|{re.escape(AGENDA_EMPTY)})[ \t]*(?:\r?\n|\Z)?)*"
     r"(?:[ \t]*</satchel-(?:profile|agenda)>[ \t]*(?:\r?\n|\Z)?)?"

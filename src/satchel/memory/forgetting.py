@@ -18,6 +18,7 @@ from satchel.memory.checking import printable
 from satchel.memory.filters import Filter
 from satchel.memory.framing import estimate_tokens
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
+from satchel.memory.page import rows as page_rows
 from satchel.memory.records import Forgotten, Receipt, Source
 from satchel.memory.repository import count_up, listed, place_hash, slices, space_changed, to_micros
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
@@ -200,6 +201,7 @@ def _forget_now(
     ended = _ended_by(connection, space, going.rows)
     forgotten = _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
     reopened = _reopen(connection, space, ended, at)
+    page_rows.drop_facts(connection, space, {row.id for row in going.rows.values()}, {*echoes, *requoted})
     return _Removed(
         forgotten=tuple(forgotten),
         missing=tuple(going.missing),

@@ -25,7 +25,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select
 from satchel.errors import StorageUnwritable
 from satchel.memory import transfer
 from satchel.memory.marks import Mark, Pending, Rebuilt, There
-from satchel.memory.tables import changes, distill_windows, memories, spaces
+from satchel.memory.tables import changes, distill_windows, memories, pages, spaces
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
@@ -44,6 +44,7 @@ _HAS_NEWS = select(
         exists().where(memories.c.space_id == _OF, memories.c.rid > bindparam("rid")),
         exists().where(changes.c.space_id == _OF, changes.c.id > bindparam("change")),
         exists().where(distill_windows.c.space_id == _OF, distill_windows.c.id > bindparam("window")),
+        exists().where(pages.c.space_id == _OF, pages.c.number > bindparam("page")),
     )
 )
 
@@ -187,12 +188,14 @@ def _stays(raw: bytes, drop: set[str]) -> bool:
         kind = line["type"]
     except (ValueError, KeyError, TypeError):
         return False
+    if kind == "page":
+        return not drop  # All versions are written anew, without what was forgotten.
     named = {name for key in _NAMES if isinstance(name := line.get(key), str)}
     return kind == "gone" or (kind != "satchel-memory" and drop.isdisjoint(named))
 
 
 def _has_news(connection: Connection, space: int, mark: Mark) -> bool:
-    numbers = {"rid": mark.rid, "change": mark.change, "window": mark.window}
+    numbers = {"rid": mark.rid, "change": mark.change, "window": mark.window, "page": mark.page}
     return bool(connection.execute(_HAS_NEWS, {"space": space, **numbers}).scalar())
 
 

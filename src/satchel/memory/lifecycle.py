@@ -22,6 +22,7 @@ from satchel.memory.history import (
     undo_change,
     write_change,
 )
+from satchel.memory.page import rows
 from satchel.memory.records import TRUST_RANK, MemoryRecord, MemoryType, Tier, Trust
 from satchel.memory.repository import to_micros
 from satchel.memory.statements import shown_words
@@ -223,6 +224,7 @@ class Lifecycle:
             earlier = history.earlier_contents(connection, space, list(records))
             shown = statement_rows.shown_of(connection, space, list(records))
             called = _cues_in_logs(connection, space, records)
+            written = rows.texts_of(connection, space, list(records))
             return [
                 (
                     record,
@@ -234,6 +236,7 @@ class Lifecycle:
                                 shown_words(record.content),
                                 *shown.get(id, ()),
                                 *called.get(id, ()),
+                                *written.get(id, ()),
                             )
                         )
                     ),

@@ -16,6 +16,7 @@ class Mark:
     Attributes:
         changed: The number of the space's last change then.
         distilled: The time of the last episode that was marked as distilled, in microseconds since 1970.
+        page: The number of the newest version of the page.
         size: Of the journal, in bytes; 0 where there is none.
         stamp: Stands in the journal's first line, and is another one whenever lines were taken out of it.
     """
@@ -25,6 +26,7 @@ class Mark:
     window: int = 0
     changed: int = 0
     distilled: int = 0
+    page: int = 0
     size: int = 0
     stamp: str = ""
 

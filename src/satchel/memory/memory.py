@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageError, StorageLocked, UsageError
-from satchel.memory import distill, repository, spending, statement_rows, transfer
+from satchel.memory import distill, page, repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said
 from satchel.memory.candidates.engine import ArrayCandidates
@@ -33,6 +33,7 @@ from satchel.memory.history import Change
 from satchel.memory.journal import Journal
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
 from satchel.memory.marks import Rebuilt
+from satchel.memory.page.records import PAGE_TOKENS, Page, PageVersion, PageWritten
 from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
     Context,
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
         MaySpend,
         WindowResult,
     )
+    from satchel.memory.page import Pages
     from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
 
 __all__ = ["Memory"]
@@ -126,6 +128,10 @@ class Memory:
     @cached_property
     def _distiller(self) -> Distiller:
         return distill.Distiller(self._space, self._capture, self.search)
+
+    @cached_property
+    def _pages(self) -> Pages:
+        return page.Pages(self._space, self._capture)
 
     @cached_property
     def _transfer(self) -> Transfer:
@@ -554,6 +560,116 @@ class Memory:
             return Profile()
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
         return await self._profiles.profile(budget_tokens=budget_tokens)
+
+    async def page(self, *, budget_tokens: int = PAGE_TOKENS, proposed: bool = False) -> Page | None:
+        """Show the standing page: what a model wrote about the user from facts, and what the user wrote into it.
+
+        What was forgotten or superseded, is over or was changed since is left out. What is pinned stands on it. The
+        same store gives the same bytes on a day. Nothing is counted as used.
+
+        Args:
+            budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives None.
+            proposed: Also a first page that the user has not accepted yet.
+
+        Returns:
+            None where no page was written.
+
+        Raises:
+            StorageError: The store could not be read.
+        """
+        return await self._pages.page(budget_tokens=budget_tokens, proposed=proposed)
+
+    async def standing(
+        self, *, page_tokens: int = PAGE_TOKENS, profile_tokens: int = PROFILE_TOKENS
+    ) -> Page | Profile:
+        """Say what a model is to know in every conversation: the page where there is one, else the profile.
+
+        Args:
+            page_tokens: Of the page; 0 goes without one.
+            profile_tokens: Of the profile.
+
+        Raises:
+            StorageError: The store could not be read.
+        """
+        found = await self.page(budget_tokens=page_tokens)
+        return found or await self.profile(budget_tokens=profile_tokens)
+
+    async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:
+        """Return what the page was, the newest version first."""
+        return await self._pages.versions(limit=limit)
+
+    async def page_is_due(self) -> bool:
+        """Whether facts were stored, changed or ended since the page was written, and no failure is too recent."""
+        return await self._pages.is_due()
+
+    async def write_page(
+        self,
+        *,
+        model: ChatModel,
+        budget_tokens: int = PAGE_TOKENS,
+        may_spend: MaySpend | None = None,
+    ) -> PageWritten | None:
+        """Let a model write the page anew if facts have changed since it was written.
+
+        The model sees the present lines and the facts that are new. Each line that it writes is compared with the facts
+        that it names: what they don't say is refused and asked for once more, and after that the facts stand in their
+        own words. What the user wrote stays, and what the user took off stays off. Two processes never write at a time,
+        and a page that the user edits meanwhile is written again.
+
+        Args:
+            model: Writes the page; never one that only recalls.
+            budget_tokens: Of the page.
+            may_spend: Awaited before the model is asked; raises `BudgetExceeded` where no more may be spent.
+
+        Returns:
+            What was written, or why nothing was; None if nothing was due, or another process writes.
+
+        Raises:
+            UsageError: The model is "none".
+            StorageError: The store can't be used; the page stays as it was.
+        """
+        if model.provider == "none":
+            raise UsageError(
+                "The page is written by a language model, and there is none. `satchel model list` helps."
+            )
+        return await self._pages.write(model=model, budget_tokens=budget_tokens, may_spend=may_spend)
+
+    async def edit_page(self, text: str, *, base: int | None = None) -> PageVersion:
+        """Take the user's own version of the page.
+
+        Each line that is new or changed becomes a memory of the user's, and stays on the page as it is. What a line
+        that is gone stood on is not written onto the page again.
+
+        Args:
+            text: The page: headings that begin with "#", and a line for each statement, perhaps with "(until
+                2026-05-01)" at its end; see `page.editing.as_text`.
+            base: The number of the version that was edited; None takes the newest. What was written since is kept.
+
+        Raises:
+            NotFound: There is no such version.
+            UsageError: A line is below no known heading or too long; nothing was changed.
+        """
+        version = await self._pages.edit(text, base=base)
+        self._upkeep.stored()
+        return version
+
+    async def restore_page(self, number: int | None = None) -> PageVersion:
+        """Make an earlier version of the page the newest one; None takes the one before it.
+
+        Raises:
+            NotFound: There is no such version.
+        """
+        version = await self._pages.restore(number)
+        self._upkeep.stored()
+        return version
+
+    async def page_waits(self) -> bool:
+        """Whether a first page was proposed, and the user has not accepted it yet."""
+        return await self._pages.waits()
+
+    async def accept_page(self) -> bool:
+        """Let a first page that was proposed stand before models. False if none waits for that."""
+        return await self._pages.accept()
 
     async def agenda(self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7) -> Agenda:
         """Say what the user said will happen today or in the next days, soonest first; birthdays every year.

@@ -41,6 +41,7 @@ __all__ = [
     "Profiles",
     "cost_of",
     "fact_weight",
+    "is_own",
     "profile_to_json",
     "statement_weight",
 ]
@@ -190,7 +191,7 @@ def _items(found: Candidates, now: datetime) -> tuple[list[_Item], list[_Item], 
     for memory in found.facts:
         if memory.source.session is not None:
             told.add((memory.source.session, memory.source.turn))
-        if memory.id in known or not _is_own(memory, found.said) or _has_faded(memory, now):
+        if memory.id in known or not is_own(memory, found.said) or _has_faded(memory, now):
             continue
         words = shown_words(memory.content)
         if _is_appointment(words, found.dated.get(memory.id), now):
@@ -230,7 +231,7 @@ def _later_first(items: Sequence[_Item], later: Mapping[str, Sequence[str]]) -> 
     return list(found.values())
 
 
-def _is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:
+def is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:
     """Whether a fact is in the user's own words: the user's, or a model's that repeats what the user said."""
     if memory.trust == "user":
         return True

@@ -32,6 +32,16 @@ class StandingLine:
         """The memory's id; the line has its beginning."""
         return self.memory.id
 
+    @property
+    def whole_ids(self) -> frozenset[str]:
+        """The ids of those that it says whole, so that they need not be shown again."""
+        return frozenset([self.memory.id] if self.words == self.memory.content else [])
+
+    @property
+    def sources(self) -> tuple[MemoryRecord, ...]:
+        """All that it comes from."""
+        return (self.memory,)
+
 
 LineT = TypeVar("LineT", bound=StandingLine)
 

@@ -26,6 +26,7 @@ __all__ = [
     "find_beginning",
     "pinned_count",
     "profile_candidates",
+    "said_with",
     "shown_of",
     "unread",
     "write_readings",
@@ -295,7 +296,7 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
         later=later,
         dated={records[rid].id: date.fromordinal(last) for rid, last in dated if rid in records},
         ended=_ended(connection, space, [records[row.rid] for row in lasting if row.rid in records], at=at),
-        said=_said(connection, space, [records[rid] for rid in facts if rid in records]),
+        said=said_with(connection, space, [records[rid] for rid in facts if rid in records]),
         words={
             records[rid].id: _words(records[rid].content, chosen[rid])
             for rid in pins
@@ -308,7 +309,9 @@ def _words(content: str, row: Any) -> str:
     return content[row.start : row.start + row.length]
 
 
-def _said(connection: Connection, space: int, facts: Iterable[MemoryRecord]) -> dict[tuple[str, int], str]:
+def said_with(
+    connection: Connection, space: int, facts: Iterable[MemoryRecord]
+) -> dict[tuple[str, int], str]:
     """What the user said in the turns that a model's facts come from."""
     turns = {
         (fact.source.session, fact.source.turn)

@@ -20,6 +20,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from satchel.memory.data_files import read_text_file
+from satchel.memory.framing import begins_as_request
 
 if TYPE_CHECKING:
     from satchel.memory.dates import ResolvedDate
@@ -42,7 +43,7 @@ __all__ = [
     "without_times",
 ]
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of everything in here that decides what is stored; a memory that was read by another version is read again."""
 
 FEATURES: Final = (
@@ -89,6 +90,8 @@ _LEAST: Final = -1.5
 """The log-odds from which a sentence is kept as lasting, and `_LEAST_OF_TOPIC` for one with words of a section: the
 lives that the judge was fitted to have few sentences as short as "I've moved to Berlin"."""
 _LEAST_OF_TOPIC: Final = -3.0
+_LEAST_OF_CORE: Final = -4.0
+"""The same for words of name or health in the first person: "I'm vegetarian." is too short for its judge (-3.1)."""
 _LEAST_CHARS: Final = 8
 _LEAST_UNSPACED_CHARS: Final = 4
 _MOST_DAYS: Final = 16
@@ -178,10 +181,25 @@ def read_statements(text: str, said_at: datetime, *, is_own: bool, locale: str =
                 lasting=round(strength, 4),
             )
             for strength, one in judged[:_MOST_LASTING]
-            if strength >= (_LEAST if section_of(text[one.start : one.end]) == "more" else _LEAST_OF_TOPIC)
+            if strength >= _least(text[one.start : one.end]) and not _asks_for_task(text[one.start : one.end])
         ]
     found += _days(text, said_at, sentences, locale)
     return tuple(found)
+
+
+def _least(words: str) -> float:
+    section = section_of(words)
+    if section == "more":
+        return _LEAST
+    is_own = _patterns()["own"].search(words) is not None
+    return _LEAST_OF_CORE if is_own and section in ("name", "health") else _LEAST_OF_TOPIC
+
+
+def _asks_for_task(words: str) -> bool:
+    """Whether a sentence asks for something to be done once, and tells nothing of who asks nor how to answer."""
+    patterns = _patterns()
+    asks = begins_as_request(words) or patterns["please"].search(words) is not None
+    return asks and patterns["own"].search(words) is None and patterns["wishes"].search(words) is None
 
 
 def sentences_of(text: str) -> list[Sentence]:
@@ -407,7 +425,10 @@ def _compiled(patterns: Sequence[str]) -> re.Pattern[str]:
 
 @cache
 def _patterns() -> Mapping[str, re.Pattern[str]]:
-    names = ("first_person", "lasting", "requests", "cancelled", "moved", "yearly", "clock", "days", "habit")
+    names = (
+        "first_person", "lasting", "requests", "cancelled", "moved", "yearly", "clock", "days", "habit", "own",
+        "wishes", "please",
+    )  # fmt: skip
     given_up = re.compile(f"(?:{'|'.join(_data()['given_up'])})$", re.IGNORECASE)
     return {"given_up": given_up, **{name: _compiled(_data()[name]) for name in names}}
 

@@ -31,6 +31,7 @@ __all__ = [
     "memories",
     "metadata",
     "models",
+    "pages",
     "readings",
     "spaces",
     "statements",
@@ -431,4 +432,29 @@ claims = Table(
     Column("piece", Text, primary_key=True),
     Column("owner", Text, nullable=False),
     Column("until", BigInteger, nullable=False),
+)
+
+# The versions of the standing page; see `page.records`. `lines` is JSON; `changed` is the number of the space's last
+# change that the writer had seen.
+pages = Table(
+    "memory_pages",
+    metadata,
+    Column("id", _KEY, primary_key=True, autoincrement=True),
+    Column(
+        "space_id",
+        BigInteger,
+        ForeignKey("memory_spaces.id", name="fk_memory_pages_space", ondelete="CASCADE"),
+        nullable=False,
+    ),
+    Column("number", Integer, nullable=False),
+    Column("written_at", BigInteger, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Column("lines", Text, nullable=False),
+    UniqueConstraint("space_id", "number", name="uq_memory_pages_number"),
+    CheckConstraint("\"by\" IN ('model', 'user')", name="ck_memory_pages_by"),
+    CheckConstraint("state IN ('used', 'proposed')", name="ck_memory_pages_state"),
+    sqlite_autoincrement=True,
 )

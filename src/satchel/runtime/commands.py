@@ -25,9 +25,10 @@ from satchel.runtime.lines import (
     hit_line,
     memory_line,
     one_line,
-    profile_lines,
+    page_lines,
     receipt_lines,
     session_line,
+    standing_lines,
     usage_line,
     usage_table,
 )
@@ -384,10 +385,36 @@ async def _memory(context: CommandContext, rest: str) -> CommandResult:
 
 
 async def _profile(context: CommandContext, _rest: str) -> CommandResult:
-    budget = context.satchel.settings.memory.profile_tokens
-    profile = await _memory_of(context).profile(budget_tokens=budget)
-    data, notes = profile_lines(profile, budget_tokens=budget)
+    settings = context.satchel.settings.memory
+    found = await _memory_of(context).standing(
+        page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+    )
+    data, notes = standing_lines(found, settings)
     return _shown(*data, notes=notes)
+
+
+async def _page(context: CommandContext, rest: str) -> CommandResult:
+    memory = _memory_of(context)
+    match rest.strip():
+        case "":
+            pass
+        case "accept":
+            if not await memory.accept_page():
+                raise NotFound("No page waits to be accepted.")
+        case "undo":
+            await memory.restore_page()
+        case other:
+            raise UsageError(f"/page {other} is unknown: /page, /page accept and /page undo.")
+    budget = context.satchel.settings.memory.page_tokens
+    found = await memory.page(budget_tokens=budget, proposed=True)
+    if found is None:
+        return _shown(
+            notes=["There is no page yet. A model writes it when it has drawn facts from a conversation."]
+        )
+    data, notes = page_lines(found, budget_tokens=budget)
+    edit = "/page undo restores the version before; `satchel memory page --edit` changes it."
+    accept = ["/page accept lets models see it."] if found.version.state == "proposed" else []
+    return _shown(*data, notes=[*notes, *accept, edit])
 
 
 async def _agenda(context: CommandContext, _rest: str) -> CommandResult:
@@ -581,6 +608,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
             name="resources", arguments="", help="List the resources of MCP servers.", run=_resources
         ),
         SlashCommand(name="memory", arguments="[QUERY]", help="List or search memories.", run=_memory),
+        SlashCommand(name="page", arguments="[accept | undo]", help="Show the page about you.", run=_page),
         SlashCommand(name="profile", arguments="", help="Show what the model always knows.", run=_profile),
         SlashCommand(name="agenda", arguments="", help="Show the next seven days.", run=_agenda),
         SlashCommand(name="pin", arguments="ID…", help="Put memories in the profile.", run=_pin),

@@ -56,7 +56,7 @@ from satchel.loop import (
     compact_now,
     run_call,
 )
-from satchel.memory import Agenda, Episode, Hit, Profile
+from satchel.memory import Agenda, Episode, Hit, Page, Profile
 from satchel.memory.reasons import why_shown
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models import ChatModel, Completion
@@ -104,6 +104,10 @@ _GOES_ON: Final = (
 )
 _MOST_GONE_ON: Final = 3
 """Turns in a row without a message of the user, each of which may ask for another build."""
+_PAGE_WAITS: Final = (
+    "A page about you was written from what memory knows. It stands before no model until you accept it: "
+    "`satchel memory page` shows it, `satchel memory page --accept` lets it be used."
+)
 _CLOSING_STEP_S: Final = 5.0
 """The time limit of each step of closing, because a tool that hangs must not keep the session locked."""
 
@@ -683,7 +687,7 @@ class SessionHub:
         )
 
     async def _stand(self) -> list[MemorySurfaced]:
-        """The profile, where it does not stand in the conversation, and the agenda of a new day.
+        """The page or the profile, where neither stands in the conversation, and the agenda of a new day.
 
         Both are composed with the first message that a hub gets, which begins the session or resumes it. They keep
         their place and their bytes; a compaction that took them away brings them back with the next message.
@@ -697,9 +701,13 @@ class SessionHub:
         events: list[MemorySurfaced] = []
         if self._profile_for != conversation.compactions:
             if conversation.standing("profile") is None:
-                profile = await memory.profile(budget_tokens=settings.profile_tokens)
+                profile = await memory.standing(
+                    page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+                )
                 if profile:
                     events.append(self._standing_event("profile", profile, ""))
+                if settings.page_tokens and await memory.page_waits():
+                    self._parts.notices.post_once(Notice(part="memory", text=_PAGE_WAITS))
             self._profile_for = conversation.compactions
         today = local_day(self._parts.clock.now())
         if self._agenda_for != (conversation.compactions, today):
@@ -712,21 +720,22 @@ class SessionHub:
         return events
 
     def _standing_event(
-        self, name: Literal["profile", "agenda"], shown: Profile | Agenda, day: str
+        self, name: Literal["profile", "agenda"], shown: Profile | Page | Agenda, day: str
     ) -> MemorySurfaced:
         return MemorySurfaced(
             turn=self.conversation.turns,
             text=shown.text,
             memories=tuple(
                 SurfacedMemory(
-                    id=line.memory.id,
+                    id=memory.id,
                     content=line.words,
                     score=1.0,
-                    session=line.memory.source.session,
-                    source_turn=line.memory.source.turn,
-                    is_part=line.words != line.memory.content,
+                    session=memory.source.session,
+                    source_turn=memory.source.turn,
+                    is_part=memory.id not in line.whole_ids,
                 )
                 for line in shown.memories
+                for memory in line.sources
             ),
             tokens=shown.tokens,
             standing=name,

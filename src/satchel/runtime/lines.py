@@ -11,10 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from satchel.memory.framing import short_id
+from satchel.memory.page import SECTIONS, Page
 from satchel.messages import Usage
 
 if TYPE_CHECKING:
-    from satchel.memory import Agenda, Hit, MemoryRecord, Profile, Successor
+    from satchel.config.settings import MemorySettings
+    from satchel.memory import Agenda, Hit, MemoryRecord, PageVersion, Profile, Successor
     from satchel.runtime.forgetting import ForgetReceipt
     from satchel.sessions import SessionInfo, UsageRow
     from satchel.tools.external import ApprovalRecord, Definition
@@ -26,16 +29,20 @@ __all__ = [
     "hit_line",
     "memory_line",
     "one_line",
+    "page_lines",
     "profile_lines",
     "receipt_lines",
     "session_line",
     "spent_by_purpose",
+    "standing_lines",
     "usage_line",
     "usage_table",
+    "version_words",
 ]
 
 _LINE_CHARS = 400
 _MEMORY_CHARS = 160
+_PAGE_CHARS = 400
 _MOST_LEFT_OUT = 10
 _LIKELY = 0.3
 """The weight of a link `may_replace` from which a memory is said to be in doubt, as in `memory/surface.py`."""
@@ -116,6 +123,40 @@ def profile_lines(profile: Profile, *, budget_tokens: int) -> tuple[list[str], l
     ]
     notes += [_left_out(line.id, line.words, why) for line, why in profile.left_out[:_MOST_LEFT_OUT]]
     return lines, notes
+
+
+def page_lines(page: Page, *, budget_tokens: int) -> tuple[list[str], list[str]]:
+    """The page, and what it is: what was asked for, and notes."""
+    lines: list[str] = []
+    section = ""
+    for line in page.memories:
+        if line.section != section:
+            section = line.section
+            lines.append(SECTIONS[line.section])
+        until = "" if line.until is None else f"until {line.until.isoformat()}; "
+        by = {"user": "yours; ", "pin": "pinned; "}.get(line.by, "")
+        ids = " ".join(short_id(fact.id) for fact in line.facts)
+        lines.append(f"  {one_line(line.words, _PAGE_CHARS)}  ({until}{by}{ids})")
+    notes = [f"{page.tokens:,} of {counted(budget_tokens, 'token')}, {version_words(page.version)}."]
+    if page.version.state == "proposed":
+        notes.append(
+            "No model sees it yet: it was written from what memory knew before. Accept it, or edit it first."
+        )
+    notes += [_left_out(line.id, line.words, why) for line, why in page.left_out[:_MOST_LEFT_OUT]]
+    return lines, notes
+
+
+def standing_lines(found: Page | Profile, settings: MemorySettings) -> tuple[list[str], list[str]]:
+    """What stands before a model in every session: the page, or the profile where there is none."""
+    if isinstance(found, Page):
+        return page_lines(found, budget_tokens=settings.page_tokens)
+    return profile_lines(found, budget_tokens=settings.profile_tokens)
+
+
+def version_words(version: PageVersion) -> str:
+    """What a version of the page is, in a few words."""
+    by = "you" if version.by == "user" else version.model
+    return f"version {version.number}, written {version.written_at.astimezone():%Y-%m-%d %H:%M} by {by}"
 
 
 def agenda_lines(agenda: Agenda, *, budget_tokens: int) -> tuple[list[str], list[str]]:

@@ -30,7 +30,7 @@ from satchel.server.pages import capabilities as capabilities_page
 from satchel.server.pages import capability as capability_page
 from satchel.server.pages import chat as chat_page
 from satchel.server.pages import doctor as doctor_page
-from satchel.server.pages import login
+from satchel.server.pages import login, standing_page
 from satchel.server.pages import memories as memories_page
 from satchel.server.pages import memory as memory_page
 from satchel.server.pages import sessions as session_pages
@@ -63,6 +63,7 @@ _PAGES: Final = (
     chat_page,
     session_pages,
     memories_page,
+    standing_page,
     memory_page,
     capabilities_page,
     capability_page,

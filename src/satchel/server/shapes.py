@@ -580,6 +580,48 @@ class Agenda(_Answered):
 Profile.model_rebuild()
 
 
+class Page(_Answered):
+    """The page about the user, as it is shown now."""
+
+    number: int = Field(description="The version; 0 where there is none.")
+    text: str
+    tokens: int
+    lines: list[dict[str, Any]]
+    edited: str = Field(
+        description="The text to edit: headings that begin with #, and a line for each statement."
+    )
+
+
+class PageVersion(_Answered):
+    """What the page was."""
+
+    number: int
+    written_at: str
+    by: str
+    state: str
+    lines: list[dict[str, Any]]
+
+
+class PageEdit(FromOutside):
+    """The page as the user wants it."""
+
+    model_config = _for_instance(text="# People\nLinh: can't stand dairy", number=3)
+
+    text: Annotated[Text, Field(max_length=200_000)]
+    number: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="The version that was edited; what was written since is kept. Without it, the newest.",
+    )
+
+
+class PageRestore(FromOutside):
+    """Which version to restore."""
+
+    model_config = _for_instance(number=2)
+
+    number: Annotated[int, Field(ge=1)] | None = None
+
+
 # Tools, capabilities, usage
 
 

@@ -497,4 +497,20 @@ CREATE INDEX ix_session_client_place_session ON session_client_place (session_id
 
 CREATE INDEX ix_session_client_place_written ON session_client_place (written_at);
 
-INSERT INTO alembic_version VALUES ('0018_relations');
+CREATE TABLE memory_pages (
+	id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, 
+	space_id BIGINT NOT NULL, 
+	number INTEGER NOT NULL, 
+	written_at BIGINT NOT NULL, 
+	"by" TEXT NOT NULL, 
+	model TEXT NOT NULL, 
+	state TEXT NOT NULL, 
+	changed BIGINT NOT NULL, 
+	lines TEXT NOT NULL, 
+	CONSTRAINT fk_memory_pages_space FOREIGN KEY(space_id) REFERENCES memory_spaces (id) ON DELETE CASCADE, 
+	CONSTRAINT uq_memory_pages_number UNIQUE (space_id, number), 
+	CONSTRAINT ck_memory_pages_by CHECK ("by" IN ('model', 'user')), 
+	CONSTRAINT ck_memory_pages_state CHECK (state IN ('used', 'proposed'))
+);
+
+INSERT INTO alembic_version VALUES ('0019_pages');

@@ -26,6 +26,7 @@ REVISIONS: tuple[str, ...] = (
     "0016_journal",
     "0017_float16",
     "0018_relations",
+    "0019_pages",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -29,6 +29,7 @@ __all__ = [
     "ask_gate",
     "gate_version",
     "short_ids",
+    "values_in",
 ]
 
 T = TypeVar("T")
@@ -213,7 +214,7 @@ async def _ask(
     raise Unreadable(f"{model.provider}:{model.model} answered twice in a form that can't be read: {problem}")
 
 
-def _values_in(answer: str) -> Iterator[Any]:
+def values_in(answer: str) -> Iterator[Any]:
     """The JSON objects and arrays in an answer; other text is skipped."""
     decoder = json.JSONDecoder()
     at = 0
@@ -231,7 +232,7 @@ def _values_in(answer: str) -> Iterator[Any]:
 
 
 def _read_verdict(answer: str) -> Verdict:
-    for value in _values_in(answer):
+    for value in values_in(answer):
         if isinstance(value, dict):
             worth = value.get("worth")
             if not isinstance(worth, bool):
@@ -246,7 +247,7 @@ def _read_verdict(answer: str) -> Verdict:
 
 def _read_proposals(answer: str) -> tuple[Proposal, ...]:
     facts: object = None
-    for value in _values_in(answer):
+    for value in values_in(answer):
         if isinstance(value, dict):
             facts = value.get("facts")
         elif (value or "{" not in answer) and all(isinstance(fact, dict) for fact in value):

@@ -181,18 +181,20 @@ class Distiller:
                 stretches = [stretch for episodes in taken.pieces for stretch in stretches_of(episodes)]
                 if not stretches:
                     return
+                is_short = _is_short(stretches)
                 for stretch in stretches:
                     if run.leaves(stretch.session):
                         break
-                    await self._read_stretch(stretch, run)
+                    await self._read_stretch(stretch, run, is_judged=is_short)
 
     def _claim_name(self, episodes: Sequence[Piece]) -> str:
         return ledger.claim_name(self._space.id, episodes[0].session)
 
-    async def _read_stretch(self, stretch: Stretch, run: _Run) -> None:
-        """Let the gate judge a stretch unless it has, and read its windows if they are worth it."""
+    async def _read_stretch(self, stretch: Stretch, run: _Run, *, is_judged: bool) -> None:
+        """Let the gate judge a stretch unless it has, or `is_judged`, and read its windows if they are worth it."""
         reason = ""
-        if not stretch.is_worth:
+        is_judged = is_judged or stretch.is_worth
+        if not is_judged:
             if not await self._may_go_on(run):
                 return
             try:
@@ -213,7 +215,7 @@ class Distiller:
             )
         for number, window in enumerate(stretch.windows):
             # The gate's call and the first window count as one.
-            if (number or stretch.is_worth) and not await self._may_go_on(run):
+            if (number or is_judged) and not await self._may_go_on(run):
                 return
             try:
                 result = await self._read(window, run, reason)
@@ -362,6 +364,15 @@ class Distiller:
                 cues=proposal.cues,
             )
         )
+
+
+def _is_short(stretches: Sequence[Stretch]) -> bool:
+    """Whether a whole conversation is one window: reading it costs little more than asking whether to."""
+    return (
+        len(stretches) == 1
+        and len(stretches[0].windows) == 1
+        and all(piece.is_new for piece in stretches[0].windows[0].pieces)
+    )
 
 
 def _result(read: Window | Stretch, outcome: Outcome, *, reason: str = "", error: str = "") -> WindowResult:

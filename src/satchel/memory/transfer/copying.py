@@ -69,6 +69,8 @@ def pending(connection: Connection, space: int, mark: Mark, there: There) -> Pen
         lines += own_format.edge_lines(connection, space, part, None)
     lines += own_format.change_lines(connection, numbers)
     lines += read
+    written = list(own_format.page_lines(connection, space, after=0 if gone else mark.page))
+    lines += written
     if gone:
         lines += own_format.forgotten_lines(connection, space, since=mark.changed)
     return Pending(
@@ -81,6 +83,7 @@ def pending(connection: Connection, space: int, mark: Mark, there: There) -> Pen
             window=mark.window if window is None else window,
             # Where there is more to come, so may be what was forgotten with what has changed by now.
             changed=changed if len(entries) < _AT_ONCE else mark.changed,
+            page=max([mark.page, *(line["number"] for line in written)]),
             distilled=max([mark.distilled, *(line["at"] for line in read)]),
         ),
     )

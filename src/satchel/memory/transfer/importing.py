@@ -16,6 +16,7 @@ from satchel.memory import history, lexicon
 from satchel.memory.block import strip_injected
 from satchel.memory.checking import DECAY_RATE, PRIORITY
 from satchel.memory.hashing import WordHasher
+from satchel.memory.page import rows as page_rows
 from satchel.memory.redaction import redact, strip_private
 from satchel.memory.repository import (
     Draft,
@@ -44,6 +45,7 @@ from satchel.memory.transfer.parts import (
     ImportedChange,
     ImportedEdge,
     ImportedMemory,
+    ImportedPage,
     LeftOut,
     Part,
     Tombstone,
@@ -360,6 +362,8 @@ def write_batch(
     found = [part for part in batch.rest if isinstance(part, ImportedEdge)]
     stored_edges, dangling = _write_edges(connection, space, found, now)
     entries = [part for part in batch.rest if isinstance(part, ImportedChange)]
+    for version in (part for part in batch.rest if isinstance(part, ImportedPage)):
+        page_rows.take_in(connection, space, version)
     return Written(
         new=new,
         forgotten=len(wanted) - len(new),

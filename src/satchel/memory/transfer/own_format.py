@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, BinaryIO, get_args
 
@@ -18,6 +19,7 @@ from sqlalchemy import Connection, func, select
 from satchel.memory.checking import MAX_CONTENT_CHARS, printable
 from satchel.memory.cues import cues_of, fitting_cues
 from satchel.memory.filters import Filter
+from satchel.memory.page.records import Author, State, lines_from_json
 from satchel.memory.records import Kind, MemoryType, Tier, Trust
 from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
 from satchel.memory.tables import (
@@ -26,6 +28,7 @@ from satchel.memory.tables import (
     earlier_words,
     edges,
     memories,
+    pages,
     spaces,
     tombstones,
     uses,
@@ -38,6 +41,7 @@ from satchel.memory.transfer.parts import (
     ImportedChange,
     ImportedEdge,
     ImportedMemory,
+    ImportedPage,
     LeftOut,
     Part,
     StoredState,
@@ -54,6 +58,7 @@ __all__ = [
     "header",
     "is_own_line",
     "memory_lines",
+    "page_lines",
     "parts_of",
     "read",
     "write",
@@ -61,7 +66,7 @@ __all__ = [
 
 FORMAT = 1
 _HEAD = "satchel-memory"
-_TYPES = (_HEAD, "memory", "edge", "change", "tombstone", "forgotten_words", "end")
+_TYPES = (_HEAD, "memory", "edge", "change", "page", "tombstone", "forgotten_words", "end")
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
 _BOUND = 2**63
 
@@ -114,7 +119,7 @@ def write(
     for found in _change_lines(connection, space, rids, chosen):
         line(found)
     if chosen is None:
-        for found in forgotten_lines(connection, space):
+        for found in (*page_lines(connection, space), *forgotten_lines(connection, space)):
             line(found)
     totals = {
         "memories": counts["memory"],
@@ -272,6 +277,23 @@ def _change_line(row: Any, number: int, undoes: int | None) -> dict[str, Any]:
     }
 
 
+def page_lines(connection: Connection, space: int, *, after: int = 0) -> Iterator[dict[str, Any]]:
+    """The versions of the standing page after one of them, in their order."""
+    rows = connection.execute(
+        select(pages).where(pages.c.space_id == space, pages.c.number > after).order_by(pages.c.number)
+    )
+    for row in rows:
+        yield {
+            "type": "page",
+            "number": row.number,
+            "written_at": _time(row.written_at),
+            "by": row.by,
+            "model": row.model,
+            "state": row.state,
+            "lines": json.loads(row.lines),
+        }
+
+
 def forgotten_lines(connection: Connection, space: int, *, since: int = -1) -> Iterator[dict[str, Any]]:
     """What refuses forgotten words: the tombstones after a change of the space, and all hashes of earlier words."""
     rows = connection.execute(
@@ -367,6 +389,8 @@ def _part(line: Mapping[str, Any], where: str) -> Part:
                 )
             case "change":
                 return _change(line)
+            case "page":
+                return _page(line)
             case "tombstone":
                 return Tombstone(
                     place_hash=_hash(line, "place_hash"),
@@ -444,6 +468,21 @@ def _change(line: Mapping[str, Any]) -> ImportedChange:
         before=before,
         after=after,
         undoes=_optional(line, "undoes"),
+    )
+
+
+def _page(line: Mapping[str, Any]) -> ImportedPage:
+    try:
+        found = lines_from_json(line.get("lines"))
+    except ValueError:
+        raise _InvalidField("lines") from None
+    return ImportedPage(
+        number=_whole(line, "number", 1),
+        written_at=_needed(_moment(line, "written_at")[0], "written_at"),
+        by=_one_of(line, "by", Author),
+        model=_words(line, "model") or "",
+        state=_one_of(line, "state", State),
+        lines=tuple(replace(one, text=printable(one.text)) for one in found),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from satchel.memory.checking import MAX_CONTENT_CHARS, clean_tags, printable
 from satchel.memory.decay import EPISODE_DECAY_RATE
+from satchel.memory.page.records import Author, PageLine, State
 from satchel.memory.records import Kind, MemoryType, Tier, Trust
 from satchel.memory.repository import offset_minutes, to_micros
 
@@ -21,6 +22,7 @@ __all__ = [
     "LeftOut",
     "Part",
     "ImportedMemory",
+    "ImportedPage",
     "StoredState",
     "ImportedEdge",
     "Tombstone",
@@ -102,6 +104,18 @@ class ImportedEdge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedPage:
+    """A version of the standing page. `written_at` is in microseconds since 1970."""
+
+    number: int
+    written_at: int
+    by: Author
+    model: str
+    state: State
+    lines: tuple[PageLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """The record that a memory was forgotten, with keyed hashes."""
 
@@ -156,7 +170,14 @@ class LeftOut:
 
 
 Part: TypeAlias = (
-    ImportedMemory | ImportedEdge | Tombstone | ForgottenWords | ImportedChange | Header | LeftOut
+    ImportedMemory
+    | ImportedEdge
+    | ImportedPage
+    | Tombstone
+    | ForgottenWords
+    | ImportedChange
+    | Header
+    | LeftOut
 )
 
 

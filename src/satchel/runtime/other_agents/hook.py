@@ -100,6 +100,7 @@ def _settings(environ: Mapping[str, str], event: HookEvent, cwd: Path) -> BriefS
         limit=memory.limit,
         threshold=memory.surface_threshold,
         profile_tokens=memory.profile_tokens,
+        page_tokens=memory.page_tokens,
         agenda_tokens=memory.agenda_tokens,
         worker=memory.worker == "auto",
     )
@@ -173,7 +174,7 @@ class _Hook:
         return self._worded(text)
 
     def _standing(self) -> Told:
-        """The profile and the agenda."""
+        """The page or the profile, and the agenda."""
         try:
             if self._server is not None:
                 found = self._ask("GET", "/api/profile")
@@ -182,30 +183,40 @@ class _Hook:
         except SatchelError as error:
             self._note(f"{error}; the kept profile is used")
             self._server = None
-        from satchel.runtime.other_agents.standing import read_standing  # noqa: PLC0415
+        from satchel.runtime.other_agents.standing import KeptStanding, read_standing  # noqa: PLC0415
 
         kept = read_standing(self._home)
         if kept is None or kept.day != self._clock.now().date().isoformat():
             self._leave_work()
-        return Told() if kept is None else self._kept(kept)
+        return self._kept(kept or KeptStanding())
 
     def _kept(self, kept: KeptStanding) -> Told:
         from satchel.memory.glance import space_of, standing_text  # noqa: PLC0415
+        from satchel.memory.page.glancing import page_at_a_glance  # noqa: PLC0415
 
         with self._rows() as rows:
             space = space_of(rows)
             if space is None:
                 return Told()
+            page = page_at_a_glance(
+                rows,
+                space=space,
+                now=self._clock.now(),
+                budget_tokens=min(self._settings.page_tokens, _MOST_TOKENS // 2),
+            )
             found = standing_text(
                 rows,
                 space=space,
                 now=self._clock.now(),
-                profile=kept.profile,
+                profile=() if page else kept.profile,
                 agenda=kept.agenda,
                 profile_tokens=min(self._settings.profile_tokens, _MOST_TOKENS // 2),
                 agenda_tokens=min(self._settings.agenda_tokens, _MOST_TOKENS // 4),
             )
-        return Told(found.text, found.ids)
+        if not page:
+            return Told(found.text, found.ids)
+        ids = [id for line in page.memories for id in line.whole_ids]
+        return Told("\n".join(filter(None, (page.text, found.text))), (*ids, *found.ids))
 
     def _bearing(self, shown: tuple[str, ...]) -> Told:
         """The memories that are relevant to the prompt."""
@@ -380,9 +391,10 @@ class _Hook:
 def _standing_of(found: Mapping[str, Any]) -> Told:
     agenda = found.get("agenda") or {}
     lines = [*found.get("lines", ()), *agenda.get("lines", ())]
+    more = [id for line in found.get("lines", ()) for id in line.get("facts", ())]
     ahead = str(agenda.get("text", "")) if agenda.get("lines") else ""
     text = "\n".join(filter(None, (str(found.get("text", "")), ahead)))
-    return Told(text, tuple(dict.fromkeys(str(line["id"]) for line in lines)))
+    return Told(text, tuple(dict.fromkeys(map(str, (*(line["id"] for line in lines), *more)))))
 
 
 def _reason(error: Exception) -> str:

@@ -134,11 +134,13 @@ def session_uri(info: SessionInfo) -> str:
 
 
 async def standing_text(satchel: Satchel) -> str:
-    """The profile and the agenda as models see them."""
+    """The page or the profile, and the agenda, as models see them."""
     if satchel.memory is None:
         return "Memory is off, or could not be opened."
     settings = satchel.settings.memory
-    profile = await satchel.memory.profile(budget_tokens=settings.profile_tokens)
+    profile = await satchel.memory.standing(
+        page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+    )
     agenda = await satchel.memory.agenda(budget_tokens=settings.agenda_tokens)
     parts = [standing.text for standing in (profile, agenda) if standing.memories]
     return "\n".join(parts) or "Nothing is known about the user yet."

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from satchel.errors import Refused, UsageError
 from satchel.memory import Filters, Kind, Memory, MemoryRecord, Recall
 from satchel.memory.counts import DayCount
+from satchel.memory.page import SECTIONS
 from satchel.runtime.lines import counted
 from satchel.server.pages.charts import Column, column_chart
 from satchel.server.pages.kept import kept_of
@@ -77,7 +78,11 @@ async def memories(request: Request, service: Serves) -> Response:
         types=TYPES,
         page_size=_PAGE,
         is_start=is_start,
-        profile=await memory.profile(budget_tokens=settings.profile_tokens),
+        profile=await memory.standing(
+            page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+        ),
+        sections=SECTIONS,
+        waits=await memory.page_waits(),
         agenda=await memory.agenda(budget_tokens=settings.agenda_tokens),
         settings=settings,
         degraded=memory.degraded,

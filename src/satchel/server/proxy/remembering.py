@@ -126,10 +126,12 @@ class Remembering:
         parts: list[str] = []
         standing: list[str] = []
         if not known:
-            profile = await memory.profile(budget_tokens=settings.profile_tokens)
+            profile = await memory.standing(
+                page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+            )
             agenda = await memory.agenda(budget_tokens=settings.agenda_tokens)
             parts += [one.text for one in (profile, agenda) if one]
-            standing += [line.memory.id for one in (profile, agenda) for line in one.memories]
+            standing += [id for one in (profile, agenda) for line in one.memories for id in line.whole_ids]
         found = await memory.surface(
             conversation.recent,
             budget_tokens=settings.budget_tokens,

@@ -19,15 +19,18 @@ from satchel.memory import (
     Tier,
     Trust,
     agenda_to_json,
+    always_to_json,
     change_to_json,
     hit_to_json,
-    profile_to_json,
+    page_to_json,
     record_to_json,
     related_to_json,
+    version_to_json,
 )
+from satchel.memory.page.editing import as_text
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.service import Serves
+from satchel.server.service import Serves, Service
 
 __all__ = ["router"]
 
@@ -193,13 +196,59 @@ async def unpin(service: Serves, id: str) -> Response:
 
 @router.get("/api/profile", response_model=shapes.Profile, summary="Show the profile and the agenda")
 async def profile(service: Serves) -> Response:
-    """Show what is always true of the user, and what happens in the next seven days. Every session's
-    model is shown both.
+    """Show what is always true of the user (the page, or the profile where there is none), and what happens in the next
+    seven days. Every session's model is shown both.
     """
     settings = service.satchel.settings.memory
-    found = await service.memory.profile(budget_tokens=settings.profile_tokens)
+    found = await service.memory.standing(
+        page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+    )
     agenda = await service.memory.agenda(budget_tokens=settings.agenda_tokens)
-    return JsonAnswer({**profile_to_json(found), "agenda": agenda_to_json(agenda)})
+    return JsonAnswer({**always_to_json(found), "agenda": agenda_to_json(agenda)})
+
+
+@router.get("/api/page", response_model=shapes.Page, summary="Show the page")
+async def page(service: Serves) -> Response:
+    """Show the page that every session's model is shown, also one that the user has not accepted yet; its `edited` is
+    the text to edit.
+    """
+    return JsonAnswer(await _page(service))
+
+
+async def _page(service: Service) -> dict[str, Any]:
+    budget = service.satchel.settings.memory.page_tokens
+    found = await service.memory.page(budget_tokens=budget, proposed=True)
+    newest = await service.memory.page_versions(limit=1)
+    shown = {"number": 0, "text": "", "tokens": 0, "lines": []} if found is None else page_to_json(found)
+    return {**shown, "edited": as_text(newest[0].lines) if newest else ""}
+
+
+@router.get("/api/page/versions", response_model=list[shapes.PageVersion], summary="List the page's versions")
+async def page_versions(service: Serves, limit: Limit = 20) -> Response:
+    """List what the page was, the newest version first."""
+    return JsonAnswer([version_to_json(one) for one in await service.memory.page_versions(limit=limit)])
+
+
+@router.patch("/api/page", response_model=shapes.Page, summary="Edit the page")
+async def edit_page(service: Serves, request: shapes.PageEdit) -> Response:
+    """Replace the page's text. Lines that are new become the user's own; what is gone stays off the page."""
+    await service.memory.edit_page(request.text, base=request.number)
+    return JsonAnswer(await _page(service))
+
+
+@router.post("/api/page/accept", response_model=shapes.Page, summary="Accept the first page")
+async def accept_page(service: Serves) -> Response:
+    """Let models see a page that was only proposed."""
+    if not await service.memory.accept_page():
+        raise NotFound("No page waits to be accepted.")
+    return JsonAnswer(await _page(service))
+
+
+@router.post("/api/page/restore", response_model=shapes.Page, summary="Restore a version of the page")
+async def restore_page(service: Serves, request: shapes.PageRestore) -> Response:
+    """Make an earlier version the page again; without a number, the one before the newest."""
+    await service.memory.restore_page(request.number)
+    return JsonAnswer(await _page(service))
 
 
 @router.post("/api/observe", response_model=shapes.Observed, summary="Capture a piece of a conversation")

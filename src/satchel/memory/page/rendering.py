@@ -1,0 +1,150 @@
+"""The page as it is shown now: what is over, forgotten or replaced is left out, without a model. Reads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Final
+
+from satchel.memory.framing import (
+    PAGE_HEAD,
+    PROFILE_TAIL,
+    estimate_tokens,
+    page_heading,
+    page_line,
+    tokens_of,
+)
+from satchel.memory.page.checking import is_whole, stands
+from satchel.memory.page.records import SECTIONS, Page, PageLine, PageVersion, Section, ShownLine
+from satchel.memory.records import MemoryRecord
+from satchel.memory.statements import section_of, shown_words
+
+__all__ = ["rendered", "section_for", "tokens_of_line", "tokens_of_section"]
+
+_SECTION_OF: Final[Mapping[str, Section]] = {
+    "name": "user", "answers": "answers", "health": "limits", "home": "home", "work": "work", "people": "people",
+    "more": "user",
+}  # fmt: skip
+"""Where a fact stands that no model gave a place."""
+
+
+def section_for(words: str) -> Section:
+    """The section of a fact that no model gave a place, by its words."""
+    return _SECTION_OF[section_of(words)]
+
+
+def tokens_of_line(text: str) -> float:
+    """Tokens of a line, not rounded."""
+    return tokens_of(page_line(text) + "\n")
+
+
+def tokens_of_section(section: Section) -> float:
+    """Tokens of a section's heading, not rounded."""
+    return tokens_of(page_heading(SECTIONS[section]) + "\n")
+
+
+def rendered(
+    version: PageVersion,
+    held: Mapping[str, MemoryRecord],
+    pinned: Sequence[MemoryRecord],
+    *,
+    today: date,
+    budget_tokens: int,
+) -> Page:
+    """Show a version.
+
+    Args:
+        version: What was written.
+        held: The facts of its lines that hold now, by id.
+        pinned: What the user pinned: what no line stands on gets a line of its own.
+        today: The local day.
+        budget_tokens: Of the whole block.
+
+    Returns:
+        The page, whose `left_out` says what is not shown and why.
+    """
+    left_out: list[tuple[ShownLine, str]] = []
+    lines: list[ShownLine] = []
+    for line in version.shown:
+        facts = tuple(held[id] for id in line.facts if id in held)
+        why = _not_shown(line, held, today)
+        if facts and not why:
+            lines.append(_line(line, facts))
+        elif facts:
+            left_out.append((_line(line, facts), why))
+    there = {fact.id for line in lines for fact in line.facts}
+    lines += [_pin(memory) for memory in pinned if memory.id not in there]
+    # The user's lines and pins come before what a model chose, and that in the order in which it came.
+    ranked = sorted(lines, key=lambda line: line.by == "model")
+    left = budget_tokens - tokens_of(PAGE_HEAD.format(day=version.written_at.date()) + PROFILE_TAIL)
+    kept: list[ShownLine] = []
+    for one in ranked:
+        cost = tokens_of(one.text + "\n")
+        if all(other.section != one.section for other in kept):
+            cost += tokens_of_section(one.section)
+        if cost > left:
+            left_out.append((one, "no room left"))
+            continue
+        left -= cost
+        kept.append(one)
+    shown = tuple(one for section in SECTIONS for one in lines if one in kept and one.section == section)
+    text = _block(version, shown) if shown else ""
+    return Page(
+        version=version,
+        text=text,
+        memories=shown,
+        tokens=estimate_tokens(text),
+        left_out=tuple(left_out),
+    )
+
+
+def _not_shown(line: PageLine, held: Mapping[str, MemoryRecord], today: date) -> str:
+    if line.until is not None and line.until < today:
+        return "is over"
+    if line.by == "user":
+        return "" if all(id in held for id in line.facts) else "no longer holds"
+    return "" if stands(line, held) else "what it stands on has changed"
+
+
+def _line(line: PageLine, facts: tuple[MemoryRecord, ...]) -> ShownLine:
+    # The user's line is a memory of the user's: it says what that says now.
+    words = " ".join(facts[0].content.split()) if line.by == "user" else line.text
+    text = page_line(words)
+    return ShownLine(
+        memory=facts[0],
+        words=words,
+        text=text,
+        tokens=estimate_tokens(text + "\n"),
+        section=line.section,
+        facts=facts,
+        until=line.until,
+        by=line.by,
+        whole=frozenset(fact.id for fact in facts if is_whole(words, fact)),
+    )
+
+
+def _pin(memory: MemoryRecord) -> ShownLine:
+    words = " ".join(shown_words(memory.content).split())
+    text = page_line(words)
+    return ShownLine(
+        memory=memory,
+        words=words,
+        text=text,
+        tokens=estimate_tokens(text + "\n"),
+        section=section_for(words),
+        facts=(memory,),
+        until=None,
+        by="pin",
+        whole=frozenset([memory.id] if words == memory.content else []),
+    )
+
+
+def _block(version: PageVersion, lines: Sequence[ShownLine]) -> str:
+    parts = [PAGE_HEAD.format(day=version.written_at.date())]
+    section: Section | None = None
+    for line in lines:
+        if line.section != section:
+            section = line.section
+            parts.append(f"{page_heading(SECTIONS[section])}\n")
+        parts.append(f"{line.text}\n")
+    return "".join(parts) + PROFILE_TAIL
