@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -186,3 +187,18 @@ async def test_lines_that_say_what_their_facts_dont_never_stand_on_the_page() ->
     assert [text for text, facts in WRONG if text in shown and text not in own] == []
     # Their facts stand there in their own words.
     assert own <= set(shown)
+
+
+@requirement("memory:page:wrong")
+async def test_no_wrong_line_by_somebody_who_has_not_seen_the_rule_stands_on_a_page() -> None:
+    lines = json.loads((Path(__file__).parents[2] / "benchmarks/data/page_lines.json").read_text("utf-8"))
+    wrong = [one for one in lines if one["label"] == "wrong"]
+    for at in range(0, len(wrong), 40):
+        cases = [
+            (one["line"], tuple(fact["text"] for fact in one["facts"] if fact["id"] in one["names"]))
+            for one in wrong[at : at + 40]
+        ]
+        shown, refused = await page_of(cases)
+        assert not {line for line, _ in cases} & set(shown)
+        assert refused >= len(cases)
+    assert len(wrong) == 170
