@@ -40,7 +40,7 @@ from satchel.tools.boxed import Workspace, Workspaces
 __all__ = ["BACKENDS", "Attempt", "Scene", "find_doors", "repository", "user"]
 
 BACKENDS: dict[str, type[LocalSandbox]] = {"bubblewrap": Bubblewrap, "landlock": Landlock}
-EVERY = 500
+EVERY = 100
 """Trees between two lines of progress."""
 PATH = "/usr/local/bin:/usr/bin:/bin"
 MARK = "planted"

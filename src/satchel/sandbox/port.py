@@ -400,8 +400,8 @@ class WorkspaceBox:
     an error (`SandboxError`). Those that don't exist are left out.
 
     Attributes:
-        workspace: The folder that commands may change. `.git/hooks`, `.git/config` and the files by which agents and
-            editors are configured (`.satchel`, `.claude`, `.mcp.json`, …) stay read-only in it.
+        workspace: The folder that commands may change. Hooks and settings of git, and at its top what programs act upon
+            by themselves (see `selfrun`), stay read-only in it.
         home: The user's home folder.
         writable: More files and folders that may be changed.
         read_only: More files and folders that are visible. Inside the workspace: that may not be changed.
