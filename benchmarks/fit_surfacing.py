@@ -155,6 +155,7 @@ async def _measure_one(person: Mapping[str, Any], embedder: Embedder, name: str)
         stored = await store(memory, clock, person, facts=name != "turns", cues=name == "cues")
         await memory.embed_pending()
         await memory.group()
+        await memory._space.refresh()
         surface = memory._surface
         for message in person["messages"]:
             clock.at = datetime.fromisoformat(message["at"])

@@ -426,7 +426,7 @@ async def take(sample: Sample, browser: Browser, shots: Sequence[Shot]) -> list[
     login = await browser.new_context()
     page = await login.new_page()
     await page.goto(sample.link)
-    state = await login.storage_state()
+    state, here = await login.storage_state(), page.url.removesuffix("/")
     await login.close()
     for shot in shots:
         for size, scheme in ((WIDE, "light"), (PHONE, "light"), (WIDE, "dark"), (PHONE, "dark")):
@@ -442,7 +442,8 @@ async def take(sample: Sample, browser: Browser, shots: Sequence[Shot]) -> list[
             page = await context.new_page()
             name = f"{shot.name}-{size[0]}{'-dark' if scheme == 'dark' else ''}"
             _watch(page, sample.url, name, wrong)
-            await page.goto(sample.url + shot.path.format(main=sample.main, memory=sample.memory))
+            at = sample.url if shot.path == "/login" else here
+            await page.goto(at + shot.path.format(main=sample.main, memory=sample.memory))
             if shot.act is not None:
                 await shot.act(page)
             width = await page.evaluate("document.documentElement.scrollWidth")

@@ -28,12 +28,12 @@ GREETING = Wanted(name="greet", description="Greet a city.")
 
 
 def tree(home: Path) -> list[str]:
-    """Every file below the capabilities, but for the id."""
+    """Every file of capabilities below their folder, with "ID" for the id."""
     root = home / "capabilities"
     return sorted(
         "/".join(("ID" if len(part) == 36 else part) for part in path.relative_to(root).parts)
         for path in root.rglob("*")
-        if not path.is_dir()
+        if not path.is_dir() and path.name not in (".catalogue", "record.json")
     )
 
 

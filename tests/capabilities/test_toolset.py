@@ -187,12 +187,14 @@ async def test_documents_are_read_on_demand(tmp_path: Path) -> None:
 @requirement("promise:cache:constant-capabilities", "capabilities:docs-on-demand")
 async def test_the_prompt_has_a_line_for_each_up_to_a_budget_then_the_ones_used_last(tmp_path: Path) -> None:
     async with open_tools(tmp_path) as tools:
-        assert await tools.toolset.lines() == []
+        assert tools.toolset.lines() == []
         await register(tools.bench.catalogue)
-        assert await tools.toolset.lines() == ["greet: Greet a city by its name."]
+        await tools.toolset.tools()
+        assert tools.toolset.lines() == ["greet: Greet a city by its name."]
         for number in range(40):
             await register(tools.bench.catalogue, f"one_{number}", draft(description="word " * 30))
-        lines = await tools.toolset.lines()
+        await tools.toolset.tools()
+        lines = tools.toolset.lines()
         assert sum(map(len, lines)) < 2_200
         assert lines[-1].endswith("more, which lookup_capability and tool_search find")
         assert all(len(line) < 200 for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -144,6 +145,128 @@ async def test_ask_names_the_build_and_answers_its_question_in_the_session(tmp_p
         with anyio.fail_after(280):
             while "Hello, Rome!" not in (await ask("--session", first["session_id"], "Greet Rome"))["text"]:
                 pass
+
+
+WEATHER = """\
+import json
+from pathlib import Path
+
+
+def run(args: dict) -> str:
+    if not args.get("city"):
+        raise ValueError("city is missing")
+    return json.dumps({"city": args["city"], "sky": Path(__file__).with_name("sky.txt").read_text()})\
+"""
+RUN_MD = """\
+# weather_lookup
+
+Look up current weather for a city.
+
+## Usage
+This capability is called automatically by Izzy when relevant.
+
+## Input
+```json
+{"type": "object", "properties": {"city": {"type": "string", "description": "City name"}}, "required": ["city"]}
+```
+"""
+WEATHER_CASES = (
+    '{"name": "Austin", "input": {"city": "Austin"}, "expect": {"contains": "Austin"}}\n'
+    '{"name": "no city", "input": {}, "expect": {"error": "city"}}\n'
+)
+
+
+def foreign(tmp_path: Path, **files: str) -> Path:
+    """A capability's folder of seed-0, without cases."""
+    folder = tmp_path / "weather-lookup"
+    folder.mkdir()
+    manifest = {
+        "name": "weather_lookup",
+        "description": "Look up current weather for a city",
+        "version": 2,
+        "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}},
+        "created_at": "2025-02-14T00:00:00Z",
+        "updated_at": "2025-02-14T00:00:00Z",
+    }
+    given = {
+        "main.py": WEATHER,
+        "requirements.txt": "",
+        "RUN.md": RUN_MD,
+        "manifest.json": json.dumps(manifest),
+        "sky.txt": "clear",
+        **files,
+    }
+    for name, content in given.items():
+        if content or name == "requirements.txt":
+            (folder / name).write_text(content)
+    return folder
+
+
+def adopting(asked: Asked) -> Answer:
+    """The Builder of a program that it was given; it tries to change it."""
+    if asked.path.endswith("/models"):
+        return as_json({"data": [{"id": "m-1"}]})
+    messages = asked.body["messages"]
+    rounds = sum(message["role"] == "assistant" for message in messages)
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    plan: list[list[tuple[str, Any]]] = [
+        [("run_command", {"command": "cat main.py RUN.md"})],
+        [
+            ("write_file", {"path": "tests/cases.jsonl", "content": WEATHER_CASES}),
+            ("write_file", {"path": "main.py", "content": WEATHER + "\n# changed\n"}),
+            ("run_code", {"code": 'from main import run; run({"city": "Ulm"})'}),
+            ("register_capability", {"description": "The weather of a city.", "input_schema": schema}),
+        ],
+    ]
+    return calls(*plan[min(rounds, 1)], start=10 * len(messages))
+
+
+@requirement("capabilities:import:given")
+@pytest.mark.anyio
+@pytest.mark.parametrize("without", [{}, {"manifest.json": "", "RUN.md": ""}])
+async def test_a_folder_without_cases_becomes_a_capability_around_its_unchanged_program(
+    tmp_path: Path, without: dict[str, str]
+) -> None:
+    folder = foreign(tmp_path, **without)
+    with serving(adopting) as server, workers_end(tmp_path / "home"):
+
+        async def command(*words: str) -> Any:
+            return await satchel(tmp_path, "capability", *words, server=server, environ=UNSAFE)
+
+        refused = await command("import", str(folder))
+        assert refused.code == 4
+        assert "it has no cases (tests/cases.jsonl)" in refused.err
+        assert f"satchel capability import {folder} --yes" in refused.err
+        assert (await command("list", "--json")).json == []
+        imported = await command("import", str(folder), "--yes", "--json")
+        assert imported.code == 0, imported.err
+        assert (imported.json["name"], imported.json["status"]) == ("weather_lookup", "active")
+        shown = (await command("show", "weather_lookup", "--json")).json
+        assert shown["source"] == WEATHER + "\n"
+        assert {"SKILL.md", "manifest.json", "tests/cases.jsonl", "sky.txt"} <= set(shown["files"])
+        ran = await command("run", "weather_lookup", '{"city": "Ulm"}')
+        assert ran.out == '{"city": "Ulm", "sky": "clear"}\n'
+        again = await command("import", str(folder), "--yes")
+        assert again.code == 2
+        assert "weather_lookup is there already, and is active" in again.err
+
+
+@requirement("capabilities:import:given")
+@pytest.mark.anyio
+async def test_without_a_model_the_import_says_what_is_missing_and_takes_cases_that_the_user_writes(
+    tmp_path: Path,
+) -> None:
+    folder = foreign(tmp_path)
+    refused = await satchel(tmp_path, "capability", "import", str(folder), "--yes", environ=UNSAFE)
+    assert refused.code == 2
+    for words in ("it has no cases (tests/cases.jsonl)", "needs a language model", '{"name": "Austin"'):
+        assert words in refused.err
+    (folder / "tests").mkdir()
+    (folder / "tests" / "cases.jsonl").write_text(WEATHER_CASES)
+    imported = await satchel(tmp_path, "capability", "import", str(folder), "--yes", environ=UNSAFE)
+    assert imported.code == 0, imported.err
+    assert imported.out.splitlines()[-1] == "weather_lookup  active, version 1"
+    assert "SKILL.md and manifest.json are made from its other files." in imported.err
 
 
 @requirement("builder:cancel")

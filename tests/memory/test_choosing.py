@@ -17,10 +17,12 @@ from satchel.memory import Episode, Memory, judging
 from satchel.memory.associations import known_centres, read_associations
 from satchel.memory.block import strip_injected
 from satchel.memory.choosing import LINE_FEATURES, MESSAGE_FEATURES, need_words, shipped_weights
+from satchel.memory.relevance import examples
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.embedding.records import MINILM
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Reply, ScriptedModel
+from tests.memory.embedders import Counting
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -202,6 +204,34 @@ def test_the_default_embedder_needs_no_embedding_of_the_shipped_table(tmp_path: 
     assert len(known_centres(table, MINILM.id, tmp_path)) == len(set(table.groups))
     assert known_centres(table, "another", tmp_path) == {}
     assert {topic for weights in table.weights.values() for topic in weights} <= set(table.topics)
+
+
+@requirement("memory:surface:associations-sent")
+@pytest.mark.parametrize("has_own", [False, True])
+async def test_an_embedder_elsewhere_is_sent_what_the_user_said_and_no_built_in_table(
+    tmp_path: Path, has_own: bool
+) -> None:
+    own = {
+        "topics": {"sails": {"examples": ["zorp sail canvas"]}, "unnamed": {"examples": ["blik"]}},
+        "situations": {
+            "harbour": {"examples": ["quib harbour today"], "topics": {"sails": 1.0, "pets": 0.5}}
+        },
+    }
+    if has_own:
+        (tmp_path / "associations.json").write_text(json.dumps(own), encoding="utf-8")
+    said, asked = "The zorp sail is torn.", "quib harbour today"
+    embedder = Counting()
+    for _ in range(2):  # also at the second start
+        async with Memory.open(":memory:", embedder=embedder, home=tmp_path) as memory:
+            await memory.add(said)
+            await memory.embed_pending()
+            shown = (await memory.surface(asked, threshold=0.0)).memories
+            assert ((shown[0].signals["called"] or 0.0) > 0.5) == has_own
+    pets = read_associations(None).topics["pets"]
+    table = {"zorp sail canvas", "quib harbour today", *pets} if has_own else set()
+    assert set(embedder.documents) == {said}
+    assert set(embedder.queries) == {asked, *(text for text, _ in examples())} | table
+    assert len(embedder.queries) <= 2 * (1 + len(examples())) + len(table)
 
 
 # One line for a thing.

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from satchel.errors import UsageError
 from satchel.memory import Memory
 from satchel.memory.candidates import engine
+from satchel.memory.candidates.arrays import to_stored
 from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES, clean_cues, cues_of, fitting_cues
 from satchel.memory.toolset import MemoryTools
@@ -138,7 +139,7 @@ async def test_a_forgotten_fact_leaves_no_byte_of_its_cues(
     marker = "zyzzyvan"
     path = tmp_path / "memory.db"
     embedder = Counting()
-    vector = (await embedder.embed([f"a {marker} evening"], "document"))[0].astype("<f4").tobytes()
+    vector = to_stored(await embedder.embed([f"a {marker} evening"], "document"))
     if kept_arrays:
         monkeypatch.setattr(engine, "LEAST_KEPT", 1)
     async with Memory.open(path, embedder=embedder, back_fill=False) as memory:
@@ -150,7 +151,8 @@ async def test_a_forgotten_fact_leaves_no_byte_of_its_cues(
         await memory.embed_pending()
         await memory.search("evening")
         files = [file for file in tmp_path.rglob("*") if file.is_file()]
-        assert any(vector in file.read_bytes() for file in files if file.suffix == ".arrays") == kept_arrays
+        assert any(file.suffix == ".arrays" for file in files) == kept_arrays
+        assert any(vector in file.read_bytes() for file in files)
         receipt = await memory.forget(id)
         assert [gone.cues for gone in receipt.forgotten] == [1]
         assert await kept(memory, other) == ["buying cat food"]
@@ -231,7 +233,10 @@ async def test_another_embedder_takes_over_only_when_it_has_seen_the_cues_too(tm
 
 
 @requirement("memory:cues:embedded")
-async def test_arrays_that_were_kept_give_the_same_cosines_as_the_database(tmp_path: Path) -> None:
+async def test_arrays_that_were_kept_give_the_same_cosines_as_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_LEAST_UNKEPT", 1)
     async with (
         Database.open(tmp_path / "memory.db") as database,
         Memory.open(database, embedder=HashingEmbedder(), back_fill=False) as memory,
@@ -251,11 +256,11 @@ async def test_arrays_that_were_kept_give_the_same_cosines_as_the_database(tmp_p
             )
             await candidates.refresh(model=space.dense.model, dimension=space.dense.dimension)
             if shelf is not None:
-                assert await candidates._keep(anew=True)
+                assert shelf.path.exists()
             assert candidates.cues_waiting == 0
             found.append(candidates._index.cue_cosines(asked))
     assert found[0] is not None
-    assert np.allclose(found[0][[3, 5]], 1.0, atol=1e-5)
+    assert np.allclose(found[0][[3, 5]], 1.0, atol=1e-3)
     assert not found[0][::2].any()
     assert np.allclose(found[1], found[0])
     assert np.allclose(found[2], found[0])

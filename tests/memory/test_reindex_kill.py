@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import numpy as np
 import pytest
 from sqlalchemy import text
 
 from satchel.memory import Memory
+from satchel.memory.candidates.arrays import to_stored
 from satchel.storage import Database
 from tests.killing import Killing
 from tests.memory.reindex_worker import Turned
@@ -79,4 +79,4 @@ async def test_fifty_kills_leave_one_embedder_in_use_with_all_its_vectors(tmp_pa
         found = await database.read(lambda connection: list(connection.execute(text(sql))))
         assert len(found) == 2 * EACH
         expected = await Turned(embedder).embed([content for content, _ in found], "document")
-        assert np.array_equal(np.stack([np.frombuffer(vector, dtype="<f4") for _, vector in found]), expected)
+        assert b"".join(vector for _, vector in found) == to_stored(expected)

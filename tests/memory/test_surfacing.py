@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
-from satchel.memory import Context, Episode, Hit, Memory, MemoryRecord, Source, strip_injected
+from satchel.memory import Context, Episode, Hit, Memory, MemoryRecord, Source, repository, strip_injected
 from satchel.memory.block import block_of
 from satchel.memory.framing import estimate_tokens, restates
 from satchel.memory.lexicon import stems_of
@@ -132,6 +134,37 @@ async def test_what_was_shown_or_is_being_said_is_not_shown() -> None:
         question = "Is  Mara allergic\nto shellfish?"
         assert shown(await memory.surface(question)) == [ALLERGY]
         assert shown(await memory.surface(question, exclude=[ids[0]])) == []
+
+
+async def test_conversations_that_begin_at_once_share_a_look_at_what_has_changed_and_see_all_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+
+    def counted(*args: Any, **options: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return load_changes(*args, **options)
+
+    load_changes = repository.load_changes
+    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
+        await memory.add(ALLERGY)
+        await memory.embed_pending()
+        monkeypatch.setattr(repository, "load_changes", counted)
+        found: list[list[str]] = []
+
+        async def begin() -> None:
+            found.append(shown(await memory.surface("Is my sister Mara allergic to shellfish?", threshold=0)))
+
+        async with anyio.create_task_group() as group:
+            for _ in range(20):
+                group.start_soon(begin)
+        assert found == [[ALLERGY]] * 20
+        assert looks < 10
+        other = "My sister Mara is allergic to peanuts too."
+        await memory.add(other)
+        await begin()
+        assert other in found[-1]
 
 
 async def test_showing_a_memory_counts_as_a_use_of_it() -> None:

@@ -15,6 +15,7 @@ import anyio.to_thread
 import pytest
 from sqlalchemy import Connection, delete, func, select
 
+from satchel.capabilities.kept import Returned
 from satchel.events import Event, MemoryCaptured, MemorySurfaced
 from satchel.loop import Limits
 from satchel.memory import Rebuilt
@@ -27,6 +28,7 @@ from satchel.runtime.hub import SessionHub
 from satchel.runtime.lines import receipt_lines
 from satchel.runtime.rebuilding import rebuild
 from satchel.storage import Database
+from tests.capabilities.world import register
 from tests.requirements import requirement
 from tests.runtime.world import logged, opened, settings_in
 
@@ -89,6 +91,43 @@ async def test_a_home_that_has_lost_its_database_says_so_and_has_what_was_said_a
     await rebuild(settings_in(tmp_path, memory__embedder="none"))
     async with opened(tmp_path, ScriptedModel([])) as satchel:
         assert not satchel.notices
+
+
+@requirement("promise:durable:capabilities")
+async def test_capabilities_are_there_again_after_their_database_was_lost(tmp_path: Path) -> None:
+    async def lose(*names: str) -> None:
+        async with opened(tmp_path) as satchel:
+            assert satchel.capabilities is not None
+            for name in names:
+                await register(satchel.capabilities.catalogue, name)
+        for file in (tmp_path / "home").glob("satchel.db*"):
+            file.unlink()
+
+    await lose("greet", "thank")
+    async with opened(tmp_path) as satchel:
+        assert satchel.capabilities is not None
+        assert [each.name for each in await satchel.capabilities.catalogue.list("active")] == [
+            "greet",
+            "thank",
+        ]
+        (notice,) = satchel.notices
+        assert (notice.part, "greet, thank" in notice.text) == ("capabilities", True)
+    await lose()
+    (changed,) = [
+        path
+        for path in (tmp_path / "home").glob("capabilities/*/v1")
+        if "thank" in (path / "manifest.json").read_text()
+    ]
+    (changed / "requirements.txt").write_text("# mine\n")
+    done = await rebuild(settings_in(tmp_path, memory__embedder="none"))
+    assert done.capabilities == (
+        Returned(name="greet", is_changed=False),
+        Returned(name="thank", is_changed=True),
+    )
+    async with opened(tmp_path) as satchel:
+        assert not satchel.notices
+        assert satchel.capabilities is not None
+        assert [each.name for each in await satchel.capabilities.catalogue.list("active")] == ["greet"]
 
 
 @requirement("promise:durable:journal")

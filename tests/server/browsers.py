@@ -2,35 +2,72 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from lxml import html
 
+from satchel.server.browser_access import place_for
 from tests.server.world import World
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, BrowserContext
+
+_PLACE = re.compile(r"/s/[0-9a-f]{32}(?=/)")
 HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
 
 
 @contextmanager
 def browser(world: World, *, logged_in: bool = True) -> Iterator[httpx2.Client]:
-    """A browser that keeps cookies and follows nothing by itself."""
+    """A browser that keeps cookies and follows nothing by itself.
+
+    One that is logged in is at its place: it asks for "/sessions" below it, and what leads there reads "/sessions" in
+    the headers and in `read`.
+    """
+    value = world.app.browsers.log_in() if logged_in else ""
+    place = place_for(value) if logged_in else ""
     with httpx2.Client(
-        base_url=world.url, headers={"accept": HTML}, timeout=120, trust_env=False, follow_redirects=False
+        base_url=world.url + place,
+        headers={"accept": HTML},
+        timeout=120,
+        trust_env=False,
+        follow_redirects=False,
+        event_hooks={"response": [_outside_of_places]},
     ) as client:
         if logged_in:
             port = world.url.rpartition(":")[2]
-            client.cookies.set(f"satchel_{port}", world.app.browsers.log_in(), domain="127.0.0.1")
+            client.cookies.set(f"satchel_{port}", value, domain="127.0.0.1", path=place)
         yield client
 
 
+def logged_in_window(chromium: Browser, world: World, **options: Any) -> BrowserContext:
+    """A real browser's window that is logged in; relative addresses lead to its place."""
+    value, port = world.app.browsers.log_in(), world.url.rpartition(":")[2]
+    here = world.url + place_for(value)
+    context = chromium.new_context(base_url=f"{here}/", **options)
+    context.add_cookies([{"name": f"satchel_{port}", "value": value, "url": here}])
+    return context
+
+
+def at(client: httpx2.Client) -> str:
+    """The origin of the server that a browser is at."""
+    return str(client.base_url.copy_with(path="/")).rstrip("/")
+
+
+def _outside_of_places(answer: httpx2.Response) -> None:
+    if place := _PLACE.match(answer.headers.get("location", "")):
+        answer.headers["location"] = answer.headers["location"].removeprefix(place[0])
+
+
 def read(answer: httpx2.Response, status: int = 200) -> Any:
-    """The page in an answer, as elements."""
+    """The page in an answer, as elements; links lead to paths outside of the browser's place."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    return html.document_fromstring(answer.text)
+    place = _PLACE.match(answer.url.path)
+    return html.document_fromstring(answer.text.replace(f'"{place[0]}/', '"/') if place else answer.text)
 
 
 def open_page(client: httpx2.Client, path: str, status: int = 200) -> Any:
@@ -61,5 +98,5 @@ def send(
     return client.post(
         action,
         data={**filled, **(fields or {})},
-        headers={"origin": str(client.base_url).rstrip("/"), "sec-fetch-site": "same-origin", **headers},
+        headers={"origin": at(client), "sec-fetch-site": "same-origin", **headers},
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 
 import httpx2
 import pytest
+from lxml import html
 
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.runtime.browsers import BROWSERS_FILE, CODE_LASTS_S, Browsers
 from satchel.runtime.serving import login_link, serving
+from satchel.server.browser_access import place_for
 from satchel.server.rates import Rates
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page, read, said, send, words_of
@@ -29,6 +32,12 @@ def cookies(client: httpx2.Client) -> dict[str, str]:
     return {cookie.name: cookie.value or "" for cookie in client.cookies.jar}
 
 
+def go_to_place(client: httpx2.Client) -> None:
+    """Ask for pages below the place that the cookie is for, as a browser does that followed the login."""
+    [place] = {cookie.path for cookie in client.cookies.jar}
+    client.base_url = client.base_url.copy_with(path=place)
+
+
 @requirement("web-pages:login")
 def test_a_browser_logs_in_with_the_token_and_gets_a_value_of_its_own(world: World) -> None:
     with browser(world, logged_in=False) as client:
@@ -44,11 +53,17 @@ def test_a_browser_logs_in_with_the_token_and_gets_a_value_of_its_own(world: Wor
         assert "SameSite=strict" in attributes
         port = world.url.rpartition(":")[2]
         [(name, value)] = cookies(client).items()
-        assert name == f"satchel_{port}"  # cookies are the same for every port of a host
+        assert name == f"satchel_{port}"
         assert len(value) > 40
+        [place] = {cookie.path for cookie in client.cookies.jar}
+        assert re.fullmatch(r"/s/[0-9a-f]{32}", place)
+        assert value not in place
+        assert "ended" not in sent_away.headers["location"]
         assert value not in (world.home / BROWSERS_FILE).read_text()
         assert world.token not in answer.text + str(answer.headers)
         assert (world.home / BROWSERS_FILE).stat().st_mode & 0o777 == 0o600
+        assert client.get("/sessions").status_code == 303
+        go_to_place(client)
         open_page(client, "/sessions")
 
 
@@ -79,6 +94,7 @@ def test_a_login_link_works_once_and_not_for_long(world: World) -> None:
     with browser(world, logged_in=False) as client:
         answer = client.get(f"/login?code={code}&next=/sessions")
         assert (answer.status_code, answer.headers["location"]) == (303, "/sessions")
+        go_to_place(client)
         open_page(client, "/sessions")
     with browser(world, logged_in=False) as client:
         page = open_page(client, f"/login?code={code}", 403)
@@ -131,17 +147,22 @@ def test_browsers_stay_logged_in_over_a_restart_until_they_log_out_or_the_token_
     with server_in(folder) as second:
         name = f"satchel_{second.url.rpartition(':')[2]}"
         with browser(second, logged_in=False) as client:
-            client.cookies.set(name, value)
+            client.cookies.set(name, value, domain="127.0.0.1", path=place_for(value))
+            go_to_place(client)
             page = open_page(client, "/sessions")
             send(client, page, "/logout")
+            assert cookies(client) == {}
         with browser(second, logged_in=False) as client:
-            client.cookies.set(name, value)
-            assert client.get("/sessions").headers["location"].startswith("/login")
+            client.cookies.set(name, value, domain="127.0.0.1", path=place_for(value))
+            go_to_place(client)
+            assert client.get("/sessions").headers["location"] == "/login?ended=1&next=/sessions"
         with browser(second) as client:
             [value] = cookies(client).values()
     (folder / "home" / "token").write_text("another-token-of-some-length\n")
     with server_in(folder) as third, browser(third, logged_in=False) as client:
-        client.cookies.set(f"satchel_{third.url.rpartition(':')[2]}", value)
+        name = f"satchel_{third.url.rpartition(':')[2]}"
+        client.cookies.set(name, value, domain="127.0.0.1", path=place_for(value))
+        go_to_place(client)
         assert client.get("/sessions").status_code == 303
 
 
@@ -165,6 +186,57 @@ def test_a_login_lasts_thirty_days_and_a_broken_file_holds_none(
     assert browsers.knows(values[-1])
     browsers.log_out_all()
     assert not browsers.knows(values[-1])
+
+
+@requirement("web-pages:login:place")
+@pytest.mark.parametrize("place", ["", "/s/" + "0" * 32, "other"])
+def test_a_cookie_opens_nothing_outside_of_its_place(world: World, place: str) -> None:
+    value = world.app.browsers.log_in()
+    sent = {"cookie": f"satchel_{world.url.rpartition(':')[2]}={value}"}
+    if place == "other":
+        place = place_for(world.app.browsers.log_in())
+    for path in ("/sessions", "/api/memories", "/mcp", "/openapi.json"):
+        answer = httpx2.get(world.url + place + path, headers=sent, trust_env=False)
+        assert answer.status_code == 401, path
+        answer = httpx2.get(world.url + place_for(value) + path, trust_env=False)
+        assert answer.status_code == 401, path
+    assert (
+        httpx2.get(f"{world.url}{place_for(value)}/sessions", headers=sent, trust_env=False).status_code
+        == 200
+    )
+
+
+@requirement("web-pages:login:place")
+def test_a_cookie_of_the_same_name_that_another_service_set_locks_nobody_out(world: World) -> None:
+    name, value = f"satchel_{world.url.rpartition(':')[2]}", world.app.browsers.log_in()
+    for sent in (f"{name}={value}; {name}=theirs", f"{name}=theirs; {name}={value}"):
+        answer = httpx2.get(
+            f"{world.url}{place_for(value)}/sessions", headers={"cookie": sent}, trust_env=False
+        )
+        assert answer.status_code == 200
+
+
+@requirement("web-pages:login:place")
+def test_every_link_and_form_of_a_page_stays_in_the_place(world: World) -> None:
+    with browser(world) as client:
+        place = client.base_url.path.rstrip("/")
+        for path in (
+            "/",
+            "/sessions",
+            "/memories",
+            "/capabilities",
+            "/usage",
+            "/settings",
+            "/doctor",
+            "/nothing",
+        ):
+            page = html.document_fromstring(client.get(path).text)
+            there = page.xpath("//@href | //form/@action | //@formaction")
+            wrong = [
+                each for each in there if not each.startswith((f"{place}/", "/static/", "#", "https://"))
+            ]
+            assert (path, wrong) == (path, [])
+            assert f"{place}/" in there
 
 
 @requirement("web-pages:forgery")

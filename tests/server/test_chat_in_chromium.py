@@ -24,6 +24,7 @@ from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime.serving import serving as serving_in
 from satchel.tools.web.chromium import find_chromium, has_playwright
 from tests.requirements import requirement
+from tests.server.browsers import logged_in_window
 from tests.server.world import Held, World, serving
 
 CHROMIUM = find_chromium("", os.environ)
@@ -123,13 +124,13 @@ def window(
     chromium: Browser, url: str, *, world: World | None = None, link: str = ""
 ) -> Iterator[tuple[BrowserContext, Watched]]:
     """A window that is logged in: at this world, or by a link. At its end, nothing was wrong."""
-    context = chromium.new_context(locale="en-GB", reduced_motion="reduce")
+    if world is not None:
+        context = logged_in_window(chromium, world, locale="en-GB", reduced_motion="reduce")
+    else:
+        context = chromium.new_context(locale="en-GB", reduced_motion="reduce")
     watched = Watched(url)
     context.on("page", watched.watch)
-    if world is not None:
-        port = url.rpartition(":")[2]
-        context.add_cookies([{"name": f"satchel_{port}", "value": world.app.browsers.log_in(), "url": url}])
-    else:
+    if world is None:
         page = context.new_page()
         page.goto(link)
         page.close()
@@ -157,10 +158,10 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
     world.held.go_on.clear()
     with window(chromium, world.url, world=world) as (context, _):
         page = context.new_page()
-        page.goto(world.url)
+        page.goto("./")
         write(page, "Say something hostile")
         expect(said_in(page, 1)).to_contain_text("document.title")
-        assert re.fullmatch(rf"{re.escape(world.url)}/chat/[0-9a-f]+", page.url)
+        assert re.fullmatch(rf"{re.escape(world.url)}/s/[0-9a-f]{{32}}/chat/[0-9a-f]+", page.url)
         expect(page.locator("#status")).to_have_text("Satchel is answering.")
         expect(page.locator("#chat-head h1")).to_have_text("Say something hostile")
         expect(page.locator("#turn-1 .loading")).to_be_hidden()  # its words are seen
@@ -212,7 +213,7 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
     id = world.call(lambda: memory.add(hostile, kind="episode", session="earlier", turn=1))
     with window(chromium, world.url, world=world) as (context, _):
         page = context.new_page()
-        page.goto(world.url)
+        page.goto("./")
         write(page, "Use the tool for the shed key")
         ask = page.locator(".ask")
         expect(ask.get_by_role("heading")).to_contain_text("Run this command?")
@@ -274,13 +275,13 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
 def test_every_page_fits_a_phone_and_passes_axe_light_and_dark(chromium: Browser, world: World) -> None:
     with window(chromium, world.url, world=world) as (context, _):
         page = context.new_page()
-        page.goto(world.url)
+        page.goto("./")
         write(page, "Use the tool, " + "a_very_long_word_without_a_break" * 20)
         expect(page.locator(".ask")).to_be_visible()
         looks: tuple[tuple[str, int, Literal["dark", "light"]], ...] = (
             (page.url, 390, "dark"),
-            (f"{world.url}/sessions", 390, "light"),
-            (world.url, 1280, "dark"),
+            ("sessions", 390, "light"),
+            ("./", 1280, "dark"),
         )
         for address, width, scheme in looks:
             page.set_viewport_size({"width": width, "height": 900})
@@ -317,7 +318,7 @@ def test_what_is_dictated_comes_into_the_field_and_answers_are_read_aloud(
     with window(chromium, world.url, world=world) as (context, _):
         page = context.new_page()
         page.add_init_script(SPEECH)
-        page.goto(world.url)
+        page.goto("./")
         message, dictate, heard = (
             page.get_by_label("Message", exact=True),
             page.locator("#dictate"),
@@ -347,7 +348,7 @@ def test_what_is_dictated_comes_into_the_field_and_answers_are_read_aloud(
             "delete window.SpeechRecognition; delete window.webkitSpeechRecognition; delete window.speechSynthesis;"
             "delete window.SpeechSynthesisUtterance"
         )
-        page.goto(world.url)
+        page.goto("./")
         write(page, "Hello")
         expect(page.get_by_role("button", name="Change and ask again")).to_be_visible()
         expect(page.locator("#dictate")).to_be_hidden()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import threading
 from collections.abc import Iterator
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +18,7 @@ from satchel.memory import Episode
 from satchel.tools.web import find_chromium, has_playwright
 from tests.capabilities.world import BY_BUILDER, GREET
 from tests.requirements import requirement
+from tests.server.browsers import logged_in_window
 from tests.server.world import World
 
 if TYPE_CHECKING:
@@ -65,10 +69,8 @@ def filled(world: World) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def logged_in(chromium: Browser, world: World) -> Iterator[BrowserContext]:
     """A window that is logged in."""
-    context = chromium.new_context()
+    context = logged_in_window(chromium, world)
     context.set_default_timeout(WAIT_MS)
-    port = world.url.rpartition(":")[2]
-    context.add_cookies([{"name": f"satchel_{port}", "value": world.app.browsers.log_in(), "url": world.url}])
     yield context
     context.close()
 
@@ -90,7 +92,7 @@ def test_a_memory_is_found_corrected_and_forgotten_and_a_capability_run_from_its
     world: World, tab: tuple[Page, list[str]], filled: dict[str, str]
 ) -> None:
     page, wrong = tab
-    page.goto(f"{world.url}/memories")
+    page.goto("memories")
     page.evaluate("window.notReloaded = true")
     page.get_by_label("Search memories").fill("vegetarian")
     page.keyboard.press("Enter")
@@ -110,10 +112,10 @@ def test_a_memory_is_found_corrected_and_forgotten_and_a_capability_run_from_its
     page.get_by_text("It can’t be undone").wait_for()
     page.get_by_role("button", name="Forget for good").click()
     page.get_by_text("Forgotten: 1 memory").wait_for()
-    page.goto(f"{world.url}/memories?q=vegetarian")
+    page.goto("memories?q=vegetarian")
     page.get_by_role("heading", name="Nothing about").wait_for()
 
-    page.goto(f"{world.url}/capabilities/{filled['capability']}")
+    page.goto(f"capabilities/{filled['capability']}")
     page.get_by_label("City").fill("<b>Ulm</b>")
     page.get_by_role("button", name="Run", exact=True).click()
     page.get_by_text("Hello, <b>Ulm</b>!").wait_for()
@@ -151,7 +153,7 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         "/doctor",
     ):
         page.set_viewport_size({"width": 1280, "height": 800})
-        page.goto(world.url + path)
+        page.goto(path.removeprefix("/"))
         assert page.evaluate("document.documentElement.scrollWidth") <= 1280, path
         page.set_viewport_size({"width": 390, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
@@ -160,3 +162,61 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
             found = axe.run(page).response["violations"]
             assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path
     assert wrong == []
+
+
+@requirement("web-pages:login:place")
+def test_a_service_on_another_port_gets_no_login_and_the_plain_address_leads_home(
+    chromium: Browser, world: World
+) -> None:
+    got: list[dict[str, str]] = []
+
+    class Neighbour(BaseHTTPRequestHandler):
+        """Another service on this machine, which keeps what browsers send it."""
+
+        def do_GET(self) -> None:
+            got.append({"path": self.path, **{name.lower(): value for name, value in self.headers.items()}})
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            # A cookie of this name from here must not take the place of ours.
+            self.send_header("set-cookie", f"satchel_{world.url.rpartition(':')[2]}=theirs; Path=/")
+            self.end_headers()
+            self.wfile.write(
+                f"<a href='{world.url}/memories'>go</a><img src='{world.url}/memories'>".encode()
+            )
+
+        def log_message(self, *_: object) -> None:
+            """Nobody reads it."""
+
+    neighbour = ThreadingHTTPServer(("127.0.0.1", 0), Neighbour)
+    threading.Thread(target=neighbour.serve_forever, daemon=True).start()
+    context = chromium.new_context()
+    context.set_default_timeout(WAIT_MS)
+    try:
+        page = context.new_page()
+        page.goto(f"{world.url}/login?code={world.app.browsers.make_code()}&next=/memories")
+        page.get_by_role("heading", name="Memories", exact=True).wait_for()
+        place = re.fullmatch(rf"{re.escape(world.url)}(/s/[0-9a-f]{{32}})/memories", page.url)
+        assert place is not None
+        # The user goes from our page to a page of theirs, which opens an address of ours.
+        page.evaluate("url => { location.href = url }", f"http://127.0.0.1:{neighbour.server_port}/visited")
+        page.get_by_role("link", name="go").wait_for()
+        # The plain address, from there and by hand: the browser is led to its place.
+        page.get_by_role("link", name="go").click()
+        page.wait_for_url(f"{world.url}{place[1]}/memories")
+        page.goto(f"{world.url}/usage")
+        page.wait_for_url(f"{world.url}{place[1]}/usage")
+        sent = [cookie.get("value", "") for cookie in context.cookies(page.url)]
+        # When it has logged out, its old address leads to the login page and not round in circles.
+        page.get_by_role("button", name="Log out").click()
+        page.get_by_label("Token").wait_for()
+        page.goto(f"{world.url}{place[1]}/usage")
+        page.get_by_label("Token").wait_for()
+        assert page.url == f"{world.url}/login?ended=1&next=/usage"
+    finally:
+        context.close()
+        neighbour.shutdown()
+        neighbour.server_close()
+    assert "/visited" in [each["path"] for each in got]
+    values = set(sent) - {"theirs"}
+    assert len(values) == 1
+    assert not [secret for secret in (*values, place[1]) if secret in str(got)]

@@ -15,6 +15,8 @@ from sqlalchemy import (
     Text,
     bindparam,
     insert,
+    literal,
+    select,
     update,
 )
 
@@ -59,6 +61,19 @@ async def test_it_takes_values_by_name_and_gives_rows_as_the_driver_does() -> No
             (1, b"\x00\xff")
         ]
         assert await database.write(lambda connection: SEE.run(connection, {"name": "nobody"})) == []
+
+
+async def test_named_rows_have_the_columns_as_attributes_and_a_list_may_be_part_of_a_statement() -> None:
+    chosen = Prepared(
+        select(notes.c.id, notes.c.words)
+        .where(notes.c.words.in_(map(literal, ("a", "c"))))
+        .order_by(notes.c.id)
+    )
+    async with Database.open(":memory:") as database:
+        await opened(database)
+        await database.write(lambda connection: ADD.run_all(connection, [note("a"), note("b"), note("c")]))
+        rows = await database.read(lambda connection: chosen.named(connection, {}))
+    assert [(row.id, row.words) for row in rows] == [(1, "a"), (3, "c")]
 
 
 async def test_what_it_did_goes_with_its_transaction(tmp_path: Path) -> None:

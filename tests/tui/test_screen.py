@@ -45,6 +45,7 @@ async def test_a_turn_with_a_memory_a_tool_and_markdown_looks_like_this(tmp_path
         await hands.see("• two")
         await hands.until(lambda: hands.app.session.running is None)
         await hands.gone("Esc interrupts")
+        await hands.see("19 out · ")
         assert hands.picture == PICTURE
 
 

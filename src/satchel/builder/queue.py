@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, literal, select, update
 
 from satchel.builder.records import ENDED, Build, BuildMessage, BuildStatus, Direction, MessageType
 from satchel.builder.tables import build_messages, builds
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
-from satchel.storage import Database
+from satchel.storage import Database, Prepared
 
 __all__ = ["BuildQueue"]
 
@@ -22,6 +22,21 @@ _MOST_TEXT = 20_000
 """Characters of one message: as many as an entry of a session's inbox may have."""
 _MOST_MESSAGES = 1000
 """Messages of one build. A build has 25 rounds; only a Builder that reports in a loop reaches this."""
+
+_BUILDS = (
+    select(builds).where(builds.c.user_id == bindparam("user")).order_by(builds.c.created_at, builds.c.id)
+)
+_OF_CAPABILITY = Prepared(_BUILDS.where(builds.c.capability_id == bindparam("capability")))
+_OPEN = Prepared(_BUILDS.where(builds.c.status.not_in(map(literal, sorted(ENDED)))))
+_MESSAGES = (
+    select(build_messages, builds.c.name)
+    .join(builds, builds.c.id == build_messages.c.build_id)
+    .where(builds.c.user_id == bindparam("user"), build_messages.c.number > bindparam("after"))
+    .order_by(build_messages.c.number)
+)
+_OF_BUILD = Prepared(_MESSAGES.where(build_messages.c.build_id == bindparam("build")))
+_OF_SESSION = Prepared(_MESSAGES.where(builds.c.asked_by == bindparam("session")))
+_NEWEST = Prepared(select(func.coalesce(func.max(build_messages.c.number), 0)))
 
 
 class BuildQueue:
@@ -64,19 +79,13 @@ class BuildQueue:
 
     async def of_capability(self, capability_id: str) -> tuple[Build, ...]:
         """The builds of one capability, oldest first."""
-        query = self._builds.where(builds.c.capability_id == capability_id)
-        return await self._read_builds(query)
+        values = {"user": self._user, "capability": capability_id}
+        rows = await self._database.read(lambda connection: _OF_CAPABILITY.named(connection, values))
+        return tuple(_build(row) for row in rows)
 
     async def open_builds(self) -> tuple[Build, ...]:
         """The builds that have not ended, oldest first."""
-        return await self._read_builds(self._builds.where(builds.c.status.not_in(ENDED)))
-
-    @property
-    def _builds(self) -> Any:
-        return select(builds).where(builds.c.user_id == self._user).order_by(builds.c.created_at, builds.c.id)
-
-    async def _read_builds(self, query: Any) -> tuple[Build, ...]:
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        rows = await self._database.read(lambda connection: _OPEN.named(connection, {"user": self._user}))
         return tuple(_build(row) for row in rows)
 
     async def begin(self, build_id: str, *, executor: str) -> Build:
@@ -232,20 +241,17 @@ class BuildQueue:
 
     async def messages(self, build_id: str, *, after: int = 0) -> tuple[BuildMessage, ...]:
         """The messages of one build with numbers above `after`, in order."""
-        return await self._read_messages(build_messages.c.build_id == build_id, after=after)
+        return await self._read_messages(_OF_BUILD, {"build": build_id}, after=after)
 
     async def messages_for(self, session_id: str, *, after: int = 0) -> tuple[BuildMessage, ...]:
         """The messages of all builds that a session asked for, with numbers above `after`, in order."""
-        return await self._read_messages(builds.c.asked_by == session_id, after=after)
+        return await self._read_messages(_OF_SESSION, {"session": session_id}, after=after)
 
-    async def _read_messages(self, condition: Any, *, after: int) -> tuple[BuildMessage, ...]:
-        query = (
-            select(build_messages, builds.c.name)
-            .join(builds, builds.c.id == build_messages.c.build_id)
-            .where(builds.c.user_id == self._user, condition, build_messages.c.number > after)
-            .order_by(build_messages.c.number)
-        )
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
+    async def _read_messages(
+        self, query: Prepared, whose: Mapping[str, str], *, after: int
+    ) -> tuple[BuildMessage, ...]:
+        values = {"user": self._user, "after": after, **whose}
+        rows = await self._database.read(lambda connection: query.named(connection, values))
         return tuple(_message(row) for row in rows)
 
     async def open_questions(self, *, asked_by: str | None = None) -> tuple[BuildMessage, ...]:
@@ -276,9 +282,8 @@ class BuildQueue:
 
     async def version(self) -> int:
         """A number that changes with every new message of any build: one short read, for polling."""
-        newest = select(func.coalesce(func.max(build_messages.c.number), 0))
-        found: int = await self._database.read(lambda connection: connection.execute(newest).scalar_one())
-        return found
+        ((newest,),) = await self._database.read(lambda connection: _NEWEST.run(connection, {}))
+        return int(newest)
 
     def _insert(
         self,

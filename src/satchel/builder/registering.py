@@ -5,10 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import anyio
+import anyio.to_thread
+
 from satchel.builder.records import Build
 from satchel.capabilities.access import sentences
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar, Registration
+from satchel.capabilities.given import Given, kept_given
 from satchel.capabilities.package import Draft, draft_of
 from satchel.capabilities.records import Access, Provenance
 from satchel.errors import UsageError
@@ -53,11 +57,21 @@ class Registering:
         provenance = Provenance(build_id=build.id, session_id=build.asked_by, model=build.model)
         return _told(build, await self.registrar.register(build.capability_id, draft, provenance=provenance))
 
+    async def given(self, build: Build) -> Given | None:
+        """The program of the user that becomes the first version; None if there is none."""
+        capability = await self.catalogue.find(build.capability_id)
+        if capability is None or capability.version:
+            return None
+        return await anyio.to_thread.run_sync(kept_given, capability.path, capability.name)
+
     async def present(self, build: Build) -> Draft | None:
-        """What the active version is made of, with the user's edits; None if there is none, or they can't be read."""
+        """What the active version is made of, with the user's edits, or else what the user gave; None if there is
+        neither, or it can't be read.
+        """
         capability = await self.catalogue.find(build.capability_id)
         if capability is None or not capability.version:
-            return None
+            given = await self.given(build)
+            return None if given is None else given.draft
         try:
             package = await self.catalogue.on_disk(capability.id, capability.version)
         except UsageError:

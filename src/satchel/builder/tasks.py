@@ -11,7 +11,7 @@ from typing import Any, Final
 from satchel.capabilities.records import Capability, Wanted
 from satchel.config import BuilderSettings
 
-__all__ = ["GO_ON", "NOT_FINISHED", "build_task", "gave_up", "repair_task", "system_prompt"]
+__all__ = ["GO_ON", "NOT_FINISHED", "adopt_task", "build_task", "gave_up", "repair_task", "system_prompt"]
 
 GO_ON: Final = (
     "The program was stopped while you worked. The working folder is as you left it; look at it if you are not sure. "
@@ -51,6 +51,22 @@ def build_task(wanted: Wanted) -> str:
         parts.append(
             f"The input that was asked for (improve it if it does not fit):\n{_json(wanted.input_schema)}"
         )
+    return "\n\n".join(parts)
+
+
+def adopt_task(wanted: Wanted) -> str:
+    """The task of making a capability of a program that the user has written."""
+    parts = [
+        f"Make the capability `{wanted.name}` of a program that the user has written.",
+        f"What is known of it:\n{wanted.description.strip()}",
+        "Its files are in the working folder: main.py, and what stood beside it, such as RUN.md and requirements.txt. "
+        "Read them first. main.py is registered as the user wrote it, whatever you write there: don't change it. Find "
+        "out what it does, write tests/cases.jsonl with cases that it passes, and register it with description, "
+        "input_schema and document. What makes it reach the network or need a secret has to be named (hosts, secrets).",
+        "If it can't be used as it is, stop and say what would have to be changed in it.",
+    ]
+    if wanted.input_schema:
+        parts.append(f"Its input, as the user describes it:\n{_json(wanted.input_schema)}")
     return "\n\n".join(parts)
 
 

@@ -273,8 +273,9 @@ class BuildTools:
         files = await self._workshop.files(more) if more else {}
         if sum(map(len, files.values())) > 4 * _MOST_SUPPLEMENT:
             raise UsageError("The other files have more than 4,000,000 bytes together.")
+        given = await self._registering.given(self._build)
         made = {
-            "code": code.decode("utf-8", "replace"),
+            "code": code.decode("utf-8", "replace") if given is None else given.draft.code,
             "cases": cases.decode("utf-8", "replace"),
             "requirements": await self._workshop.requirements(),
             **{name: input[name] for name in _NAMED if name in input},

@@ -85,13 +85,15 @@ class Workshop:
         """What commands may reach."""
         return self._hosts
 
-    async def write(self, path: str, content: str) -> None:
+    async def write(self, path: str, content: str | bytes) -> None:
         """Write a file of the folder.
 
         Raises:
             UsageError: The path leaves the folder, or the folder is full.
         """
-        await self._open_session.write(path, content.encode("utf-8", "replace"))
+        await self._open_session.write(
+            path, content if isinstance(content, bytes) else content.encode("utf-8", "replace")
+        )
 
     async def read(self, path: str, *, max_bytes: int) -> bytes | None:
         """A file of the folder; None if there is no such regular file.

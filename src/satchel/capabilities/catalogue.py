@@ -11,6 +11,7 @@ import logging
 import statistics
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -18,12 +19,20 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio.to_thread
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
 
-from satchel.capabilities import archive
+from satchel.capabilities import archive, kept
 from satchel.capabilities.cases import CaseResult, result_to_json
 from satchel.capabilities.comparing import difference
-from satchel.capabilities.folder import discard, read_folder, version_folder, write_folder
+from satchel.capabilities.folder import (
+    STAGING,
+    discard,
+    read_folder,
+    replace_folder,
+    version_folder,
+    write_folder,
+)
+from satchel.capabilities.kept import Returned
 from satchel.capabilities.package import (
     CODE,
     MANIFEST,
@@ -58,7 +67,7 @@ from satchel.capabilities.tables import (
 from satchel.clock import Clock
 from satchel.config.home import ensure_home
 from satchel.errors import NotFound, Refused, SatchelError, StorageError, StorageUnwritable, UsageError
-from satchel.storage import Database
+from satchel.storage import Database, Prepared
 
 __all__ = ["Catalogue", "Checkout", "Staged"]
 
@@ -69,10 +78,12 @@ _log = logging.getLogger(__name__)
 _FOLDER: Final = "capabilities"
 _ASIDE: Final = ".unregistered"
 """Folders of versions that no row describes are moved here, never deleted."""
-_STAGING: Final = ".staging-"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST: Final = 10_000
 """Capabilities of one user. Only a program that requests in a loop reaches it."""
+_VERSION: Final = Prepared(
+    select(func.max(capability_changes.c.changed)).where(capability_changes.c.user_id == bindparam("user"))
+)
 _KEPT_RUNS: Final = 200
 _RECENT: Final = 50
 _FAILING_AFTER: Final = 3
@@ -117,6 +128,10 @@ class Catalogue:
     """The catalogue of one user. Several processes may have it open.
 
     Wherever a capability is named, its id, its name and its tool's name (`cap_…`) are accepted.
+
+    Attributes:
+        folder: Where the folders of all capabilities are.
+        returned: What the database had lost when this was opened.
     """
 
     def __init__(self, database: Database, *, home: Path, clock: Clock, user: str = "default") -> None:
@@ -126,13 +141,15 @@ class Catalogue:
         self._clock = clock
         self._user = user
         self.folder = home / _FOLDER
+        self.returned: tuple[Returned, ...] = ()
 
     @classmethod
     async def open(cls, database: Database, *, home: Path, clock: Clock, user: str = "default") -> Catalogue:
-        """Open the catalogue, and make rows and folders agree.
+        """Open the catalogue, and make rows, records and folders agree.
 
-        A folder that is missing is restored from its row. A folder without a row, such as that of a registration that
-        was cut off, is moved to `capabilities/.unregistered`.
+        What a database has lost comes back from the records (see `kept`). A folder that is missing is restored from its
+        row. A folder without a row, such as that of a registration that was cut off, is moved to
+        `capabilities/.unregistered`.
 
         Args:
             database: Of the home.
@@ -147,18 +164,23 @@ class Catalogue:
         known = await database.read(catalogue._numbers)
         if known or catalogue.folder.exists():
             await _in_thread(catalogue._discard_staged)
-            if await _in_thread(catalogue._found) != known:
-                await database.write(catalogue._repair)
+            is_behind = await database.read(lambda connection: kept.is_behind(connection, catalogue.folder))
+            if is_behind or await _in_thread(catalogue._found) != known:
+                try:
+                    catalogue.returned = await database.write(catalogue._repair, durable=True)
+                except StorageUnwritable as error:
+                    # What is there can be read and run.
+                    _log.warning("Rows, records and folders of capabilities may differ: %s", error)
         return catalogue
 
     # ---- Reading
 
     async def version(self) -> int:
         """A number that grows with each change that models may notice; runs don't change it."""
-        query = select(func.max(capability_changes.c.changed)).where(
-            capability_changes.c.user_id == self._user
+        ((version,),) = await self._database.read(
+            lambda connection: _VERSION.run(connection, {"user": self._user})
         )
-        return await self._database.read(lambda connection: connection.execute(query).scalar() or 0)
+        return version or 0
 
     async def list(self, *statuses: CapabilityStatus) -> tuple[Capability, ...]:
         """All capabilities, or those with one of these statuses, in the order of their names."""
@@ -368,11 +390,18 @@ class Catalogue:
                 return row.id, build_id, True, False
             return self._create(connection, wanted, provenance, now), build_id, True, False
 
-        id, open_build, is_new, similar = await self._database.write(write, durable=True)
+        id, open_build, is_new, similar = await self._change("", write)
         return Requested(capability=await self.get(id), build_id=open_build, is_new=is_new, similar=similar)
 
-    async def create(self, wanted: Wanted, *, provenance: Provenance) -> Capability:
+    async def create(
+        self, wanted: Wanted, *, provenance: Provenance, reasons: Sequence[str] = ()
+    ) -> Capability:
         """Make an entry without a build, for a version that exists already. It is "proposed" until one is registered.
+
+        Args:
+            wanted: Its name, description and schema.
+            provenance: Who makes it.
+            reasons: Why it can't become a version as it is. Then it is "failed", and `request` opens a build of it.
 
         Raises:
             UsageError: The name is not acceptable, or taken.
@@ -382,9 +411,12 @@ class Catalogue:
         def write(connection: Connection) -> str:
             if self._row(connection, wanted.name) is not None:
                 raise UsageError(f"There is a capability {wanted.name} already.")
-            return self._create(connection, wanted, provenance, self._now())
+            id = self._create(connection, wanted, provenance, self._now())
+            if reasons:
+                self._set(connection, id, status="failed", reasons=_json(list(reasons)))
+            return id
 
-        return await self.get(await self._database.write(write, durable=True))
+        return await self.get(await self._change("", write))
 
     async def rebuild(self, name: str) -> Requested:
         """Open a build of a new version. The capability keeps its status and can be used meanwhile.
@@ -404,7 +436,7 @@ class Catalogue:
             self._set(connection, row.id, build_id=build_id, status=status)
             return build_id, True
 
-        open_build, is_new = await self._database.write(write, durable=True)
+        open_build, is_new = await self._change(capability.id, write)
         return Requested(capability=await self.get(capability.id), build_id=open_build, is_new=is_new)
 
     async def fail(self, name: str, reasons: Sequence[str], *, build_id: str = "") -> Capability:
@@ -429,7 +461,7 @@ class Catalogue:
             status = "failed" if row.status == "building" else row.status
             self._set(connection, row.id, status=status, build_id="", reasons=_json(list(reasons)))
 
-        await self._database.write(write, durable=True)
+        await self._change(capability.id, write)
         return await self.get(capability.id)
 
     # ---- Registering a version
@@ -462,7 +494,7 @@ class Catalogue:
         """`stage` for files that exist already, such as imported ones. They are written byte by byte."""
         approved = await self.approved(capability.id)
         await _in_thread(lambda: ensure_home(self.folder))
-        folder = capability.path / f"{_STAGING}{uuid.uuid4().hex[:12]}"
+        folder = capability.path / f"{STAGING}{uuid.uuid4().hex[:12]}"
         await _in_thread(lambda: write_folder(folder, package.files))
         return Staged(
             capability_id=capability.id,
@@ -534,7 +566,7 @@ class Catalogue:
 
         try:
             content = await _in_thread(lambda: archive.pack(staged.package.files))
-            await self._database.write(partial(write, content=content), durable=True)
+            await self._change(staged.capability_id, partial(write, content=content))
         except BaseException as error:
             with anyio.CancelScope(shield=True):
                 await self._undo(staged)
@@ -563,14 +595,20 @@ class Catalogue:
             ]
             if rows:
                 connection.execute(insert(capability_approvals), rows)
+                self._count_change(connection)
 
-        await self._database.write(write, durable=True)
+        await self._change(capability.id, write)
 
     async def withdraw(self, name: str) -> None:
         """Forget everything that the user allowed a capability to reach."""
         capability = await self.get(name)
         gone = delete(capability_approvals).where(capability_approvals.c.capability_id == capability.id)
-        await self._database.write(lambda connection: connection.execute(gone), durable=True)
+
+        def write(connection: Connection) -> None:
+            connection.execute(gone)
+            self._count_change(connection)
+
+        await self._change(capability.id, write)
 
     async def settle(
         self,
@@ -598,13 +636,14 @@ class Catalogue:
                     reasons=_json(list(reasons)),
                 )
             )
+            self._count_change(connection)
             if status == "ready":
                 self._activate(connection, row, number, package, close_build=False)
             elif row.version == 0:
                 now_status = status if status in ("failed", "proposed") else row.status
                 self._set(connection, row.id, status=now_status, reasons=_json(list(reasons)))
 
-        await self._database.write(write, durable=True)
+        await self._change(capability.id, write)
         return await self.get(capability.id)
 
     # ---- Life
@@ -640,7 +679,7 @@ class Catalogue:
                 )
             self._activate(connection, row, number, package, close_build=False)
 
-        await self._database.write(write, durable=True)
+        await self._change(capability.id, write)
         return await self.get(capability.id)
 
     async def rollback(self, name: str) -> Capability:
@@ -695,8 +734,8 @@ class Catalogue:
             connection.execute(delete(capabilities).where(capabilities.c.id == capability.id))
             self._count_change(connection)
 
-        # The rows go first: a folder that is left behind by a crash has no row and is moved aside.
-        await self._database.write(write, durable=True)
+        # The rows and the record go first: a folder that is left behind by a crash has neither and is moved aside.
+        await self._change(capability.id, write)
         await _in_thread(lambda: discard(capability.path))
         if capability.path.exists():
             raise StorageError(
@@ -788,6 +827,21 @@ class Catalogue:
         return await self.get(capability.id)
 
     # ---- Rows
+
+    async def _change(self, id: str, write: Callable[[Connection], T]) -> T:
+        """Change the rows of a capability and its record, both or neither. `id` is "" before its first version."""
+
+        def both(connection: Connection) -> T:
+            result = write(connection)
+            kept.keep(connection, self.folder, id)
+            return result
+
+        try:
+            return await self._database.write(both, durable=True)
+        except BaseException:
+            with anyio.CancelScope(shield=True), suppress(SatchelError):
+                await self._database.write(lambda connection: kept.keep(connection, self.folder, id))
+            raise
 
     def _row(self, connection: Connection, name: str) -> Row[Any] | None:
         """The row with this id, name or tool name."""
@@ -927,7 +981,7 @@ class Catalogue:
                 raise UsageError(f"{capability.name} {otherwise} (it is {capability.status}).")
             self._set(connection, row.id, status=after)
 
-        await self._database.write(write, durable=True)
+        await self._change(capability.id, write)
         return await self.get(capability.id)
 
     # ---- Folders
@@ -966,18 +1020,8 @@ class Catalogue:
             kept = await self.registered(capability.id, version.number)
             if _same_content(files, kept.files):
                 original = (await self.registered(capability.id, number)).files
-                await _in_thread(partial(self._replace, folder, original))
+                await _in_thread(partial(replace_folder, folder, original))
                 return
-
-    @staticmethod
-    def _replace(folder: Path, files: Mapping[str, bytes]) -> None:
-        fresh = folder.with_name(f"{_STAGING}{uuid.uuid4().hex[:12]}")
-        old = folder.with_name(f"{_STAGING}{uuid.uuid4().hex[:12]}")
-        write_folder(fresh, files)
-        if folder.exists():
-            folder.rename(old)
-        fresh.rename(folder)
-        discard(old)
 
     def _numbers(self, connection: Connection) -> dict[str, frozenset[int]]:
         """The version numbers of each capability, by its id. Ids of all users: they share the folder."""
@@ -999,8 +1043,9 @@ class Catalogue:
             and (numbers := frozenset(_number(entry) for entry in _entries(each)) - {0})
         }
 
-    def _repair(self, connection: Connection) -> None:
-        """Make rows and folders agree. The transaction keeps registrations of other processes out."""
+    def _repair(self, connection: Connection) -> tuple[Returned, ...]:
+        """Make rows, records and folders agree. The transaction keeps registrations of other processes out."""
+        returned = kept.take_back(connection, self.folder, now=self._clock.now())
         known, found = self._numbers(connection), self._found()
         for id, numbers in known.items():
             for number in sorted(numbers - found.get(id, frozenset())):
@@ -1009,20 +1054,21 @@ class Catalogue:
                         capability_versions.c.capability_id == id, capability_versions.c.number == number
                     )
                 ).scalar_one()
-                self._replace(version_folder(self._path(id), number), archive.unpack(content))
+                replace_folder(version_folder(self._path(id), number), archive.unpack(content))
                 _log.warning(
                     "The folder of version %d of capability %s was missing and was restored.", number, id
                 )
         for id, numbers in found.items():
             for number in sorted(numbers - known.get(id, frozenset())):
                 self._move_aside(version_folder(self._path(id), number))
+        return returned
 
     def _discard_staged(self) -> None:
         """Remove what registrations that were cut off have left. Checking a version takes far less than a day."""
         yesterday = (self._clock.now() - timedelta(days=1)).timestamp()
         for each in _entries(self.folder):
             for entry in () if each.name.startswith(".") else _entries(each):
-                if entry.name.startswith(_STAGING) and entry.lstat().st_mtime < yesterday:
+                if entry.name.startswith(STAGING) and entry.lstat().st_mtime < yesterday:
                     discard(entry)
 
     def _move_aside(self, folder: Path) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import stat
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,8 +15,18 @@ from typing import Final
 from satchel.capabilities.package import LINK, SKILL
 from satchel.errors import StorageError, StorageUnwritable, UsageError
 
-__all__ = ["discard", "read_folder", "version_folder", "write_folder"]
+__all__ = [
+    "STAGING",
+    "discard",
+    "read_folder",
+    "replace_folder",
+    "sync_folder",
+    "version_folder",
+    "write_folder",
+]
 
+STAGING: Final = ".staging-"
+"""How the names of folders begin that are being written."""
 _MAX_FILES: Final = 200
 _MAX_TOTAL: Final = 8_000_000
 """Bytes that are read of a folder that somebody may have changed: twice what a capability may have."""
@@ -54,7 +65,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], *, private: bool = Tr
                 os.fsync(file.fileno())
         (folder / LINK).symlink_to(SKILL)
         for each in (*folders, folder.parent):
-            _sync(each)
+            sync_folder(each)
     except OSError as error:
         discard(folder)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -92,6 +103,21 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     return files
 
 
+def replace_folder(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Put a version's folder there with these files, in place of one that may be there.
+
+    Raises:
+        StorageUnwritable: The disk is full or the place is read-only.
+    """
+    fresh = folder.with_name(f"{STAGING}{uuid.uuid4().hex[:12]}")
+    old = folder.with_name(f"{STAGING}{uuid.uuid4().hex[:12]}")
+    write_folder(fresh, files)
+    if folder.exists():
+        folder.rename(old)
+    fresh.rename(folder)
+    discard(old)
+
+
 def discard(folder: Path) -> None:
     """Remove a folder, as far as possible."""
     shutil.rmtree(folder, ignore_errors=True)
@@ -118,7 +144,8 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the entries of a folder survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # Some file systems can't do this, and need not.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,16 @@ from satchel.capabilities.access import approval_text
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar, Registration
 from satchel.capabilities.folder import read_folder, write_folder
-from satchel.capabilities.package import CODE, MANIFEST, SKILL, Package, draft_of, read_package
+from satchel.capabilities.given import Given, given_of
+from satchel.capabilities.package import (
+    CODE,
+    MANIFEST,
+    SKILL,
+    Package,
+    draft_of,
+    make_package,
+    read_package,
+)
 from satchel.capabilities.records import Access, Capability, Provenance, Wanted, skill_name
 from satchel.errors import NotFound, StorageError, StorageUnwritable, UsageError
 
@@ -38,7 +48,6 @@ class Review:
     Attributes:
         package: The files.
         source: Where they come from.
-        files: Each file's path and size in bytes.
         access: What it wants to reach that is not approved, and one sentence for each.
         sentences: See `access`.
         replaces: The capability of this name, which gets a new version; None if there is none.
@@ -48,7 +57,6 @@ class Review:
 
     package: Package
     source: str
-    files: tuple[tuple[str, int], ...]
     access: Access
     sentences: tuple[str, ...]
     replaces: Capability | None
@@ -97,8 +105,18 @@ class Mover:
         await anyio.to_thread.run_sync(lambda: write_folder(folder, package.files, private=False))
         return folder
 
+    async def given(self, source: Path) -> Given | None:
+        """A program that is no capability yet; None if `review` reads the source as it is. Errors as in `review`."""
+
+        def read() -> Given | None:
+            return given_of(_read(source), called=source.resolve().name.removesuffix(".zip"))
+
+        return await anyio.to_thread.run_sync(read)
+
     async def review(self, source: Path) -> Review:
         """Read a folder or a zip archive, without changing or running anything.
+
+        `SKILL.md` and `manifest.json` may be missing where they can be made from the rest; see `given`.
 
         Raises:
             NotFound: There is no such file or folder.
@@ -112,9 +130,14 @@ class Mover:
                 "folder in SATCHEL_HOME/skills."
             )
         notes: list[str] = []
+        given = await self.given(source)
         try:
-            package = read_package(files)
+            package = read_package(files) if given is None else _made(given, source)
+            if given is not None:
+                notes.append(f"{SKILL} and {MANIFEST} are made from its other files.")
         except UsageError as error:
+            if given is not None:
+                raise
             # Somebody has edited it since it was exported. That is fine, and said.
             package = read_package(files, edited=True)
             notes.append(f"It was changed after its manifest was written. {error}")
@@ -127,7 +150,6 @@ class Mover:
         return Review(
             package=package,
             source=str(source),
-            files=tuple((path, len(content)) for path, content in sorted(package.files.items())),
             access=missing,
             sentences=tuple(approval_text(missing, name=manifest.name)),
             replaces=existing,
@@ -211,6 +233,14 @@ class Mover:
             if version.sha256 == package.sha256:
                 return version.number
         return 0
+
+
+def _made(given: Given, source: Path) -> Package:
+    if given.missing:
+        raise UsageError(f"{source} is not a capability: it has no {', no '.join(given.missing)}.")
+    written = datetime.fromtimestamp(source.stat().st_mtime, UTC)
+    origin = Provenance(made_by="import")
+    return make_package(given.name, 1, given.draft, provenance=origin, created_at=written, now=written)
 
 
 def _read(source: Path) -> dict[str, bytes]:

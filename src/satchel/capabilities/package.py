@@ -32,6 +32,7 @@ __all__ = [
     "CODE",
     "LINK",
     "MANIFEST",
+    "REQUIREMENTS",
     "SKILL",
     "Draft",
     "Manifest",

@@ -191,9 +191,10 @@ class CapabilityTools:
                 return tool
         return next((tool for tool in self._active.values() if tool.capability.id == name), None)
 
-    async def lines(self) -> Sequence[str]:
-        """One line for each active capability, for the prompt, up to a budget; then how to find the others."""
-        await self.tools()
+    def lines(self) -> Sequence[str]:
+        """One line for each active capability, as known when `tools` was last called, for the prompt, up to a budget;
+        then how to find the others.
+        """
         used = sorted(
             (tool.capability for tool in self._active.values()),
             key=lambda each: each.reliability.last_run_at or each.created_at,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from satchel.capabilities import (
     version_to_json,
 )
 from satchel.capabilities.cases import CaseResult, result_to_json
+from satchel.capabilities.given import Given
 from satchel.capabilities.moving import Review
 from satchel.cli.commands import CapabilityName, Text, confirm, json_option
 from satchel.cli.opening import opened
@@ -40,6 +41,7 @@ T = TypeVar("T")
 
 _STATUSES = ("building", "proposed", "active", "failed", "disabled")
 _MOST_STDIN = 16_000_000
+_CASE = '{"name": "Austin", "input": {"city": "Austin"}, "expect": {"contains": "Austin"}}'
 
 
 def _with_capabilities(function: Callable[[CapabilityParts, Satchel], Awaitable[T]]) -> T:
@@ -532,10 +534,16 @@ def import_(source: Path, yes: bool, activate: bool, as_json: bool) -> int:
     SOURCE is a folder or a zip archive. What it contains and may reach is shown, and nothing of it runs before you
     approve it; then its cases run in the sandbox and decide whether it is used. Without a
     terminal and without --yes it is stored and waits for your approval.
+
+    A folder that has main.py with run(args) and is no capability yet becomes one: the Builder writes cases, description
+    and schema around main.py, which stays as it is, and tests it. That needs a language model and your approval.
     """
     place = source.expanduser()
 
-    async def take(parts: CapabilityParts, _: Satchel) -> Registration:
+    async def take(parts: CapabilityParts, _: Satchel) -> Registration | dict[str, Any]:
+        given = await parts.mover.given(place)
+        if given is not None and given.missing:
+            return await _adopt(parts, given, place, yes=yes)
         review = await parts.mover.review(place)
         _show_review(review)
         approved = yes
@@ -544,16 +552,41 @@ def import_(source: Path, yes: bool, activate: bool, as_json: bool) -> int:
             approved = True
         return await parts.mover.take_in(review, approve=approved, activate=activate)
 
-    return _say_registered(_with_capabilities(take), as_json=as_json)
+    taken = _with_capabilities(take)
+    if isinstance(taken, dict):
+        return _say_built(taken, as_json=as_json)
+    return _say_registered(taken, as_json=as_json)
+
+
+async def _adopt(parts: CapabilityParts, given: Given, place: Path, *, yes: bool) -> dict[str, Any]:
+    lacks = f"{place} is no capability yet: it has no {', no '.join(given.missing)}."
+    try:
+        await parts.builds.require_model()
+    except UsageError as error:
+        raise UsageError(
+            f"{lacks} The Builder can write that. {error} Or write it yourself and import the folder again: "
+            f"tests/cases.jsonl has a line for each case, such as {_CASE}."
+        ) from None
+    _show_files(given.name, given.wanted.description, given.files)
+    tell(f"{lacks} The Builder writes that around main.py, and runs it in its sandbox.")
+    _confirm(yes, f"satchel capability import {place}")
+    requested = await parts.builds.adopt(given, source=str(place))
+    await _follow(parts, requested.build_id)
+    now = await parts.catalogue.get(requested.capability.id)
+    return {**capability_to_json(now), "build_id": requested.build_id}
+
+
+def _show_files(name: str, description: str, files: Mapping[str, bytes]) -> None:
+    tell(f"{name}: {one_line(description, 200)}")
+    for path, content in sorted(files.items()):
+        tell(f"  {len(content):9,}  {path}")
+    for line in files["main.py"].decode("utf-8", "replace").splitlines():
+        tell(f"  | {line}")
 
 
 def _show_review(review: Review) -> None:
     manifest = review.package.manifest
-    tell(f"{manifest.name}: {one_line(manifest.description, 200)}")
-    for path, size in review.files:
-        tell(f"  {size:9,}  {path}")
-    for line in review.package.files["main.py"].decode("utf-8", "replace").splitlines():
-        tell(f"  | {line}")
+    _show_files(manifest.name, manifest.description, review.package.files)
     if manifest.requirements:
         tell(f"  Packages: {', '.join(manifest.requirements)}")
     for sentence in review.sentences:

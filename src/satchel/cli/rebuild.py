@@ -10,6 +10,7 @@ import click
 from satchel.cli.commands import json_option
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
+from satchel.runtime.capability_parts import returned_line
 from satchel.runtime.lines import counted
 from satchel.runtime.rebuilding import rebuild as rebuild_home
 
@@ -19,7 +20,7 @@ __all__ = ["rebuild"]
 @click.command()
 @json_option
 def rebuild(as_json: bool) -> None:
-    """Store what the database lacks of the journal and the session logs.
+    """Store what the database lacks of the journal, the session logs and the folders of capabilities.
 
     A damaged database is set aside, and a new one is made. What was forgotten stays forgotten. Nothing that is there is
     changed, so this can be repeated.
@@ -33,6 +34,7 @@ def rebuild(as_json: bool) -> None:
                 {
                     "journal": asdict(done.journal),
                     "messages": done.logs.lacking,
+                    "capabilities": [asdict(each) for each in done.capabilities],
                     "damaged_logs": list(done.logs.damaged),
                     "set_aside": None if done.aside is None else str(done.aside),
                 }
@@ -45,6 +47,8 @@ def rebuild(as_json: bool) -> None:
             f"{counted(done.journal.changes, 'change')}; forgotten again: {done.journal.forgotten}."
         )
         say(f"From the session logs: {counted(done.logs.lacking, 'message')}.")
+        if done.capabilities:
+            say(returned_line(done.capabilities))
         for text in done.logs.damaged:
             tell(f"! {text}")
 

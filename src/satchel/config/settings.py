@@ -269,6 +269,18 @@ class TerminalSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsSettings:
+    """How long conversations are kept, and how.
+
+    Attributes:
+        compress_after_days: Without a new message; 0 is never, as for the other.
+    """
+
+    compress_after_days: int = 30
+    delete_after_days: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """What happens to calls that fit `tool`: a tool's name, or a name and a pattern as in `bash(git *)`.
 
@@ -332,6 +344,7 @@ class Settings:
     web: WebSettings = field(default_factory=WebSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
     terminal: TerminalSettings = field(default_factory=TerminalSettings)
+    sessions: SessionsSettings = field(default_factory=SessionsSettings)
     permissions: tuple[Rule, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -921,6 +934,24 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="",
         doc="The Chromium or Chrome for the browser tool. Empty uses the first of chromium, "
         "chromium-browser and google-chrome on the PATH.",
+    ),
+    Setting(
+        key="sessions.compress_after_days",
+        kind="int",
+        default=30,
+        low=0,
+        high=36_500,
+        doc="The number of days without a new message after which a conversation's log is compressed, in the "
+        "background; 0 means never. It is read, searched and continued as before.",
+    ),
+    Setting(
+        key="sessions.delete_after_days",
+        kind="int",
+        default=0,
+        low=0,
+        high=36_500,
+        doc="The number of days without a new message after which a conversation is deleted, in the background, with "
+        "its log and the results of its tools; 0 means never. Its memories stay until you forget them.",
     ),
     Setting(
         key="terminal.screen",

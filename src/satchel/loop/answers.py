@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field, replace
@@ -134,11 +135,13 @@ class _Silence:
         self._name = f"{model.provider}:{model.model}"
         self._emit = emit
         self._patience = patience
-        self._since = anyio.current_time()
+        # Read for every piece that arrives, so without asking anyio each time which loop runs.
+        self._now = asyncio.get_running_loop().time
+        self._since = self._now()
         self.error: Exception | None = None
 
     def broken(self, *, for_s: float = 0.0) -> None:
-        self._since = anyio.current_time() + for_s
+        self._since = self._now() + for_s
 
     async def watch(self, scope: anyio.CancelScope) -> None:
         """Tell the user once, then end the scope."""
@@ -160,7 +163,7 @@ class _Silence:
 
     async def _lasts(self, seconds: float) -> None:
         # What arrives meanwhile moves the end: no event is set for each delta.
-        while (left := self._since + seconds - anyio.current_time()) > 0:  # noqa: ASYNC110
+        while (left := self._since + seconds - self._now()) > 0:  # noqa: ASYNC110
             await anyio.sleep(left)
 
 

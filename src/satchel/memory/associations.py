@@ -25,6 +25,7 @@ import numpy as np
 from satchel.memory.candidates.arrays import Floats, Matrix
 from satchel.memory.candidates.vectors import Scale
 from satchel.memory.data_files import read_text_file
+from satchel.models.embedding.rows import product
 
 __all__ = [
     "Associations",
@@ -85,6 +86,12 @@ class Associations:
             weights={**self.weights, **own.weights},
         )
 
+    def with_named(self, topics: Mapping[str, tuple[str, ...]]) -> Associations:
+        """This table alone, with those topics of another that its situations name, and without those that none does."""
+        named = {topic for weights in self.weights.values() for topic in weights}
+        found = {name: texts for name, texts in {**topics, **self.topics}.items() if name in named}
+        return Associations(topics=found, situations=self.situations, weights=self.weights)
+
     def matrix(self) -> Matrix:
         """The weights, shape (situations, topics)."""
         at = {name: place for place, name in enumerate(self.topics)}
@@ -126,7 +133,7 @@ class Centres:
             likely: The least cosine with a situation that says anything.
         """
         strengths = np.zeros(len(self.topics), dtype=np.float32)
-        fits = vectors @ self.situations.T
+        fits = product(vectors, self.situations.T)
         fits = fits if self.scale is None else self.scale(fits)
         for fit in np.maximum(fits - np.float32(likely), 0):
             nearest = np.argsort(-fit, kind="stable")[:_NEAREST]
@@ -143,12 +150,16 @@ def centres_of(groups: Sequence[Sequence[str]], vectors: Matrix) -> Matrix:
     return np.asarray(sums / np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-9), dtype=np.float32)
 
 
-def read_associations(home: Path | None) -> Associations:
-    """The table of the package and the home's own file, which is left out with a notice if it can't be used."""
+def read_associations(home: Path | None, *, only_own: bool = False) -> Associations:
+    """The table of the package and the home's own file, which is left out with a notice if it can't be used.
+
+    With `only_own`, only what the user's own situations call for: nothing if there are none.
+    """
     shipped = _shipped()
+    rest = Associations(topics={}, situations={}, weights={}) if only_own else shipped
     path = None if home is None else home / FILE_NAME
     if path is None or not path.is_file():
-        return shipped
+        return rest
     try:
         if path.stat().st_size > _MAX_FILE_CHARS:
             raise ValueError(f"it is larger than {_MAX_FILE_CHARS:,} bytes")
@@ -164,12 +175,12 @@ def read_associations(home: Path | None) -> Associations:
                     )
     except (OSError, ValueError, RecursionError) as error:
         return Associations(
-            topics=shipped.topics,
-            situations=shipped.situations,
-            weights=shipped.weights,
-            notice=f"{path} is not used: {error}. The built-in associations serve.",
+            topics=rest.topics,
+            situations=rest.situations,
+            weights=rest.weights,
+            notice=f"{path} is not used: {error}.{'' if only_own else ' The built-in associations serve.'}",
         )
-    return shipped.with_own(own)
+    return own.with_named(shipped.topics) if only_own else shipped.with_own(own)
 
 
 @cache

@@ -101,7 +101,7 @@ class CuesPending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CuesEmbedded:
-    """What a model made of the cues of a memory: float32 vectors, one after the other."""
+    """What a model made of the cues of a memory: vectors as `candidates.arrays.to_stored` packs them."""
 
     pending: CuesPending
     vectors: bytes

@@ -25,6 +25,7 @@ from satchel.memory.associations import (
     read_associations,
 )
 from satchel.memory.candidates import vector_rows
+from satchel.memory.candidates.arrays import to_stored
 from satchel.memory.candidates.tokens import pack
 from satchel.memory.candidates.vector_rows import Embedded, Pending, Share
 from satchel.memory.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
@@ -255,18 +256,23 @@ class DenseArm:
     async def associations(self, *, make: bool = False) -> Centres | None:
         """Return the table of associations as this embedder sees it.
 
+        An embedder that doesn't run in this process gets only what the user's own table calls for, not the 2,700 texts
+        of the built-in one.
+
         Args:
             make: Embed what is not kept. The whole table takes a minute with a slow embedder, so that it belongs in the
                 background.
 
         Returns:
-            None if it isn't complete.
+            None if it is empty, or isn't complete.
         """
         if self._centres is not None or (self._looked_up and not make):
             return self._centres
         self._looked_up = True
-        table = read_associations(self._home)
+        table = read_associations(self._home, only_own=not self.embedder.info.in_process)
         self.bad_associations = table.notice
+        if not table.topics:
+            return None
         name = self.embedder.info.id
         known = known_centres(table, name, self._home)
         missing = [group for group in table.groups if group_key(group) not in known]
@@ -485,7 +491,7 @@ class DenseArm:
             made.append(
                 Embedded(
                     pending=memory,
-                    vectors=vectors[at:end].astype("<f4").tobytes(),
+                    vectors=to_stored(vectors[at:end]),
                     tokens=None if tokens is None else pack(parts, tokens[at:end]),
                 )
             )
@@ -526,9 +532,7 @@ class DenseArm:
             return False
         ends = list(accumulate(len(memory.cues) for memory in pending))
         made = [
-            CuesEmbedded(
-                pending=memory, vectors=found[0][end - len(memory.cues) : end].astype("<f4").tobytes()
-            )
+            CuesEmbedded(pending=memory, vectors=to_stored(found[0][end - len(memory.cues) : end]))
             for memory, end in zip(pending, ends, strict=True)
         ]
 

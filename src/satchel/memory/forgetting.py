@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, literal, or_, select, update
 
 from satchel.errors import UsageError
 from satchel.memory import cues, history, lexicon, repository, tables
@@ -19,7 +19,7 @@ from satchel.memory.filters import Filter
 from satchel.memory.framing import estimate_tokens
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
 from satchel.memory.records import Forgotten, Receipt, Source
-from satchel.memory.repository import count_up, place_hash, slices, to_micros
+from satchel.memory.repository import count_up, listed, place_hash, slices, space_changed, to_micros
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
 from satchel.spacing import FORGOTTEN, Finder, normal_form
 
@@ -41,6 +41,7 @@ _OTHERWISE: Final = (
     "\u2060-\u206f\ufb00-\ufdff\ufe70-\uffef\U0001d400-\U0001d7ff\U000e0000-\U000e01ef]*"
 )
 """Memories with marks that nobody sees, with escapes, or with letters in parts or in another shape."""
+_IS_ODD: Final = memories.c.content.op("GLOB")(_OTHERWISE)
 _BASES: Final = ("derived_from", "confirmed_by")
 
 
@@ -77,11 +78,15 @@ class Forgetting:
             having = None if query is None else await self._having(query)
             fitting = Filter(session=session, until=space.aware(before))
             wanted = await space.read(_ids_to_forget, fitting, having)
+        # Looking through all memories takes the longest, and nobody need wait for it.
+        odd = await space.read(_find_odd)
         if dry_run:
-            removed = await space.write(_preview, wanted, to_micros(now), space.hasher, shown_in)
+            removed = await space.write(_preview, wanted, to_micros(now), space.hasher, shown_in, odd)
         else:
             await space.backend.expect_scrub()
-            removed = await space.write_durably(_forget_now, wanted, to_micros(now), space.hasher, shown_in)
+            removed = await space.write_durably(
+                _forget_now, wanted, to_micros(now), space.hasher, shown_in, odd
+            )
         # Also where nothing was there: an earlier call may have been interrupted right before this.
         erased = dry_run or await space.candidates.scrub(before=removed.stamp_before)
         emptied = dry_run or (await space.backend.scrub() and erased)
@@ -135,6 +140,23 @@ def _ids_to_forget(
     return repository.ids_of(connection, space, rids)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Odd:
+    """The memories that may repeat words without a plain word of them; see `_OTHERWISE`.
+
+    Attributes:
+        changed: The change of the space that they were looked for after.
+    """
+
+    changed: int
+    rids: Sequence[int]
+
+
+def _find_odd(connection: Connection, space: int) -> _Odd:
+    query = select(memories.c.rid).where(memories.c.space_id == space, _IS_ODD)
+    return _Odd(changed=space_changed(connection, space), rids=connection.execute(query).scalars().all())
+
+
 def _preview(
     connection: Connection,
     space: int,
@@ -142,11 +164,12 @@ def _preview(
     at: int,
     hasher: WordHasher,
     shown_in: Collection[str],
+    odd: _Odd,
 ) -> _Removed:
     """What `_forget_now` would do: it is done, and taken back before anybody sees it."""
     undone = connection.begin_nested()
     try:
-        return _forget_now(connection, space, ids, at, hasher, shown_in)
+        return _forget_now(connection, space, ids, at, hasher, shown_in, odd)
     finally:
         undone.rollback()
 
@@ -158,6 +181,7 @@ def _forget_now(
     at: int,
     hasher: WordHasher,
     shown_in: Collection[str],
+    odd: _Odd,
 ) -> _Removed:
     """Remove memories with all that is known of them, their changes included, and leave tombstones.
 
@@ -169,7 +193,7 @@ def _forget_now(
         return _Removed(missing=tuple(going.missing))
     changed = count_up(connection, space)
     texts = _texts_of(connection, space, going.rows)
-    echoes, still_said = _replace_echoes(connection, space, going, texts, changed, shown_in)
+    echoes, still_said = _replace_echoes(connection, space, going, texts, changed, shown_in, odd)
     for rid in going.rows.keys() - texts.keys():
         texts[rid] = (going.rows[rid].content,)
     requoted = _requote(connection, space, going.rows, texts, changed)
@@ -270,6 +294,7 @@ def _replace_echoes(
     texts: Mapping[int, Sequence[str]],
     changed: int,
     shown_in: Collection[str],
+    odd: _Odd,
 ) -> tuple[list[str], list[str]]:
     """Take the words out of the memories that repeat them; those that say nothing else go too.
 
@@ -288,7 +313,7 @@ def _replace_echoes(
     replace, replace_shown = _replacer(telling), _replacer(owners, parts=True)
     echoes: list[str] = []
     still_said: list[str] = []
-    rows = {row.rid: row for row in _candidates(connection, space, going.rows, telling, shown_in)}
+    rows = {row.rid: row for row in _candidates(connection, space, going.rows, telling, shown_in, odd)}
     for row in rows.values():
         was_shown = row.trust == "agent" and row.source_session in shown_in
         content, found = (replace_shown if was_shown else replace)(row.content)
@@ -332,6 +357,7 @@ def _candidates(
     rows: Mapping[int, Any],
     needles: Collection[str],
     shown_in: Collection[str],
+    odd: _Odd,
 ) -> Iterator[Any]:
     """The memories that may hold one of the needles, some of them twice."""
     query = select(
@@ -352,7 +378,9 @@ def _candidates(
         # A plain word of each stands in whatever repeats it, but where something is written in another way.
         telling = {max(_PLAIN.findall(needle) or needle.split(), key=len) for needle in needles}
         same = [memories.c.content.contains(word, autoescape=True) for word in telling]
-        query = query.where(or_(memories.c.content.op("GLOB")(_OTHERWISE), *same))
+        was_odd = memories.c.rid.in_(listed(literal(json.dumps(list(odd.rids)))))
+        became_odd = (memories.c.changed > odd.changed) & _IS_ODD
+        query = query.where(or_(was_odd, became_odd, *same))
         yield from connection.execute(query.order_by(memories.c.rid))
         return
     yield from connection.execute(query.where(memories.c.trust != "user").order_by(memories.c.rid))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, or_, select
+from sqlalchemy import Connection, bindparam, literal, or_, select
 
 from satchel.memory.records import MemoryRecord, record_to_json
-from satchel.memory.repository import from_micros, read_records, slices
+from satchel.memory.repository import from_micros, listed, read_records, slices
 from satchel.memory.tables import edges, memories
+from satchel.storage import Prepared
 
 __all__ = [
     "MAY_REPLACE",
@@ -220,6 +222,15 @@ def _past_hidden(
     return tuple(sorted(best.values(), key=_strength, reverse=True))
 
 
+_LATER = Prepared(
+    select(edges.c.source_rid, edges.c.target_rid, edges.c.relation, edges.c.weight).where(
+        edges.c.target_rid.in_(listed(bindparam("rids"))),
+        edges.c.relation.in_(map(literal, ("supersedes", MAY_REPLACE))),
+        edges.c.weight > 0,
+    )
+)
+
+
 def _read_next(connection: Connection, rids: Collection[int]) -> dict[int, tuple[Later, ...]]:
     facts = _drawn_from(connection, rids)
     owners: dict[int, set[int]] = {rid: {rid} for rid in rids}
@@ -227,24 +238,13 @@ def _read_next(connection: Connection, rids: Collection[int]) -> dict[int, tuple
         for fact in drawn:
             owners.setdefault(fact, set()).add(rid)
     found: dict[int, dict[int, Later]] = {}
-    for part in slices(list(owners)):
-        rows = connection.execute(
-            select(edges.c.source_rid, edges.c.target_rid, edges.c.relation, edges.c.weight).where(
-                edges.c.target_rid.in_(part),
-                edges.c.relation.in_(("supersedes", MAY_REPLACE)),
-                edges.c.weight > 0,
-            )
-        )
-        for row in rows:
-            later = Later(
-                rid=row.source_rid,
-                weight=1.0 if row.relation == "supersedes" else row.weight,
-                is_certain=row.relation == "supersedes",
-            )
-            for owner in owners[row.target_rid]:
-                known = found.setdefault(owner, {}).get(later.rid)
-                if later.rid != owner and (known is None or _strength(later) > _strength(known)):
-                    found[owner][later.rid] = later
+    for source, target, relation, weight in _LATER.run(connection, {"rids": json.dumps(list(owners))}):
+        is_certain = relation == "supersedes"
+        later = Later(rid=source, weight=1.0 if is_certain else weight, is_certain=is_certain)
+        for owner in owners[target]:
+            known = found.setdefault(owner, {}).get(later.rid)
+            if later.rid != owner and (known is None or _strength(later) > _strength(known)):
+                found[owner][later.rid] = later
     return {
         rid: tuple(sorted(some.values(), key=_strength, reverse=True)) for rid, some in found.items() if some
     }
@@ -254,27 +254,36 @@ def _strength(later: Later) -> tuple[bool, float]:
     return later.is_certain, later.weight
 
 
+_FACTS = memories.alias("facts")
+_DRAWN_FROM = (
+    Prepared(
+        select(edges.c.target_rid, edges.c.source_rid).where(
+            edges.c.target_rid.in_(listed(bindparam("rids"))), edges.c.relation == "derived_from"
+        )
+    ),
+    Prepared(
+        select(memories.c.rid, _FACTS.c.rid)
+        .join(
+            _FACTS,
+            (_FACTS.c.space_id == memories.c.space_id)
+            & (_FACTS.c.source_session == memories.c.source_session)
+            & (_FACTS.c.source_turn == memories.c.source_turn),
+        )
+        .where(
+            memories.c.rid.in_(listed(bindparam("rids"))),
+            memories.c.kind == "episode",
+            _FACTS.c.kind == "fact",
+        )
+    ),
+)
+
+
 def _drawn_from(connection: Connection, rids: Collection[int]) -> dict[int, list[int]]:
-    """The facts that rest on each of some episodes."""
+    """The facts that rest on each of some episodes: by an edge, and by the place that they name."""
     found: dict[int, list[int]] = {}
-    facts = memories.alias("facts")
-    for part in slices(list(rids)):
-        by_edge = select(edges.c.target_rid, edges.c.source_rid).where(
-            edges.c.target_rid.in_(part), edges.c.relation == "derived_from"
-        )
-        by_place = (
-            select(memories.c.rid, facts.c.rid)
-            .join(
-                facts,
-                (facts.c.space_id == memories.c.space_id)
-                & (facts.c.source_session == memories.c.source_session)
-                & (facts.c.source_turn == memories.c.source_turn),
-            )
-            .where(memories.c.rid.in_(part), memories.c.kind == "episode", facts.c.kind == "fact")
-        )
-        for query in (by_edge, by_place):
-            for rid, fact in connection.execute(query):
-                found.setdefault(rid, []).append(fact)
+    for query in _DRAWN_FROM:
+        for rid, fact in query.run(connection, {"rids": json.dumps(list(rids))}):
+            found.setdefault(rid, []).append(fact)
     return found
 
 

@@ -257,7 +257,7 @@ class Candidates(Protocol):
         What was said in a conversation is near to nothing: it is the record, and nothing takes its place.
 
         Args:
-            texts: By rid, the words of each and its vectors (float32, one after the other), or None.
+            texts: By rid, the words of each and its vectors (as they are stored), or None.
             limit: The most for each.
             cosine: The least cosine that counts as near; without vectors, `coverage` is the least share of the telling
                 words.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import namedtuple
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
+    BigInteger,
     BindParameter,
     ColumnElement,
     Connection,
@@ -77,6 +77,7 @@ __all__ = [
     "reread_words",
     "rids_by_id",
     "rids_of",
+    "rids_of_session",
     "sessions_with_facts",
     "slices",
     "space_changed",
@@ -229,7 +230,7 @@ _INSERT_MEMORY = Prepared(
 _INSERT_WORDS = Prepared(insert(words))
 _INSERT_TAG = Prepared(insert(tags))
 _INSERT_CUE = Prepared(insert(cues))
-_ANY_TOMBSTONE = select(literal(1)).where(tombstones.c.space_id == bindparam("space")).limit(1)
+_ANY_TOMBSTONE = Prepared(select(literal(1)).where(tombstones.c.space_id == bindparam("space")).limit(1))
 
 
 def insert_drafts(
@@ -294,7 +295,7 @@ def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set
     have no place, the same words in the same session.
     """
     sourced = [draft for draft in drafts if draft.row["source_session"] is not None]
-    if not sourced or connection.execute(_ANY_TOMBSTONE, {"space": space}).first() is None:
+    if not sourced or not _ANY_TOMBSTONE.run(connection, {"space": space}):
         return set()
     places: dict[str, list[str]] = {}
     said: dict[str, list[str]] = {}
@@ -492,7 +493,6 @@ _RECORD = (
 
 
 _RECORDS = Prepared(_RECORD.where(memories.c.rid.in_(listed(bindparam("rids")))).order_by(memories.c.rid))
-_RecordRow = namedtuple("_RecordRow", [column.key for column in _RECORD.selected_columns])  # type: ignore[misc]
 _TAGS = Prepared(
     select(tags.c.rid, tags.c.tag)
     .where(tags.c.rid.in_(listed(bindparam("rids"))))
@@ -551,7 +551,7 @@ def _record(row: Any, tagged: tuple[str, ...]) -> MemoryRecord:
 def read_records(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, MemoryRecord]:
     """The memories with these rids, by rid."""
     # The statement selects by rid alone: if it had the space, SQLite would scan all its memories by an index.
-    rows: Iterator[Any] = map(_RecordRow._make, _RECORDS.run(connection, {"rids": json.dumps(list(rids))}))
+    rows = _RECORDS.named(connection, {"rids": json.dumps(list(rids))})
     return _records(connection, [row for row in rows if row.space_id == space])
 
 
@@ -578,15 +578,16 @@ def ids_of(connection: Connection, space: int, rids: Sequence[int]) -> list[str]
     return [found[rid] for rid in rids if rid in found]
 
 
+_RIDS_BY_ID = Prepared(
+    select(memories.c.id, memories.c.rid).where(
+        memories.c.space_id == bindparam("space"), memories.c.id.in_(listed(bindparam("ids")))
+    )
+)
+
+
 def rids_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, int]:
     """The rids of the memories with these ids, by id; ids that don't exist are left out."""
-    found: dict[str, int] = {}
-    for part in slices(ids):
-        query = select(memories.c.id, memories.c.rid).where(
-            memories.c.space_id == space, memories.c.id.in_(part)
-        )
-        found.update((row.id, row.rid) for row in connection.execute(query))
-    return found
+    return dict(_RIDS_BY_ID.run(connection, {"space": space, "ids": json.dumps(list(ids))}))
 
 
 def rids_of(connection: Connection, space: int, ids: Sequence[str]) -> list[int]:
@@ -594,23 +595,22 @@ def rids_of(connection: Connection, space: int, ids: Sequence[str]) -> list[int]
     return list(rids_by_id(connection, space, ids).values())
 
 
+_SESSIONS_WITH_FACTS = Prepared(
+    select(memories.c.source_session)
+    .distinct()
+    .where(
+        memories.c.space_id == bindparam("space"),
+        memories.c.source_session.in_(listed(bindparam("sessions"))),
+        memories.c.kind == "fact",
+    )
+)
+
+
 def sessions_with_facts(connection: Connection, space: int, records: Iterable[MemoryRecord]) -> set[str]:
     """The sessions of some memories from which facts were drawn."""
     sessions = {record.source.session for record in records if record.source.session is not None}
-    found: set[str] = set()
-    for part in slices(sorted(sessions)):
-        found.update(
-            connection.execute(
-                select(memories.c.source_session)
-                .distinct()
-                .where(
-                    memories.c.space_id == space,
-                    memories.c.source_session.in_(part),
-                    memories.c.kind == "fact",
-                )
-            ).scalars()
-        )
-    return found
+    values = {"space": space, "sessions": json.dumps(sorted(sessions))}
+    return {session for (session,) in _SESSIONS_WITH_FACTS.run(connection, values)}
 
 
 def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:
@@ -676,6 +676,18 @@ def count_rows(connection: Connection, space: int, wanted: Filter) -> int:
     return int(connection.execute(query).scalar_one())
 
 
+_OF_SESSION = Prepared(
+    select(memories.c.rid).where(
+        memories.c.space_id == bindparam("space"), memories.c.source_session == bindparam("session")
+    )
+)
+
+
+def rids_of_session(connection: Connection, space: int, session: str) -> list[int]:
+    """The rids of the memories that come from a session."""
+    return [rid for (rid,) in _OF_SESSION.run(connection, {"space": space, "session": session})]
+
+
 def matching_rids(connection: Connection, space: int, wanted: Filter) -> list[int]:
     """The rids of the memories that match a filter."""
     return list(connection.execute(_filtered(select(memories.c.rid), space, wanted)).scalars())
@@ -699,7 +711,7 @@ _faded_in = memories.alias()
 """Another name for the table, so that `_faded` can be a condition of a query of it."""
 
 
-def _faded(space: int, at: int, *, floor: float, by_request: bool) -> Select[Any]:
+def _faded(space: Any, at: Any, *, floor: Any, by_request: bool) -> Select[Any]:
     """The rids of `_faded_in` whose `decay.priority_now` is below a floor."""
     kept = _faded_in.c
     passed: ColumnElement[Any]
@@ -712,16 +724,27 @@ def _faded(space: int, at: int, *, floor: float, by_request: bool) -> Select[Any
     return select(kept.rid).outerjoin_from(_faded_in, uses, uses.c.rid == kept.rid).where(left < floor)
 
 
+_FADED_AMONG = {
+    by_request: Prepared(
+        _faded(
+            bindparam("space"),
+            bindparam("at", type_=BigInteger),
+            floor=bindparam("floor"),
+            by_request=by_request,
+        ).where(
+            _faded_in.c.space_id + 0 == bindparam("space"), _faded_in.c.rid.in_(listed(bindparam("rids")))
+        )
+    )
+    for by_request in (False, True)
+}
+
+
 def faded_rids(
     connection: Connection, space: int, among: Sequence[int], *, at: int, floor: float, by_request: bool
 ) -> set[int]:
     """The memories among these whose priority, after its decay since they were last used, is below the floor."""
-    faded = _faded(space, at, floor=floor, by_request=by_request)
-    found: set[int] = set()
-    for part in slices(among):
-        inside = faded.where(_faded_in.c.space_id + 0 == space, _faded_in.c.rid.in_(part))
-        found.update(connection.execute(inside).scalars())
-    return found
+    values = {"space": space, "at": at, "floor": floor, "rids": json.dumps(list(among))}
+    return {rid for (rid,) in _FADED_AMONG[by_request].run(connection, values)}
 
 
 def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:

@@ -165,7 +165,7 @@ class Search:
         wanted: Filter,
         *,
         include_superseded: bool,
-        without: Filter | None = None,
+        without_session: str | None = None,
         exclude: Collection[str] = (),
     ) -> VisibleOf:
         """Return what reads which memories may be found.
@@ -173,7 +173,7 @@ class Search:
         Args:
             wanted: Only what fits it.
             include_superseded: Also what no longer holds.
-            without: Nothing that fits it.
+            without_session: Nothing that was said in this session.
             exclude: None with these ids.
         """
         now, space = self._space.now_micros(), self._space.id
@@ -182,8 +182,8 @@ class Search:
             hidden: list[int] = []
             if not include_superseded:
                 hidden += repository.expired_rids(connection, space, now)
-            if without is not None:
-                hidden += repository.matching_rids(connection, space, without)
+            if without_session is not None:
+                hidden += repository.rids_of_session(connection, space, without_session)
             if exclude:
                 hidden += repository.rids_of(connection, space, list(exclude))
             return Visible(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, literal, or_, select
 
 from satchel.memory.graph import read_later
 from satchel.memory.records import MemoryRecord
-from satchel.memory.repository import from_micros, read_records, slices
+from satchel.memory.repository import from_micros, listed, read_records, slices
 from satchel.memory.statements import VERSION, Change, Statement
 from satchel.memory.tables import memories, readings, statements
+from satchel.storage import Prepared
 
 __all__ = [
     "Appointment",
@@ -21,7 +23,6 @@ __all__ = [
     "Unread",
     "appointments",
     "count_unread",
-    "drop_statements",
     "find_beginning",
     "pinned_count",
     "profile_candidates",
@@ -95,35 +96,57 @@ class Appointment:
     change: Change
 
 
-def _holds(at: int) -> Any:
-    return and_(
-        or_(memories.c.valid_to.is_(None), memories.c.valid_to > at),
-        or_(memories.c.valid_from.is_(None), memories.c.valid_from <= at),
-    )
-
-
+_SPACE: Any = bindparam("space")
+_RIDS = listed(bindparam("rids"))
+_HOLDS = and_(
+    or_(memories.c.valid_to.is_(None), memories.c.valid_to > bindparam("at")),
+    or_(memories.c.valid_from.is_(None), memories.c.valid_from <= bindparam("at")),
+)
 _IS_OWN = and_(
-    memories.c.kind == "episode", memories.c.trust == "user", func.lower(memories.c.speaker).in_(OWN_SPEAKERS)
+    memories.c.kind == "episode",
+    memories.c.trust == "user",
+    func.lower(memories.c.speaker).in_(map(literal, OWN_SPEAKERS)),
 )
 _IS_READ = or_(_IS_OWN, and_(memories.c.kind == "fact", memories.c.trust != "outside"))
 
 
-def unread(connection: Connection, space: int, *, limit: int) -> list[Unread]:
-    """Memories whose statements are not read yet, the newest first."""
-    query = (
-        select(
-            memories.c.rid,
-            func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
-            memories.c.content_hash,
-            memories.c.said_at,
-            memories.c.said_offset_min,
-            memories.c.kind,
-        )
-        .outerjoin(readings, and_(readings.c.rid == memories.c.rid, readings.c.version == VERSION))
-        .where(memories.c.space_id == space, readings.c.rid.is_(None), _IS_READ)
-        .order_by(memories.c.rid.desc())
-        .limit(limit)
+_UNREAD_RIDS = (
+    select(memories.c.rid)
+    .outerjoin(readings, and_(readings.c.rid == memories.c.rid, readings.c.version == VERSION))
+    .where(
+        memories.c.space_id == _SPACE,
+        memories.c.changed > bindparam("since"),
+        readings.c.rid.is_(None),
+        _IS_READ,
     )
+    .order_by(memories.c.rid.desc())
+    .limit(bindparam("limit"))
+)
+_UNREAD = Prepared(
+    select(
+        memories.c.rid,
+        func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
+        memories.c.content_hash,
+        memories.c.said_at,
+        memories.c.said_offset_min,
+        memories.c.kind,
+    )
+    # Chosen first, so that only their words are sorted.
+    .where(memories.c.rid.in_(_UNREAD_RIDS))
+    .order_by(memories.c.rid.desc())
+)
+
+
+def unread(connection: Connection, space: int, *, limit: int, since: int = 0) -> list[Unread]:
+    """Memories whose statements are not read yet, the newest first.
+
+    Args:
+        connection: In a transaction.
+        space: Whose.
+        limit: The most to return.
+        since: Only those that were stored or changed after the change with this number.
+    """
+    rows = _UNREAD.named(connection, {"space": space, "since": since, "limit": limit})
     return [
         Unread(
             rid=row.rid,
@@ -132,7 +155,7 @@ def unread(connection: Connection, space: int, *, limit: int) -> list[Unread]:
             said_at=from_micros(row.said_at, row.said_offset_min),
             is_own=row.kind == "episode",
         )
-        for row in connection.execute(query)
+        for row in rows
     ]
 
 
@@ -147,24 +170,33 @@ def count_unread(connection: Connection, space: int) -> int:
     return int(connection.execute(query).scalar_one())
 
 
+_HASHES = Prepared(
+    select(memories.c.rid, memories.c.content_hash).where(
+        memories.c.space_id + 0 == _SPACE, memories.c.rid.in_(_RIDS)
+    )
+)
+_DROP_STATEMENTS = (
+    Prepared(delete(statements).where(statements.c.rid.in_(_RIDS))),
+    Prepared(delete(readings).where(readings.c.rid.in_(_RIDS))),
+)
+_INSERT_READING = Prepared(insert(readings))
+_INSERT_STATEMENT = Prepared(insert(statements))
+
+
 def write_readings(
     connection: Connection, space: int, read: Sequence[tuple[Unread, Sequence[Statement]]]
 ) -> None:
     """Keep what was read; of a memory that was changed or forgotten meanwhile, nothing."""
-    current: dict[int, str] = {}
-    for part in slices([one.rid for one, _ in read]):
-        rows = connection.execute(
-            select(memories.c.rid, memories.c.content_hash).where(
-                memories.c.space_id + 0 == space, memories.c.rid.in_(part)
-            )
-        )
-        current.update((row.rid, row.content_hash) for row in rows)
+    current = dict(
+        _HASHES.run(connection, {"space": space, "rids": json.dumps([one.rid for one, _ in read])})
+    )
     kept = [(one, found) for one, found in read if current.get(one.rid) == one.hash]
-    for part in slices([one.rid for one, _ in kept]):
-        drop_statements(connection, part)
     if not kept:
         return
-    connection.execute(insert(readings), [{"rid": one.rid, "version": VERSION} for one, _ in kept])
+    rids = json.dumps([one.rid for one, _ in kept])
+    for drop in _DROP_STATEMENTS:
+        drop.run(connection, {"rids": rids})
+    _INSERT_READING.run_all(connection, [{"rid": one.rid, "version": VERSION} for one, _ in kept])
     rows_of_all = [
         {
             "rid": one.rid,
@@ -181,14 +213,39 @@ def write_readings(
         for one, found in kept
         for place, statement in enumerate(found)
     ]
-    if rows_of_all:
-        connection.execute(insert(statements), rows_of_all)
+    _INSERT_STATEMENT.run_all(connection, rows_of_all)
 
 
-def drop_statements(connection: Connection, rids: Sequence[int]) -> None:
-    """Forget what was read of memories, because it was changed or is read again."""
-    connection.execute(delete(statements).where(statements.c.rid.in_(rids)))
-    connection.execute(delete(readings).where(readings.c.rid.in_(rids)))
+_PINS = Prepared(
+    select(memories.c.rid)
+    .where(memories.c.space_id == _SPACE, memories.c.pinned == 1)
+    .order_by(memories.c.rid)
+    .limit(MOST_PINS)
+)
+_BEST_FACTS = Prepared(
+    select(memories.c.rid)
+    .where(memories.c.space_id == _SPACE, memories.c.kind == "fact", memories.c.trust != "outside", _HOLDS)
+    .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())
+    .limit(_MOST_FACTS)
+)
+_LASTING = Prepared(
+    select(statements.c.rid, statements.c.start, statements.c.length, statements.c.lasting)
+    .join(memories, memories.c.rid == statements.c.rid)
+    .where(statements.c.space_id == _SPACE, statements.c.lasting.is_not(None), _IS_OWN, _HOLDS)
+    .order_by(statements.c.lasting.desc(), statements.c.rid.desc())
+    .limit(_MOST_STATEMENTS)
+)
+_PAST = Prepared(
+    select(statements.c.rid, statements.c.start).where(
+        statements.c.rid.in_(_RIDS),
+        or_(statements.c.last_day < bindparam("first_after"), statements.c.change.is_not(None)),
+    )
+)
+_DATED = Prepared(
+    select(statements.c.rid, func.max(statements.c.last_day).label("last"))
+    .where(statements.c.rid.in_(_RIDS), statements.c.last_day.is_not(None))
+    .group_by(statements.c.rid)
+)
 
 
 def profile_candidates(connection: Connection, space: int, *, at: int, today: date) -> Candidates:
@@ -200,50 +257,18 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
         at: Now, in microseconds since 1970.
         today: The local day.
     """
-    pins = list(
-        connection.execute(
-            select(memories.c.rid)
-            .where(memories.c.space_id == space, memories.c.pinned == 1)
-            .order_by(memories.c.rid)
-            .limit(MOST_PINS)
-        ).scalars()
-    )
-    facts = list(
-        connection.execute(
-            select(memories.c.rid)
-            .where(
-                memories.c.space_id == space,
-                memories.c.kind == "fact",
-                memories.c.trust != "outside",
-                _holds(at),
-            )
-            .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())
-            .limit(_MOST_FACTS)
-        ).scalars()
-    )
-    lasting = connection.execute(
-        select(statements.c.rid, statements.c.start, statements.c.length, statements.c.lasting)
-        .join(memories, memories.c.rid == statements.c.rid)
-        .where(statements.c.space_id == space, statements.c.lasting.is_not(None), _IS_OWN, _holds(at))
-        .order_by(statements.c.lasting.desc(), statements.c.rid.desc())
-        .limit(_MOST_STATEMENTS)
-    ).all()
+    values: dict[str, Any] = {"space": space, "at": at}
+    pins = [rid for (rid,) in _PINS.run(connection, values)]
+    facts = [rid for (rid,) in _BEST_FACTS.run(connection, values)]
+    lasting = _LASTING.named(connection, values)
     records = read_records(connection, space, [*pins, *facts, *(row.rid for row in lasting)])
     # The likeliest of each comes first.
     chosen = {row.rid: row for row in reversed(lasting)}
-    past = connection.execute(
-        select(statements.c.rid, statements.c.start).where(
-            statements.c.rid.in_(list(chosen)),
-            or_(
-                statements.c.last_day < today.toordinal() + AGENDA_DAYS + 1, statements.c.change.is_not(None)
-            ),
-        )
-    ).all()
-    dated = connection.execute(
-        select(statements.c.rid, func.max(statements.c.last_day).label("last"))
-        .where(statements.c.rid.in_(facts), statements.c.last_day.is_not(None))
-        .group_by(statements.c.rid)
-    ).all()
+    past = _PAST.run(
+        connection,
+        {"rids": json.dumps(list(chosen)), "first_after": today.toordinal() + AGENDA_DAYS + 1},
+    )
+    dated = _DATED.run(connection, {"rids": json.dumps(facts)})
     later = {
         records[rid].id: [
             records[one.rid].id for one in found if one.rid in records and one.weight >= _LEAST_LATER
@@ -251,8 +276,8 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
         for rid, found in read_later(connection, [rid for rid in facts if rid in records]).items()
     }
     starts: dict[int, list[int]] = {}
-    for row in past:
-        starts.setdefault(row.rid, []).append(row.start)
+    for rid, start in past:
+        starts.setdefault(rid, []).append(start)
     return Candidates(
         pinned=[records[rid] for rid in pins if rid in records],
         facts=[records[rid] for rid in facts if rid in records],
@@ -268,7 +293,7 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
             and any(row.start <= start < row.start + row.length for start in starts.get(row.rid, ()))
         ),
         later=later,
-        dated={records[row.rid].id: date.fromordinal(row.last) for row in dated if row.rid in records},
+        dated={records[rid].id: date.fromordinal(last) for rid, last in dated if rid in records},
         ended=_ended(connection, space, [records[row.rid] for row in lasting if row.rid in records], at=at),
         said=_said(connection, space, [records[rid] for rid in facts if rid in records]),
         words={
@@ -332,6 +357,26 @@ def _ended(
     return found
 
 
+_OF_STATEMENTS = (
+    select(statements, memories.c.valid_to, memories.c.source_session, memories.c.source_turn)
+    .join(memories, memories.c.rid == statements.c.rid)
+    .where(statements.c.space_id == _SPACE, memories.c.trust != "outside")
+    .order_by(statements.c.rid.desc())
+)
+_ON_DAYS = Prepared(
+    _OF_STATEMENTS.where(
+        or_(
+            and_(
+                statements.c.last_day >= bindparam("first_day"),
+                statements.c.first_day <= bindparam("end_day"),
+            ),
+            statements.c.yearly.in_(listed(bindparam("yearly_days"))),
+        )
+    ).limit(_MOST_APPOINTMENTS)
+)
+_CHANGES = Prepared(_OF_STATEMENTS.where(statements.c.change.is_not(None)).limit(_MOST_CHANGES))
+
+
 def appointments(
     connection: Connection, space: int, *, at: int, first: date, last: date
 ) -> tuple[list[Appointment], list[Appointment], set[tuple[str | None, int | None, int]]]:
@@ -351,33 +396,22 @@ def appointments(
     yearly = [100 * day.month + day.day for day in _days(first, last)]
     if 301 in yearly and first.year % 4:
         yearly.append(229)
-    on_them = or_(
-        and_(statements.c.last_day >= first.toordinal(), statements.c.first_day <= last.toordinal()),
-        statements.c.yearly.in_(yearly),
+    found = _ON_DAYS.named(
+        connection,
+        {
+            "space": space,
+            "first_day": first.toordinal(),
+            "end_day": last.toordinal(),
+            "yearly_days": json.dumps(yearly),
+        },
     )
-    query = (
-        select(statements, memories.c.valid_to, memories.c.source_session, memories.c.source_turn)
-        .join(memories, memories.c.rid == statements.c.rid)
-        .where(statements.c.space_id == space, memories.c.trust != "outside")
-    )
-    found = connection.execute(
-        query.where(on_them).order_by(statements.c.rid.desc()).limit(_MOST_APPOINTMENTS)
-    ).all()
     over = {
         (row.source_session, row.source_turn, row.first_day)
         for row in found
         if row.valid_to is not None and row.valid_to <= at
     }
     found = [row for row in found if row.valid_to is None or row.valid_to > at]
-    changed = (
-        connection.execute(
-            query.where(statements.c.change.is_not(None))
-            .order_by(statements.c.rid.desc())
-            .limit(_MOST_CHANGES)
-        ).all()
-        if found
-        else []
-    )
+    changed = _CHANGES.named(connection, {"space": space}) if found else []
     records = read_records(connection, space, list({row.rid for row in [*found, *changed]}))
     return (
         [_appointment(row, records[row.rid]) for row in found if row.rid in records],

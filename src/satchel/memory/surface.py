@@ -155,9 +155,12 @@ class Surface:
 
         # Reading a statement takes 0.3 ms: too long for the event loop.
         lines, out_of_date = await self._space.thread.run(read)
-        hits = {at: _hit(weighed, at, float(sure[at])) for at in order}
+
+        def hit(at: int) -> Hit:
+            return _hit(weighed, at, float(sure[at]))
+
         fresh = await self._search.hits_as_of(
-            [replace(hits[at], memory=record) for at, record in lines], moment
+            [replace(hit(at), memory=record) for at, record in lines], moment
         )
         standing = tuple(hit for hit in fresh if hit.memory.id in showing.standing)
         fresh = tuple(hit for hit in fresh if hit.memory.id not in showing.standing)
@@ -177,7 +180,9 @@ class Surface:
         shown = {hit.memory.id for hit in context.memories}
         rest = [(hit, _why_not_shown(hit, context)) for hit in fresh if hit.memory.id not in shown]
         rest += [
-            (hits[at], why) for at, why in (one_with | out_of_date).items() if hits[at].memory.id not in shown
+            (hit(at), why)
+            for at, why in (one_with | out_of_date).items()
+            if weighed.records[at].id not in shown
         ]
         return Surfaced(context=context, left_out=(*weighed.left_out, *rest), cost=cost)
 
@@ -241,7 +246,7 @@ class Surface:
         return self._search.visible(
             Filter(as_of=self._space.aware(showing.as_of)),
             include_superseded=showing.include_superseded or showing.as_of is not None,
-            without=None if showing.exclude_session is None else Filter(session=showing.exclude_session),
+            without_session=showing.exclude_session,
             exclude=showing.exclude,
         )
 
@@ -256,7 +261,6 @@ class Surface:
         dense = space.dense
         if dense is not None:
             await dense.open()
-        await space.refresh()
         if not space.candidates.count:
             return None
         text = asked_about(_ends_of(texts[-1]))

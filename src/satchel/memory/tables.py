@@ -213,7 +213,7 @@ models = Table(
     ),
 )
 
-# A row for each memory and model, with the float32 vectors of its passages, concatenated.
+# A row for each memory and model, with the vectors of its passages; see `candidates.arrays.to_stored`.
 vectors = Table(
     "memory_vectors",
     metadata,

@@ -75,6 +75,8 @@ class Upkeep:
         self._busy_at = float("-inf")
         self._wake = anyio.Event()
         self._caught_up = -1
+        self._all_read = 0  # The number of the change up to which nothing is unread.
+        self._reading = anyio.Lock(fast_acquire=True)
 
     def stored(self) -> None:
         """Something was stored or changed; `run` embeds it when the program is idle."""
@@ -111,17 +113,28 @@ class Upkeep:
             How many were read.
         """
         space, done = self._space, 0
-        with suppress(StorageLocked):
-            while done < most:
-                batch = await space.read(statement_rows.unread, limit=min(_READ_AT_ONCE, most - done))
-                if not batch:
-                    break
-                read = await space.thread.run(_read_all, batch, space.locale)
-                await space.backend.write(
-                    partial(statement_rows.write_readings, space=space.id, read=read),
-                    wait_s=_LOCKED_S,
-                )
-                done += len(batch)
+
+        def look(connection: Connection, id: int, limit: int) -> tuple[int, list[statement_rows.Unread]]:
+            changed, since = repository.space_changed(connection, id), self._all_read
+            new = changed != since
+            return changed, statement_rows.unread(connection, id, limit=limit, since=since) if new else []
+
+        # One after the other: many conversations that begin at once would all read the same.
+        async with self._reading:
+            with suppress(StorageLocked):
+                while done < most:
+                    limit = min(_READ_AT_ONCE, most - done)
+                    changed, batch = await space.read(look, limit)
+                    if batch:
+                        read = await space.thread.run(_read_all, batch, space.locale)
+                        await space.backend.write(
+                            partial(statement_rows.write_readings, space=space.id, read=read),
+                            wait_s=_LOCKED_S,
+                        )
+                        done += len(batch)
+                    if len(batch) < limit:
+                        self._all_read = changed
+                        break
         return done
 
     async def note_shown(self, ids: Sequence[str]) -> None:

@@ -55,7 +55,7 @@ class Broadcast:
         self._partial = _Unlogged()
         # Weak references, so that an abandoned reader is dropped.
         self._subscriptions: WeakSet[Subscription] = WeakSet()
-        self._changed = anyio.Event()
+        self._changed: anyio.Event | None = None  # Only while somebody waits.
         self._is_closed = False
 
     def publish(self, record: Record) -> None:
@@ -138,13 +138,16 @@ class Broadcast:
         """Wait for the next event or `wake`; False if there will be none, because the session is closed."""
         if self._is_closed:
             return False
+        if self._changed is None:
+            self._changed = anyio.Event()
         await self._changed.wait()
         return True
 
     def wake(self) -> None:
         """Wake every reader that waits."""
-        self._changed.set()
-        self._changed = anyio.Event()
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
 
 
 class Subscription(AsyncIterator[Record]):

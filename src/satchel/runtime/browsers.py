@@ -27,6 +27,8 @@ _LOGIN_LASTS: Final = timedelta(days=30)
 _MOST_BROWSERS: Final = 100
 _MOST_CODES: Final = 20
 _SECRET_BYTES: Final = 32
+_LOGINS: Final = "logins"
+"""Not "browsers", the earlier name: cookies of then were sent to every port of the host, so they no longer log in."""
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}")
 
 
@@ -114,7 +116,7 @@ class Browsers:
             self._until = dict(lasting[-_MOST_BROWSERS:])
             content = {
                 "token": self._token,
-                "browsers": {digest: until.isoformat() for digest, until in self._until.items()},
+                _LOGINS: {digest: until.isoformat() for digest, until in self._until.items()},
             }
             replace_file(self._home / BROWSERS_FILE, json.dumps(content, indent=2) + "\n")
 
@@ -123,7 +125,7 @@ class Browsers:
             content = json.loads((self._home / BROWSERS_FILE).read_bytes())
             if content["token"] != self._token:
                 return {}
-            return {str(key): datetime.fromisoformat(until) for key, until in content["browsers"].items()}
+            return {str(key): datetime.fromisoformat(until) for key, until in content[_LOGINS].items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 

@@ -23,14 +23,15 @@ from satchel.builder.executors import WORKER, new_executor_id
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED, Build, BuildMessage
 from satchel.builder.registering import Registering
-from satchel.builder.tasks import build_task, repair_task
+from satchel.builder.tasks import adopt_task, build_task, repair_task
 from satchel.builder.workshop import Workshop
 from satchel.capabilities.access import network_of
 from satchel.capabilities.allowances import Rules
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
+from satchel.capabilities.given import Given, has_given, keep_given
 from satchel.capabilities.package import draft_of
-from satchel.capabilities.records import Access, Capability, Requested, Wanted
+from satchel.capabilities.records import Access, Capability, Provenance, Requested, Wanted
 from satchel.capabilities.running import Layers
 from satchel.clock import local_day
 from satchel.errors import NotFound, SandboxError, StorageError, StorageLocked, UsageError
@@ -111,6 +112,46 @@ class Builds:
             await self.dispatch()
         return requested
 
+    async def require_model(self) -> None:
+        """Make sure that there is a model that builds.
+
+        Raises:
+            UsageError: There is no language model.
+            ConfigError, ModelError: It is unavailable.
+        """
+        await self._model_name(None)
+
+    async def adopt(self, given: Given, *, source: str) -> Requested:
+        """Have a capability made of a program: the Builder writes what is missing around it and tests it.
+
+        Args:
+            given: The program. Its files are kept with the capability.
+            source: Where they come from.
+
+        Raises:
+            UsageError: The name is taken, or there is no language model.
+            Refused, ConfigError, ModelError, StorageError: As in `build`.
+        """
+        (await self._allowances()).check(given.name)
+        name = await self._model_name(None)
+        there = await self.catalogue.find(given.name)
+        if there is not None and (there.status != "failed" or there.version):
+            raise UsageError(
+                f"{there.name} is there already, and is {there.status}. Remove it, or give the "
+                "folder's program another name in manifest.json."
+            )
+        # Until the files are kept, nothing may be built of the description alone.
+        entry = there or await self.catalogue.create(
+            given.wanted,
+            provenance=Provenance(made_by="import", source=source, model=name),
+            reasons=("Its import was cut off. Import it again.",),
+        )
+        await anyio.to_thread.run_sync(keep_given, entry.path, given)
+        requested = await self.catalogue.request(given.wanted, model=name)
+        if requested.build_id:
+            await self._open(requested.capability, requested.build_id, adopt_task(given.wanted), "", name)
+        return requested
+
     async def repair(
         self,
         name: str,
@@ -150,7 +191,7 @@ class Builds:
                 description="\n\n".join(part for part in (capability.description, wish.strip()) if part),
                 input_schema=capability.input_schema,
             )
-            task = build_task(wanted)
+            task = adopt_task(wanted) if has_given(capability.path) else build_task(wanted)
         else:
             task = repair_task(
                 capability,
@@ -376,7 +417,11 @@ class Builds:
         return draft_of(await self.catalogue.registered(capability.id, capability.version)).document
 
     async def _prepare(self, build: Build, workshop: Workshop) -> None:
-        """Put the files of the active version into the folder, with what the user edited in them."""
+        """Put the files of the active version into the folder, with what the user edited in them, or what they gave."""
+        given = await self._registering.given(build)
+        if given is not None:
+            for path, content in given.files.items():
+                await workshop.write(path, content)
         if build.kind != "repair":
             return
         capability = await self.catalogue.get(build.capability_id)
@@ -388,7 +433,7 @@ class Builds:
             package = await self.catalogue.registered(capability.id, capability.version)
         for path, content in package.files.items():
             if path not in ("SKILL.md", "RUN.md", "manifest.json"):
-                await workshop.write(path, content.decode("utf-8", "replace"))
+                await workshop.write(path, content)
 
     # Following and answering them
 
@@ -464,6 +509,7 @@ def _for_model(posted: BuildPosted) -> Posted:
 def _task_of(capability: Capability) -> str:
     if capability.version:
         return repair_task(capability)
-    return build_task(
-        Wanted(name=capability.name, description=capability.description, input_schema=capability.input_schema)
+    wanted = Wanted(
+        name=capability.name, description=capability.description, input_schema=capability.input_schema
     )
+    return adopt_task(wanted) if has_given(capability.path) else build_task(wanted)

@@ -262,9 +262,7 @@ class SessionHub:
         Raises:
             StorageError: The log can't be written; nothing was published.
         """
-        if all(is_transient(event) for event in events):
-            for event in events:
-                self.broadcast.publish_transient(event, at=self._parts.clock.now())
+        if self._showed(events):
             return ()
         lasting = [event for event in events if not is_transient(event)]
         durable = any(isinstance(event, _DURABLE) for event in lasting)
@@ -286,6 +284,14 @@ class SessionHub:
                 case _:
                     pass
         return written
+
+    def _showed(self, events: Sequence[Event]) -> bool:
+        """Show events that are never logged; False, and nothing is shown, if one of them is."""
+        if not all(map(is_transient, events)):
+            return False
+        for event in events:
+            self.broadcast.publish_transient(event, at=self._parts.clock.now())
+        return True
 
     async def _record_all(self, events: Sequence[Event]) -> None:
         """See `Emit`."""
@@ -554,8 +560,7 @@ class SessionHub:
 
     async def _emit(self, events: Sequence[Event], gathered: _Gathered, first: Sequence[Notice] = ()) -> None:
         """Record what the loop emits. The end of the turn is recorded after the capture."""
-        if all(is_transient(event) for event in events):
-            await self.record(*events)
+        if self._showed(events):
             return
         batch = list(events)
         starts = [event for event in batch if isinstance(event, TurnStart)]

@@ -98,7 +98,7 @@ class LogRedactor:
 
         for event in events:
             _CLEANERS[type(event)](event, look)
-        if not any(self._is_suspicious(text) for text in seen):
+        if not self._are_suspicious(seen):
             return events
         return await self._pool.run(lambda: [_CLEANERS[type(event)](event, self._clean) for event in events])
 
@@ -106,12 +106,17 @@ class LogRedactor:
         """One text, for a file beside the log."""
         return await self._pool.run(self._clean, text)
 
-    def _is_suspicious(self, text: str) -> bool:
+    def _are_suspicious(self, texts: Sequence[str]) -> bool:
+        # Looking takes nearly as long for a word as for a page, and what is found in a text is found in them together.
+        together = "\n".join(texts)
         return (
-            (self._redacts and (len(text) > _INLINE_CHARS or may_hold_secrets(text)))
-            or "<" in text
-            or any(part.search(text) for part in self._hidden)
-            or any(clean(text) != text for clean in self._forgotten)
+            (
+                self._redacts
+                and (any(len(text) > _INLINE_CHARS for text in texts) or may_hold_secrets(together))
+            )
+            or "<" in together
+            or any(part.search(together) for part in self._hidden)
+            or any(clean(text) != text for clean in self._forgotten for text in texts)
         )
 
     def _clean(self, text: str) -> str:

@@ -1,4 +1,5 @@
-"""The process that does memory's work after `satchel ask` has ended: it distils, embeds and compares, at low priority.
+"""The process that does memory's work after `satchel ask` has ended: it distils, embeds and compares, at low priority,
+and then compresses old logs.
 
 It finds its work in the database, so the next one continues what a killed one left.
 """
@@ -17,6 +18,7 @@ from satchel.memory import Memory
 from satchel.runtime.memory_work import LOCK, no_longer_starting
 from satchel.runtime.other_agents.capturing import renew_standing, take_queue
 from satchel.runtime.other_agents.notebook import has_queue
+from satchel.runtime.retention import retain
 from satchel.runtime.satchel import Satchel
 from satchel.sandbox.detached import WorkerLock
 
@@ -51,6 +53,7 @@ async def run_memory_work(settings: Settings, *, tell: Callable[[str], None]) ->
         while True:
             try:
                 await work.until_idle()
+                await retain(satchel.home)
             finally:
                 lock.release()
             # Whoever stored something while the lock was held has not started another process.

@@ -1,4 +1,6 @@
-"""Makes the memories of a home again from what lies outside of the database: the journal and the session logs."""
+"""Makes the database of a home again from what lies outside of it: the journal, the session logs and the folders of
+capabilities.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ from pathlib import Path
 
 import anyio.to_thread
 
+from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.kept import Returned
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings
 from satchel.errors import Refused, StorageCorrupt, StorageError, StorageUnwritable
@@ -25,17 +29,19 @@ class RebuiltHome:
     Attributes:
         journal: What the database took from the journal.
         logs: The messages that were captured again from session logs, and the logs that are damaged.
+        capabilities: What was read back from the folders of capabilities.
         aside: Where the damaged database is now; None if it was whole, or missing.
     """
 
     journal: Rebuilt
     logs: Compared
+    capabilities: tuple[Returned, ...]
     aside: Path | None
 
 
 async def rebuild(settings: Settings, *, clock: Clock | None = None) -> RebuiltHome:
-    """Compare the database with the journal and the session logs, and store what it lacks. One that is damaged is set
-    aside, and a new one is made.
+    """Compare the database with the journal, the session logs and the records of capabilities, and store what it lacks.
+    One that is damaged is set aside, and a new one is made.
 
     Raises:
         Refused: The database is damaged, and another process uses it.
@@ -59,6 +65,8 @@ async def rebuild(settings: Settings, *, clock: Clock | None = None) -> RebuiltH
         first = home.memory.rebuilt
         rest = await home.memory.rebuild()
         logs = await compare(home.sessions, home.memory, capture=True)
+        assert home.database is not None  # memory is in it
+        catalogue = await Catalogue.open(home.database, home=settings.home, clock=clock)
     clear_loss(settings.home)
     return RebuiltHome(
         journal=Rebuilt(
@@ -67,6 +75,7 @@ async def rebuild(settings: Settings, *, clock: Clock | None = None) -> RebuiltH
             forgotten=first.forgotten + rest.forgotten,
         ),
         logs=logs,
+        capabilities=catalogue.returned,
         aside=aside,
     )
 

@@ -53,6 +53,7 @@ from satchel.runtime.open_models import OpenModels
 from satchel.runtime.parts import Parts
 from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
+from satchel.runtime.retention import keep_retention
 from satchel.runtime.rules import gate_for
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.runtime.session import Session
@@ -139,9 +140,9 @@ class Satchel:
                 `Memory.open`.
             clock: None uses the system's clock.
             progress: Told how much of the embedding model has been downloaded; called from another thread.
-            upkeep: Who extracts facts, embeds and compares: this process in the background ("here"); a process that is
-                started at the end if something was said, where that is possible ("worker"); one after the other
-                ("here_then_worker"); or nobody ("none").
+            upkeep: Who extracts facts, embeds, compares and compresses old logs: this process in the background
+                ("here"); a process that is started at the end if something was said, where that is possible
+                ("worker"); one after the other ("here_then_worker"); or nobody ("none").
 
         Raises:
             ConfigError: The settings are wrong.
@@ -166,6 +167,7 @@ class Satchel:
                     satchel.tooling.capabilities = satchel.capabilities.tools
                 if is_here:
                     satchel.distilling.start()
+                    satchel.parts.background.start(keep_retention, home)
                 satchel.parts.background.start(satchel._watch_inbox)
                 try:
                     yield satchel
@@ -476,7 +478,7 @@ class Satchel:
             journal=journal,
             replay=replay,
             model=options.model,
-            system=system_text(options.system, await self._own_system_text(options.cwd)),
+            system=system_text(options.system, self._own_system_text(options.cwd)),
             gate=gate,
             questions=questions,
             broadcast=Broadcast(last_seq=first_seq, read=journal.records),
@@ -504,9 +506,11 @@ class Satchel:
         )
         hub.conversation.apply(start)
         await hub.record(start)
-        await hub.collect_posts()
-        if self.builds is not None:
+        # Nobody can have posted into a session that is new.
+        if first_seq:
+            await hub.collect_posts()
             await hub.collect_builds()
+        if self.builds is not None:
             # Builds that a process left unfinished when it was killed continue.
             self.parts.background.start(self.builds.dispatch)
         return hub
@@ -544,13 +548,12 @@ class Satchel:
             notify=lambda text: self.parts.notices.post(Notice(part="mcp", text=text)),
         )
 
-    async def _own_system_text(self, cwd: Path) -> str:
-        """Satchel's own system prompt for a session in this folder."""
-        await self.tooling.skills.look()
+    def _own_system_text(self, cwd: Path) -> str:
+        """Satchel's own system prompt for a session in this folder, whose tools were just looked at."""
         return build_system(
             cwd=str(cwd),
             remembers=self.memory is not None,
-            capabilities=await self.capabilities.tools.lines() if self.capabilities is not None else (),
+            capabilities=self.capabilities.tools.lines() if self.capabilities is not None else (),
             skills=self.tooling.skills.skills.lines(),
             servers=self.parts.mcp.instructions(),
             instructions=self._instructions(),

@@ -1,8 +1,15 @@
-"""What a browser that has logged in may do: its cookie, and the proof that a change comes from one of our pages."""
+"""What a browser that has logged in may do: its cookie, its place, and the proof that a change comes from our pages.
+
+Browsers send a cookie to every port of a host, so another service on this machine would get it. A browser that logs in
+therefore gets a place of its own: a path that nobody can guess, `/s/` with 32 hexadecimal digits, below which it finds
+all pages. Its cookie is for that path only, so a browser sends it nowhere else, and only our pages know the path.
+"""
 
 from __future__ import annotations
 
 import hmac
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
@@ -15,12 +22,26 @@ from starlette.types import Scope
 from satchel.addresses import host_and_port
 from satchel.runtime.browsers import Browsers
 
-__all__ = ["FORM_TOKEN_FIELD", "FORM_TOKEN_HEADER", "BrowserAccess", "browser_of", "form_token_of"]
+__all__ = [
+    "FORM_TOKEN_FIELD",
+    "FORM_TOKEN_HEADER",
+    "BrowserAccess",
+    "browser_of",
+    "form_token_of",
+    "place_for",
+    "place_of",
+    "with_place",
+    "within",
+]
 
 FORM_TOKEN_FIELD: Final = "form_token"
 FORM_TOKEN_HEADER: Final = "x-form-token"
 
 _KEY: Final = "satchel.browser"
+_ASKED: Final = "satchel.place"
+_PLACE: Final = re.compile(r"(/s/[0-9a-f]{32})(/.*)?", re.DOTALL)
+_SHARED: Final = re.compile(r"/(?:login\b|static/|/)")
+"""What stands outside of all places: logging in, and files that are the same for everybody."""
 _COOKIE_LASTS_S: Final = 30 * 24 * 3600
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -31,6 +52,30 @@ def browser_of(scope: Scope) -> str | None:
     """What the browser of a request sent to log in; None for a request with a bearer token or without either."""
     found: str | None = scope.get(_KEY)
     return found
+
+
+def with_place(scope: Scope) -> Scope:
+    """The request without the place at the beginning of its path; `BrowserAccess.admit` checks the place."""
+    found = _PLACE.fullmatch(scope.get("path", ""))
+    return {**scope, "path": found[2] or "/", _ASKED: found[1]} if found else scope
+
+
+def place_of(scope: Scope) -> str:
+    """The place that a request asked for, whoever sent it; "" for a path outside of all places."""
+    asked: str = scope.get(_ASKED, "")
+    return asked
+
+
+def place_for(browser: str) -> str:
+    """The place of the browser that sends this value. The value doesn't follow from it."""
+    return f"/s/{hmac.new(browser.encode(), b'place', sha256).hexdigest()[:32]}"
+
+
+def within(scope: Scope, path: str) -> str:
+    """A path of this server as the browser of the request has to ask for it: below its place."""
+    if browser_of(scope) is None or not path.startswith("/") or _SHARED.match(path):
+        return path
+    return place_of(scope) + path
 
 
 def form_token_of(scope: Scope) -> str:
@@ -55,17 +100,17 @@ class BrowserAccess:
     def admit(self, scope: Scope) -> bool:
         """Whether the request comes from a browser that is logged in. Then `browser_of` knows it."""
         connection = HTTPConnection(scope)
-        # Cookies are the same for all ports of a host, and for SameSite every port of this machine is one site. So a
-        # request that another page caused doesn't count, unless the user followed a link.
+        # For SameSite every port of this machine is one site. So a request that another page caused doesn't count,
+        # unless the user followed a link.
         site = connection.headers.get("sec-fetch-site", "none")
         is_visit = scope.get("method") == "GET" and connection.headers.get("sec-fetch-mode") == "navigate"
         if site not in _OURS and not is_visit:
             return False
-        value = connection.cookies.get(cookie_name(scope), "")
-        if not value or not self.browsers.knows(value):
-            return False
-        scope[_KEY] = value
-        return True
+        for value in _sent(scope):
+            if hmac.compare_digest(place_for(value), place_of(scope)) and self.browsers.knows(value):
+                scope[_KEY] = value
+                return True
+        return False
 
     def proves_origin(self, scope: Scope, body: bytes) -> bool:
         """Whether a request by a browser is safe, or a change that came from one of our own pages.
@@ -89,19 +134,29 @@ class BrowserAccess:
         return hmac.compare_digest(given.encode("utf-8", "replace"), _token(browser).encode())
 
     def set_cookie(self, scope: Scope, response: Response, value: str) -> None:
-        """Have the browser send this value from now on; "" has it forget its value."""
+        """Have the browser send this value to its place from now on; "" has it forget the value of the request's."""
         response.set_cookie(
             cookie_name(scope),
             value,
             max_age=_COOKIE_LASTS_S if value else 0,
-            path="/",
+            path=place_for(value) if value else place_of(scope),
             httponly=True,
             samesite="strict",
             secure=scope["scheme"] == "https",
         )
 
 
+def _sent(scope: Scope) -> Iterator[str]:
+    """The values of our cookie. There may be several: every service on this machine can set one of this name."""
+    name = cookie_name(scope)
+    for header in HTTPConnection(scope).headers.getlist("cookie"):
+        for pair in header.split(";"):
+            key, _, value = pair.strip().partition("=")
+            if key == name:
+                yield value
+
+
 def cookie_name(scope: Scope) -> str:
-    """One name for each port: cookies ignore ports, so two servers on one machine would overwrite each other's."""
+    """One name for each port, so that the cookies of two servers on one machine can be told apart."""
     port = host_and_port(HTTPConnection(scope).headers.get("host", ""))[1]
     return f"satchel_{port or (443 if scope['scheme'] == 'https' else 80)}"

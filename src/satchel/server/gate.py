@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from satchel.addresses import DEFAULT_PORTS, host_and_port
 from satchel.clock import Clock
 from satchel.server.binding import Hosts
-from satchel.server.browser_access import BrowserAccess
+from satchel.server.browser_access import BrowserAccess, place_of, with_place, within
 from satchel.server.json_answers import json_bytes
 from satchel.server.metrics import Metrics
 from satchel.server.pages.rendering import error_page, wants_page
@@ -107,6 +107,7 @@ class Gate:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
+        scope = with_place(scope)
         refusal = self._refusal(scope)
         if scope["type"] == "websocket":
             # No route uses web sockets. One that did would have to pass the same gate.
@@ -114,7 +115,7 @@ class Gate:
             await send({"type": "websocket.close", "code": 1008})
             return
         began_s = self._clock.monotonic_s()
-        answer = _Answer(send)
+        answer = _Answer(send, scope)
         try:
             if refusal is None:
                 refusal = await self._serve(scope, receive, answer)
@@ -197,10 +198,15 @@ class Gate:
 
 
 def _login_with(scope: Scope) -> bytes:
-    """The login page, which leads back to where the browser was going."""
+    """The login page, which leads back to where the browser was going.
+
+    It is told when a place doesn't count any more: its script would lead there again.
+    """
     query = scope["query_string"].decode("latin-1")
     there = quote(scope["path"], safe="/") + (f"?{query}" if query else "")
-    return f"/login?next={quote(there, safe='/')}".encode() if there != "/" else b"/login"
+    said = ["ended=1"] if place_of(scope) else []
+    said += [f"next={quote(there, safe='/')}"] if there != "/" else []
+    return ("/login" + ("?" + "&".join(said) if said else "")).encode()
 
 
 def log_defect(scope: Scope, error: Exception) -> None:
@@ -209,16 +215,25 @@ def log_defect(scope: Scope, error: Exception) -> None:
 
 
 class _Answer:
-    """Sends an answer, with the headers that every answer has, and remembers its status."""
+    """Sends an answer, with the headers that every answer has, and remembers its status.
 
-    def __init__(self, send: Send) -> None:
+    Where it leads a browser elsewhere on this server, it leads it to a path below the browser's place.
+    """
+
+    def __init__(self, send: Send, scope: Scope) -> None:
         self._send = send
+        self._scope = scope
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = list(message.get("headers", ()))
+            headers = [
+                (name, within(self._scope, value.decode("latin-1")).encode("latin-1"))
+                if name.lower() == b"location"
+                else (name, value)
+                for name, value in message.get("headers", ())
+            ]
             names = {name.lower() for name, _ in headers}
             headers += [(name, value) for name, value in _HEADERS if name not in names]
             message = {**message, "headers": headers}

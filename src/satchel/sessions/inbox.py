@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from satchel.clock import Clock
 from satchel.errors import StorageError, UsageError
 from satchel.sessions.tables import session_inbox
-from satchel.storage import Database
+from satchel.storage import Database, Prepared
 
 __all__ = ["Inbox", "InboxEntry"]
 
@@ -26,6 +26,13 @@ _MAX_WAITING = 1000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_US = 6 * 10**16
 """Microseconds of 1,900 years: a later time is no date for Python."""
+
+_WAITING = Prepared(
+    select(session_inbox)
+    .where(session_inbox.c.session_id == bindparam("session"))
+    .order_by(session_inbox.c.number)
+)
+_NEWEST = Prepared(select(func.coalesce(func.max(session_inbox.c.number), 0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +99,9 @@ class Inbox:
         """See `SessionStore.waiting`."""
         if self._database is None:
             return ()
-        query = (
-            select(session_inbox)
-            .where(session_inbox.c.session_id == session_id)
-            .order_by(session_inbox.c.number)
+        rows = await self._database.read(
+            lambda connection: _WAITING.named(connection, {"session": session_id})
         )
-        rows = await self._database.read(lambda connection: connection.execute(query).all())
         return tuple(
             InboxEntry(
                 id=row.id,
@@ -123,9 +127,8 @@ class Inbox:
         """See `SessionStore.inbox_version`."""
         if self._database is None:
             return 0
-        newest = select(func.coalesce(func.max(session_inbox.c.number), 0))
-        version: int = await self._database.read(lambda connection: connection.execute(newest).scalar_one())
-        return version
+        ((version,),) = await self._database.read(lambda connection: _NEWEST.run(connection, {}))
+        return int(version)
 
     async def remove(self, session_id: str) -> None:
         """Empty the inbox of a session that is being deleted."""

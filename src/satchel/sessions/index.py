@@ -18,7 +18,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import Connection, delete, func, insert, select, text
+from sqlalchemy import Connection, delete, func, insert, select, text, update
 
 from satchel.errors import StorageError, StorageLocked
 from satchel.sessions.log import read_lines
@@ -291,6 +291,27 @@ class SessionIndex:
                     name=file.name, inode=file.inode, mtime_ns=file.mtime_ns, size=file.size
                 )
             )
+
+        await self._database.write(write)
+
+    async def replaced(self, path: Path, before: os.stat_result, after: os.stat_result) -> None:
+        """Note that a log is another file with the same lines, so that it is not read again for that."""
+        if self._database is None:
+            return
+        name = self.name_of(path)
+
+        def write(connection: Connection) -> None:
+            for table in (session_log, session_settled):
+                connection.execute(
+                    update(table)
+                    .where(
+                        table.c.name == name,
+                        table.c.inode == before.st_ino,
+                        table.c.mtime_ns == before.st_mtime_ns,
+                        table.c.size == before.st_size,
+                    )
+                    .values(inode=after.st_ino, mtime_ns=after.st_mtime_ns, size=after.st_size)
+                )
 
         await self._database.write(write)
 

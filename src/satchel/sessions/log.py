@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import time
+import zlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +24,8 @@ __all__ = [
     "Skipped",
     "decode_line",
     "encode_records",
+    "is_compressed",
+    "open_log",
     "read_lines",
     "read_log",
     "read_records",
@@ -29,6 +33,10 @@ __all__ = [
 
 _PAGE_BYTES = 4_000_000
 """Bytes of lines that one call of `read_records` decodes, at most one line more: about 50 ms of work."""
+_GZIP = b"\x1f\x8b"
+"""How a compressed log begins (RFC 1952). A line of a plain one begins with a brace."""
+_DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a compressed log raises that was cut or changed. What stands before the damage is read."""
 _MOST_SEQ = 10**15
 """No log has so many records. Satchel did not write a line with a greater number."""
 _SEQ = re.compile(rb'\{"seq":\s*(\d{1,18}),')
@@ -172,19 +180,45 @@ def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[Line]
         number += 1
 
 
+def is_compressed(path: Path) -> bool:
+    """Whether a log is compressed; see `compressing`. One that can't be read is not."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_GZIP)) == _GZIP
+    except OSError:
+        return False
+
+
+def open_log(path: Path) -> IO[bytes] | gzip.GzipFile:
+    """Open a log, compressed or not, to read its lines. Positions in it are those of the plain log.
+
+    Raises:
+        OSError: It can't be opened.
+    """
+    file = path.open("rb")
+    if file.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
+        return file
+    file.close()
+    # Opened anew, because a GzipFile closes only a file that it has opened itself.
+    return gzip.open(path)
+
+
 def raw_lines(path: Path, *, start: int = 0) -> Iterator[bytes]:
-    """The lines of a log as they are, empty ones too, beginning at byte `start`.
+    """The lines of a log as they are, empty ones too, beginning at byte `start`. For the damaged rest of a compressed
+    log there is one line that says so, and is no record.
 
     Raises:
         StorageError: The file can't be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_log(path) as file:
             file.seek(start)
             pace = _Pace()
             for raw in file:
                 pace()
                 yield raw
+    except _DAMAGED as error:
+        yield f"The rest of the compressed log can't be read: {error}\n".encode()
     except OSError as error:
         raise _unreadable(path, error) from error
 
@@ -208,7 +242,7 @@ class Offsets:
             if not self._marks or (start >= self._marks[-1][1] + self._STEP and seq > self._marks[-1][0]):
                 self._marks.append((seq, start))
 
-    def seek(self, file: IO[bytes], seq: int) -> int:
+    def seek(self, file: IO[bytes] | gzip.GzipFile, seq: int) -> int:
         """Move `file` to the last known beginning of a line at or before record `seq`, and return the position."""
         with self._lock:
             found = bisect_right(self._marks, seq, key=lambda mark: mark[0])
@@ -244,7 +278,7 @@ def read_records(path: Path, *, after_seq: int, limit: int, offsets: Offsets) ->
     records: list[Record] = []
     size = 0
     try:
-        with path.open("rb") as file:
+        with open_log(path) as file:
             start = offsets.seek(file, after_seq + 1)
             for raw in file:
                 seq = _seq_of(raw)
@@ -262,6 +296,8 @@ def read_records(path: Path, *, after_seq: int, limit: int, offsets: Offsets) ->
                     break
     except FileNotFoundError:
         return ()
+    except _DAMAGED:
+        pass
     except OSError as error:
         raise _unreadable(path, error) from error
     return tuple(records)

@@ -24,6 +24,7 @@ __all__ = [
     "Words",
     "inbox_redactor",
     "live_redactor",
+    "locked_log",
     "redact_log",
     "rewriting_path",
 ]
@@ -304,7 +305,7 @@ def redact_log(
     """Rewrite one log and its spilled results without the words. Blocks.
 
     The new file replaces the old one in one step. The session's writer, in this process or another, continues in the
-    new file.
+    new file. A log that was compressed is plain afterwards.
 
     Args:
         path: The log.
@@ -326,7 +327,7 @@ def redact_log(
     changed: list[int] = []
     spilled: dict[Path, _Matcher] = {}
     try:
-        with _locked(path) as source_mode, temporary.open("wb", buffering=_BUFFER) as out:
+        with locked_log(path) as source_mode, temporary.open("wb", buffering=_BUFFER) as out:
             os.fchmod(out.fileno(), source_mode)
             for number, raw in enumerate(raw_lines(path), 1):
                 if not raw.strip():
@@ -433,7 +434,7 @@ def _rewrite_line(raw: bytes, value: Any, matcher: _Matcher, *, is_changed: bool
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[int]:
+def locked_log(path: Path) -> Iterator[int]:
     """Keep writers out of a log while it is rewritten. Yields its mode bits."""
     while True:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -17,15 +17,16 @@ import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock
-from satchel.errors import NotFound, StorageError, UsageError
+from satchel.errors import NotFound, SessionInUse, StorageError, UsageError
 from satchel.events import Record, SessionStart
 from satchel.sessions.client_history import ClientHistory
+from satchel.sessions.compressing import Replaced, compress_log, expand_log
 from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import to_json, to_markdown
 from satchel.sessions.inbox import Inbox, InboxEntry
 from satchel.sessions.index import LogFile, SearchHit, SessionIndex, log_files
 from satchel.sessions.journal import Journal, Lanes, WriterLock, sync_folder, unwritable, writer_of
-from satchel.sessions.log import Log, Offsets, read_log, read_records
+from satchel.sessions.log import Log, Offsets, is_compressed, read_log, read_records
 from satchel.sessions.places import FORBIDDEN_IN_IDS, bucket_name, log_name, session_id_of
 from satchel.sessions.redaction import (
     Matchers,
@@ -105,13 +106,14 @@ class SessionStore:
             StorageUnwritable: The home can't be written.
         """
         wanted = session_id or self._new_id()
-        log, lock = await self._run(lambda: self._claim(str(cwd), wanted))
+        log, lock = await self._run(lambda: self._claim(str(cwd), wanted, is_given=session_id is not None))
         return self._journal(log, lock, cwd=str(cwd), is_new=True, costs={})
 
-    def _claim(self, cwd: str, wanted: str) -> tuple[Log, WriterLock]:
+    def _claim(self, cwd: str, wanted: str, *, is_given: bool) -> tuple[Log, WriterLock]:
         if FORBIDDEN_IN_IDS.search(wanted) or not 1 <= len(wanted) <= 64:
             raise UsageError(f"{wanted!r} can't be a session's id: use up to 64 letters, digits and hyphens.")
-        if any(session_id_of(path) == wanted for path in self._root.glob(f"*/*_{wanted}.jsonl")):
+        # An id of 48 random bits is new, and looking through all logs takes longer the more there are.
+        if is_given and any(session_id_of(path) == wanted for path in self._root.glob(f"*/*_{wanted}.jsonl")):
             raise UsageError(f"A session {wanted} exists already.")
         lock = WriterLock.acquire(self._lock_path(wanted), session_id=wanted)
         path = self._root / bucket_name(cwd) / log_name(self._clock.now().astimezone(), wanted)
@@ -166,6 +168,8 @@ class SessionStore:
                 visit(record)
 
         try:
+            if await self._run(lambda: is_compressed(path)):
+                await self._replace(path, expand_log)
             log = await self._run(
                 lambda: _read_for_writing(path, full_id, offsets, take), lane=self._lane_of(path)
             )
@@ -341,6 +345,35 @@ class SessionStore:
             lock.release()
         await self._index.forget([self._index.name_of(path)])
         return full_id
+
+    async def compress(self, info: SessionInfo) -> bool:
+        """Compress the log of a session. It is read as before, and is plain again when the session goes on.
+
+        Returns:
+            Whether it was compressed now. It is not if it was already, or if somebody has the session open.
+
+        Raises:
+            StorageUnwritable, StorageError: It can't be read or replaced, and is unchanged.
+        """
+        if await self._run(lambda: is_compressed(info.path)):
+            return False
+        try:
+            lock = await self._run(lambda: WriterLock.acquire(self._lock_path(info.id), session_id=info.id))
+        except SessionInUse:
+            return False
+        try:
+            await self._replace(info.path, compress_log)
+        finally:
+            lock.release()
+        return True
+
+    async def _replace(self, path: Path, how: Callable[[Path], Replaced | None]) -> None:
+        """Replace a log whose lock is held by one with the same lines."""
+        states = await self._run(lambda: how(path), lane=self._lanes.long)
+        if states is not None:
+            # Where that fails, the index reads the log again.
+            with suppress(StorageError):
+                await self._index.replaced(path, *states)
 
     async def redact(
         self, words: Sequence[Words], *, memory_ids: Collection[str] = (), only_open: bool = False

@@ -504,4 +504,4 @@ CREATE INDEX ix_session_client_place_session ON session_client_place (session_id
 
 CREATE INDEX ix_session_client_place_written ON session_client_place (written_at);
 
-INSERT INTO alembic_version VALUES ('0016_journal');
+INSERT INTO alembic_version VALUES ('0017_float16');

@@ -24,6 +24,7 @@ REVISIONS: tuple[str, ...] = (
     "0014_verdicts",
     "0015_client_places",
     "0016_journal",
+    "0017_float16",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from satchel.models.port import ToolDefinition
 from satchel.tools.port import Tool, Toolset, ToolSpec
 
 __all__ = ["Registry", "StaticToolset", "filtered"]
@@ -21,14 +19,12 @@ class Registry:
     """Tools by name. It is immutable: a refresh creates a new one.
 
     Attributes:
-        definitions: The definitions for the model. They are computed once, so every request contains the same bytes.
         problems: Why tools were left out, one sentence each.
     """
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         """Register the tools in order. If two have the same name, the first is used."""
         self._tools: dict[str, Tool] = {}
-        definitions: list[ToolDefinition] = []
         problems: list[str] = []
         for tool in tools:
             problem = self._problem(tool.spec)
@@ -36,8 +32,6 @@ class Registry:
                 problems.append(problem)
                 continue
             self._tools[tool.spec.name] = tool
-            definitions.append(_frozen(tool.spec))
-        self.definitions: tuple[ToolDefinition, ...] = tuple(definitions)
         self.problems: tuple[str, ...] = tuple(problems)
 
     @classmethod
@@ -47,7 +41,7 @@ class Registry:
 
     @property
     def tools(self) -> tuple[Tool, ...]:
-        """All tools, in the order of `definitions`."""
+        """All tools, in the order in which they were registered."""
         return tuple(self._tools.values())
 
     def get(self, name: str) -> Tool | None:
@@ -103,13 +97,3 @@ class _Filtered:
 def filtered(toolset: Toolset, keep: Callable[[ToolSpec], bool]) -> Toolset:
     """The toolset without the tools for which `keep` returns False. `keep` is called on every listing."""
     return _Filtered(toolset, keep)
-
-
-def _frozen(spec: ToolSpec) -> ToolDefinition:
-    """A deep copy of the definition, so that nobody can change the prompt of a running session."""
-    definition = spec.definition
-    return ToolDefinition(
-        name=definition.name,
-        description=definition.description,
-        input_schema=json.loads(json.dumps(definition.input_schema)),
-    )

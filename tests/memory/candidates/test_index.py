@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from satchel.memory.candidates.arrays import STORED, from_stored
 from satchel.memory.candidates.index import Index
 from satchel.memory.candidates.ranking import rank, score, shortlist, top
 from satchel.memory.lexicon import read_text
@@ -48,7 +49,7 @@ def row(rid: int, text: str = "a boat in the harbour", *, session: str = "", tur
 
 def vector(rid: int) -> tuple[int, bytes]:
     values = np.random.default_rng(rid).standard_normal(WIDTH).astype(np.float32)
-    return rid, (values / np.linalg.norm(values)).astype("<f4").tobytes()
+    return rid, (values / np.linalg.norm(values)).astype(STORED).tobytes()
 
 
 def filled(rids: Sequence[int], *, gone: Sequence[int] = ()) -> Index:
@@ -194,7 +195,7 @@ def test_the_greatest_values_are_those_that_sorting_gives(
 @requirement("memory:dedup:grouped")
 def test_the_cosines_of_some_rows_are_those_among_the_cosines_of_all() -> None:
     index = filled(range(1, 41))
-    query = np.frombuffer(vector(7)[1], dtype="<f4")
+    query = from_stored(vector(7)[1], WIDTH)[0]
     every = index.cosines(query)
     for wanted in (np.arange(len(index)) % 5 == 0, np.arange(len(index)) % 5 != 0):
         some = index.cosines_of(query, wanted)

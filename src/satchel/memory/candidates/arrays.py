@@ -1,16 +1,30 @@
-"""The shapes of numbers that searching works with, and what numpy lacks."""
+"""The shapes of numbers that searching works with, how vectors are stored, and what numpy lacks."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
-__all__ = ["Floats", "Ints", "Matrix", "distinct"]
+__all__ = ["STORED", "Floats", "Ints", "Matrix", "distinct", "from_stored", "to_stored"]
 
 Ints: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
 Matrix: TypeAlias = np.ndarray[tuple[int, int], np.dtype[np.float32]]
+
+STORED: Final = np.dtype("<f2")
+"""In the database. The numbers of unit rows lose at most 2.5e-4 each, and no figure of search moves by more than .001
+(docs/decisions/0050-growth.md)."""
+
+
+def to_stored(rows: Matrix) -> bytes:
+    """Unit rows as the database has them: float16, one after the other."""
+    return rows.astype(STORED).tobytes()
+
+
+def from_stored(stored: bytes, dimension: int) -> Matrix:
+    """The rows that `to_stored` was given; shape (n, dimension), float32."""
+    return np.frombuffer(stored, STORED).reshape(-1, dimension).astype(np.float32)
 
 
 def distinct(numbers: Ints) -> Ints:

@@ -14,6 +14,7 @@ import numpy as np
 
 from satchel.errors import StorageError
 from satchel.memory import repository
+from satchel.memory.candidates.arrays import from_stored
 from satchel.memory.candidates.cache import cache_of
 from satchel.memory.candidates.evidence import gather
 from satchel.memory.candidates.index import Index
@@ -26,7 +27,7 @@ from satchel.memory.candidates.ranking import (
     shortlist,
     top,
 )
-from satchel.memory.candidates.shelf import Shelf, Stocked
+from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
 from satchel.memory.candidates.vector_rows import read_tokens
 from satchel.memory.candidates.vectors import Second
@@ -103,6 +104,8 @@ class ArrayCandidates:
         self._index = Index()
         self._known = _Known()
         self._refreshing = anyio.Lock()
+        self._refreshes = 0  # That have begun.
+        self._refreshed: tuple[int, object] = (0, None)  # The last that ended, and for which models.
         self._gave_up = False  # After the file could not be written, until the next process.
 
     def close(self) -> None:
@@ -162,13 +165,19 @@ class ArrayCandidates:
         self, *, model: int | None = None, dimension: int = 0, second: Second | None = None
     ) -> None:
         """See `ports.Candidates`."""
+        before, models = self._refreshes, (model, dimension, second)
         async with self._refreshing:
+            ended, of_models = self._refreshed
+            is_loaded = self._index.changed == self._known.changed
+            if ended > before and of_models == models and is_loaded:
+                return  # It began after this was called: many conversations that begin at once share one.
+            self._refreshes += 1
             if self._index.needs_rebuild:
                 self._index = Index()
             index = self._index
             is_new = not index.changed
-            if is_new or (model is not None and index.model != model):
-                index = self._index = await self._from_shelf(model) or index
+            if is_new:
+                index = self._index = await self._from_shelf() or index
             if model is not None:
                 index.dimension = dimension
                 index.use_model(model)
@@ -199,7 +208,6 @@ class ArrayCandidates:
 
             await self._thread.run(take_in)
             await self._keep()
-            index = self._index
             self._known = _Known(
                 changed=index.changed,
                 count=index.alive_count,
@@ -211,59 +219,39 @@ class ArrayCandidates:
                 speakers=index.speaker_numbers,
             )
             self._cache.note_use(self, index.size_bytes)
+            self._refreshed = self._refreshes, models
 
     # The file beside the database.
 
-    async def _from_shelf(self, model: int | None) -> Index | None:
-        """An index of what is on the shelf, with the vectors of a model; None where it can't be used."""
+    async def _from_shelf(self) -> Index | None:
+        """An index of what is on the shelf; None where it can't be used."""
         shelf = self._shelf
         if shelf is None or not await self._thread.run(lambda: shelf.exists):
             return None
-        said = await self._stamped(model)
+        said = await self._stamped()
 
         def load() -> Index | None:
             stock = shelf.load(stamp=said.stamp, changed=said.changed)
-            if stock is None or (self._index.changed and stock.model != said.model):
-                return None
-            return Index.of(
-                stock.arrays,
-                changed=stock.changed,
-                model=model if stock.model == said.model else None,
-                dimension=stock.dimension,
-            )
+            return None if stock is None else Index.of(stock.arrays, changed=stock.changed)
 
         return await self._thread.run(load)
 
-    async def _stamped(self, model: int | None) -> Stamped:
-        return await self._backend.read(lambda connection: read_stamp(connection, self._space, model))
+    async def _stamped(self) -> Stamped:
+        return await self._backend.read(lambda connection: read_stamp(connection, self._space))
 
-    async def _keep(self, *, anew: bool = False) -> bool:
-        """Put the arrays on the shelf where much has changed, and use what is there from then on.
-
-        Args:
-            anew: Even if nothing has changed.
-
-        Returns:
-            Whether they were put there.
-        """
+    async def _keep(self) -> None:
+        """Put the arrays on the shelf where much has changed."""
         shelf, index = self._shelf, self._index
         enough = max(_LEAST_UNKEPT, index.alive_count // _UNKEPT_SHARE)
-        if (
-            shelf is None
-            or index.alive_count < self._least_kept
-            or (index.unkept < enough and not anew)
-            or self._gave_up
-        ):
-            return False
-        said = await self._stamped(index.model)
-        if not said.is_active:
-            return False  # The vectors of the model in use are worth more than ours.
-        stock = Stocked(changed=index.changed, model=said.model, dimension=index.dimension, arrays={})
+        if shelf is None or index.alive_count < self._least_kept or index.unkept < enough or self._gave_up:
+            return
         stamp = secrets.token_hex(16)
         with shelf.writing() as alone:
             if not alone:
-                return False
-            written = await self._thread.run(lambda: shelf.write(stock, index.freeze(), stamp=stamp))
+                return
+            written = await self._thread.run(
+                lambda: shelf.write(index.freeze(), changed=index.changed, stamp=stamp)
+            )
             kept = False
             if written:
                 with suppress(
@@ -277,14 +265,8 @@ class ArrayCandidates:
             if not kept or not await self._thread.run(shelf.publish):
                 shelf.drop_unfinished()
                 self._gave_up = not written
-                return False
-        # What is mapped is shared with other processes, and the system may drop it where memory runs short.
-        names = list(index.speaker_numbers)
-        kept_index = await self._from_shelf(index.model)
-        if kept_index is not None:
-            kept_index.name_speakers(names)
-            self._index = kept_index
-        return True
+                return
+        index.unkept = 0
 
     async def scrub(self, *, before: str | None = None) -> bool:
         """See `ports.Candidates`."""
@@ -299,7 +281,7 @@ class ArrayCandidates:
         """See `ports.Candidates`."""
         shelf = self._shelf
         if shelf is not None and await self._thread.run(lambda: shelf.exists):
-            said = await self._stamped(None)
+            said = await self._stamped()
             if not await self._thread.run(shelf.has_stamp, said.stamp):
                 await self._thread.run(shelf.discard)
 
@@ -308,7 +290,7 @@ class ArrayCandidates:
         shelf = self._shelf
         if shelf is None or not await self._thread.run(lambda: shelf.exists):
             return None
-        said = await self._stamped(None)
+        said = await self._stamped()
         return await self._thread.run(shelf.trouble, said.stamp)
 
     async def rebuild(self) -> None:
@@ -318,6 +300,7 @@ class ArrayCandidates:
                 await self._thread.run(self._shelf.discard)
             self._index = Index()
             self._known = _Known()
+            self._refreshed = (0, None)
             self._gave_up = False
 
     async def find(
@@ -474,7 +457,7 @@ def _first_vector(index: Index, rid: int, vectors: bytes) -> Floats:
     row = index.rows.get(rid)
     of_second = index.second is not None and row is not None and index.is_second(row)
     dimension = index.second.dimension if of_second and index.second is not None else index.dimension
-    return index.widened(np.frombuffer(vectors, dtype="<f4")[:dimension], of_second=of_second)
+    return index.widened(from_stored(vectors, dimension)[0], of_second=of_second)
 
 
 def _near_words(

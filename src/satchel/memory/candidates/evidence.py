@@ -16,6 +16,7 @@ import numpy as np
 from satchel.memory.candidates.arrays import Floats, Ints, Matrix, distinct
 from satchel.memory.candidates.ranking import SAME_TEXT, top
 from satchel.memory.lexicon import QUESTION, commonness
+from satchel.models.embedding.rows import product
 
 if TYPE_CHECKING:
     from satchel.memory.candidates.index import Index
@@ -218,4 +219,4 @@ def _alike(index: Index, rows: Ints, vectors: Matrix | None) -> tuple[Matrix, In
     if vectors is None or not index.embedded_count:
         return np.zeros((len(rows), len(rows)), dtype=np.float32), np.full(len(rows), -1, dtype=np.int64)
     found = index.best_passages(rows, vectors[0])
-    return cast(Matrix, found.vectors @ found.vectors.T), cast(Ints, found.numbers)
+    return cast(Matrix, product(found.vectors, found.vectors.T)), cast(Ints, found.numbers)

@@ -17,7 +17,7 @@ from satchel.memory.candidates.columns import Column
 from satchel.memory.candidates.entries import Entries, EntryArrays, Postings, Spread, SpreadCounts
 from satchel.memory.candidates.sittings import Sittings, label_of, seat
 from satchel.memory.candidates.tokens import Bag, unpack
-from satchel.memory.candidates.vectors import BestPassages, Cosines, Second, VectorArrays, Vectors
+from satchel.memory.candidates.vectors import BestPassages, Cosines, Second, Vectors
 from satchel.memory.lexicon import ASKED
 from satchel.memory.repository import Changes
 
@@ -126,7 +126,7 @@ class Index:
         second: The model of the rows in other languages, where there is one; `second_changed` is as `vectors_changed`.
         alive_count: The number of memories; `embedded_count` is how many of them have a vector.
         cued_count: How many of them have cues; `cues_embedded_count` is how many of these have vectors of their cues.
-        unkept: How many rows and vectors came or went since the arrays were read from a file.
+        unkept: How many rows came or went since the arrays were read from a file or written to one.
     """
 
     def __init__(self) -> None:
@@ -160,14 +160,12 @@ class Index:
         self._clear_vectors()
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Any], *, changed: int, model: int | None, dimension: int) -> Index:
-        """An index of what `freeze` gave, as it was read from a file.
+    def of(cls, arrays: Mapping[str, Any], *, changed: int) -> Index:
+        """An index of what `freeze` gave, as it was read from a file. Vectors are not in it.
 
         Args:
             arrays: By name; large ones are used where they are.
             changed: The change that they are complete up to.
-            model: Of their vectors, or None to leave them out.
-            dimension: Of the vectors.
         """
         index = cls()
         count = len(arrays["rid"])
@@ -188,14 +186,6 @@ class Index:
         index.cued_count = int(index.has_feature(HAS_CUES).sum())
         index._seat(np.arange(count, dtype=np.int64))
         index.changed = changed
-        if model is not None:
-            index.model, index.dimension, index.vectors_changed = model, dimension, changed
-            index._vectors = _vectors_of(arrays, dimension, "")
-            index._has_vector.values[arrays["vector_row"]] = True
-            index.embedded_count = len(arrays["vector_row"])
-            index._cues = _vectors_of(arrays, dimension, "cue_")
-            index._has_cue_vectors.values[arrays["cue_vector_row"]] = True
-            index.cues_embedded_count = len(arrays["cue_vector_row"])
         return index
 
     def freeze(self) -> dict[str, NewColumn]:
@@ -211,13 +201,7 @@ class Index:
             for name, dtype in _COLUMNS.items()
             if name != "alive"
         }
-        columns |= self._entries.freeze(number)
-        vectors = Vectors(self.dimension) if self._vectors is None else self._vectors
-        # Rows of a model that was changed are not among them.
-        columns |= vectors.freeze(np.where(self._has_vector.values & ~self._has_second.values, number, -1))
-        cues = Vectors(self.dimension) if self._cues is None else self._cues
-        frozen = cues.freeze(np.where(self._has_cue_vectors.values, number, -1))
-        return columns | {f"cue_{name}": column for name, column in frozen.items()}
+        return columns | self._entries.freeze(number)
 
     def first_rids(self, *, without: Iterable[int]) -> list[int]:
         """One memory of each speaker, leaving out some memories."""
@@ -369,7 +353,6 @@ class Index:
             self._cues.append(rows)
             self._has_cue_vectors.values[[row for row, _ in rows]] = True
             self.cues_embedded_count += len(rows)
-            self.unkept += len(rows)
 
     def _lacking(self, found: Sequence[Any], have: Any) -> list[tuple[int, bytes]]:
         """Rows with the vectors that were read for them, without those that have some."""
@@ -390,7 +373,6 @@ class Index:
         numbers = [row for row, _ in rows]
         have[numbers] = True
         self.embedded_count += int((~self._has_second.values[numbers]).sum())
-        self.unkept += len(rows)
         self._forget_places()
 
     def _append_second(self, found: Sequence[Any]) -> None:
@@ -686,12 +668,6 @@ class Index:
         bag = self._bags.pop(row, None)
         if bag is not None:
             self._bag_bytes -= _size(bag)
-
-
-def _vectors_of(arrays: Mapping[str, Any], dimension: int, prefix: str) -> Vectors | None:
-    """The vectors in the columns of a file whose names begin with `prefix`; None if there are none."""
-    matrix, rows, starts = (arrays[f"{prefix}{name}"] for name in ("matrix", "vector_row", "vector_start"))
-    return Vectors(dimension, VectorArrays(matrix, rows, starts)) if len(matrix) else None
 
 
 def _size(bag: Bag) -> int:

@@ -30,7 +30,7 @@ __all__ = ["Shelf", "Stocked"]
 
 _log = logging.getLogger(__name__)
 
-_FORMAT = 3
+_FORMAT = 4
 """Of the columns and of what they mean; a file of another format is removed."""
 _LOCK_WAIT_S = 10.0
 """How long to wait for another process that writes: twenty times what 100,000 memories take."""
@@ -43,18 +43,14 @@ class _LockBusy(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stocked:
-    """Arrays that were read from a file, or are about to be written.
+    """Arrays that were read from a file.
 
     Attributes:
         changed: The change of the space that they are complete up to.
-        model: The name of the embedding model that the vectors are of, or None where there are none.
-        dimension: Of the vectors.
         arrays: The columns by name; see `Index.freeze`.
     """
 
     changed: int
-    model: str | None
-    dimension: int
     arrays: Mapping[str, Any]
 
 
@@ -103,19 +99,16 @@ class Shelf:
         if found is None or found["changed"] > changed:
             self.discard()
             return None
-        return Stocked(
-            changed=found["changed"],
-            model=found["model"],
-            dimension=found["dimension"],
-            arrays=file.arrays,
-        )
+        return Stocked(changed=found["changed"], arrays=file.arrays)
 
     def _read(self, facts: Mapping[str, Any], stamp: str | None) -> dict[str, Any] | None:
         """The facts of a file that is ours and has this stamp."""
-        own = {"format": _FORMAT, "lexicon": lexicon.VERSION, "space": self._space, "stamp": stamp}
-        if stamp is None or any(facts.get(name) != value for name, value in own.items()):
+        if stamp is None or any(facts.get(name) != value for name, value in self._own(stamp).items()):
             return None
         return dict(facts)
+
+    def _own(self, stamp: str) -> dict[str, Any]:
+        return {"format": _FORMAT, "lexicon": lexicon.VERSION, "space": self._space, "stamp": stamp}
 
     @contextmanager
     def writing(self) -> Iterator[Shelf | None]:
@@ -126,15 +119,20 @@ class Shelf:
         except (_LockBusy, OSError):
             yield None
 
-    def write(self, stock: Stocked, columns: Mapping[str, NewColumn], *, stamp: str) -> bool:
+    def write(self, columns: Mapping[str, NewColumn], *, changed: int, stamp: str) -> bool:
         """Write a file beside the present one. `publish` puts it in its place, once the database has the stamp.
 
         The caller is in `writing`.
 
+        Args:
+            columns: See `Index.freeze`.
+            changed: The change of the space that they are complete up to.
+            stamp: What the database will say.
+
         Returns:
             Whether it was written; a full disk is no error, since the database has everything.
         """
-        facts = self._facts(stock, stamp)
+        facts = {**self._own(stamp), "changed": changed}
         try:
             self._unfinished.unlink(missing_ok=True)
             ArrayFile.write(self._unfinished, facts, columns)
@@ -145,17 +143,6 @@ class Shelf:
             self.drop_unfinished()
             return False
         return True
-
-    def _facts(self, stock: Stocked, stamp: str) -> dict[str, Any]:
-        return {
-            "format": _FORMAT,
-            "lexicon": lexicon.VERSION,
-            "space": self._space,
-            "stamp": stamp,
-            "changed": stock.changed,
-            "model": stock.model,
-            "dimension": stock.dimension,
-        }
 
     def publish(self) -> bool:
         """Put what was written in the place of the present file."""
@@ -285,12 +272,6 @@ def spans_of(arrays: Mapping[str, Any], rids: Collection[int]) -> dict[str, Sequ
     first, last = (np.searchsorted(arrays["entry_row"], rows, side=side) for side in ("left", "right"))
     entries = [span for span in zip(first.tolist(), last.tolist(), strict=True) if span[1] > span[0]]
     spans["entry_stem"] = spans["entry_count"] = entries
-    for prefix in ("", "cue_"):
-        matrix = f"{prefix}matrix"
-        if matrix in arrays:
-            starts = np.append(arrays[f"{prefix}vector_start"], len(arrays[matrix]))
-            groups = np.flatnonzero(np.isin(arrays[f"{prefix}vector_row"], rows))
-            spans[matrix] = [(int(starts[at]), int(starts[at + 1])) for at in groups.tolist()]
     return spans
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, literal, select, update
 
 from satchel.memory.repository import slices
-from satchel.memory.tables import memories, models, spaces, tombstones
+from satchel.memory.tables import memories, spaces, tombstones
 
 __all__ = ["Stamped", "Stale", "publish_stamp", "read_stamp", "read_stale", "renew_stamp", "speakers_of"]
 
@@ -21,24 +21,16 @@ class Stamped:
     Attributes:
         stamp: That of the file that is to be believed; None where none was written yet.
         changed: The change that the space has come to.
-        model: The name of the embedding model that was asked about, or None.
-        is_active: Whether that model is in use; asked about none, whether none is in use.
     """
 
     stamp: str | None
     changed: int
-    model: str | None
-    is_active: bool
 
 
-def read_stamp(connection: Connection, space: int, model: int | None) -> Stamped:
-    """What the database says about the arrays of a space, with the vectors of a model or without any."""
+def read_stamp(connection: Connection, space: int) -> Stamped:
+    """What the database says about the arrays of a space."""
     row = connection.execute(select(spaces.c.arrays, spaces.c.changed).where(spaces.c.id == space)).one()
-    active = connection.execute(select(models.c.id).where(models.c.state == "active")).scalar()
-    name = None
-    if model is not None:
-        name = connection.execute(select(models.c.name).where(models.c.id == model)).scalar()
-    return Stamped(stamp=row.arrays, changed=row.changed, model=name, is_active=active == model)
+    return Stamped(stamp=row.arrays, changed=row.changed)
 
 
 def renew_stamp(connection: Connection, space: int, stamp: str | None = None) -> str | None:

@@ -79,8 +79,8 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
-    """What a model made of a memory: float32 vectors of its passages, one after the other, and, where it gives them,
-    its tokens as `tokens.pack` packs them.
+    """What a model made of a memory: vectors of its passages as `arrays.to_stored` packs them and, where it gives
+    them, its tokens as `tokens.pack` packs them.
     """
 
     pending: Pending

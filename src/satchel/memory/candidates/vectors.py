@@ -7,16 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.candidates.array_file import NewColumn
-from satchel.memory.candidates.arrays import Floats
+from satchel.memory.candidates.arrays import STORED, Floats, from_stored
 from satchel.memory.candidates.columns import Column
 from satchel.models.embedding import product
 
 __all__ = ["BestPassages", "Cosines", "Scale", "Second", "VectorArrays", "Vectors"]
 
 
-_ROWS_AT_ONCE = 4096
-"""Of a matrix that is written to a file: 6 MB."""
 _ROWS_IN_CACHE = 256
 """Of a matrix that is multiplied right after it was gathered."""
 
@@ -51,7 +48,7 @@ class VectorArrays(NamedTuple):
     """Vectors of rows, which may have several each.
 
     Attributes:
-        matrix: Shape (n, d), float32, unit rows; zeros where a row was erased.
+        matrix: Shape (n, d), float32, unit rows.
         rows: The row that each group of vectors belongs to.
         starts: The first vector of each group.
     """
@@ -96,27 +93,22 @@ class Second(NamedTuple):
 
 
 class Vectors:
-    """A part of the matrix that does not change, and what was added since."""
+    """The many vectors that were read first, and what was added since."""
 
-    def __init__(self, dimension: int, base: VectorArrays | None = None) -> None:
-        """Start with the vectors of a file, or with none.
-
-        Args:
-            dimension: The length of each vector.
-            base: What is there already.
-        """
+    def __init__(self, dimension: int) -> None:
+        """Start with none; `dimension` is the length of each vector."""
         self.dimension = dimension
-        self._base = base
+        self._base: VectorArrays | None = None
         self._matrix = Column(np.float32, dimension)
         self._rows = Column(np.int32)
         self._starts = Column(np.int64)
         self._places: tuple[Any, Any] | None = None
 
     def append(self, found: Sequence[tuple[int, bytes]]) -> None:
-        """Add the vectors of rows: float32, one after the other."""
-        width = self.dimension * 4
+        """Add the vectors of rows, as they are stored."""
+        matrix = from_stored(b"".join(blob for _, blob in found), self.dimension)
+        width = self.dimension * STORED.itemsize
         counts = np.array([len(blob) // width for _, blob in found], dtype=np.int64)
-        matrix = np.frombuffer(b"".join(blob for _, blob in found), "<f4").reshape(-1, self.dimension)
         rows = np.array([row for row, _ in found], dtype=np.int32)
         starts = np.cumsum(counts) - counts
         self._places = None
@@ -134,27 +126,6 @@ class Vectors:
             yield self._base
         if len(self._matrix):
             yield VectorArrays(self._matrix.values, self._rows.values, self._starts.values)
-
-    def freeze(self, number: Any) -> dict[str, NewColumn]:
-        """The vectors as the columns of a file.
-
-        Args:
-            number: The new number of each row, or -1 for those that are left out.
-        """
-        parts = list(self.parts())
-        rows, starts = self._rows_and_starts() if parts else (np.empty(0, np.int32), np.empty(0, np.int64))
-        new = number[rows]
-        ends = np.append(starts[1:], sum(len(part.matrix) for part in parts))
-        order = np.argsort(new, kind="stable")
-        order = order[new[order] >= 0]
-        firsts, sources = _places_of(starts[order], (ends - starts)[order])
-        return {
-            "matrix": NewColumn(
-                dtype="<f4", shape=(len(sources), self.dimension), chunks=_gathered(parts, sources)
-            ),
-            "vector_row": NewColumn.of(new[order], "<i4"),
-            "vector_start": NewColumn.of(firsts, "<i8"),
-        }
 
     @property
     def size_bytes(self) -> int:
@@ -250,7 +221,7 @@ def _places_of(starts: Any, counts: Any) -> tuple[Any, Any]:
     return firsts, np.repeat(starts - firsts, counts) + np.arange(int(counts.sum()))
 
 
-def _gathered(parts: Sequence[VectorArrays], sources: Any, *, at_once: int = _ROWS_AT_ONCE) -> Iterator[Any]:
+def _gathered(parts: Sequence[VectorArrays], sources: Any, *, at_once: int) -> Iterator[Any]:
     """Rows of all matrices by their numbers, some at a time."""
     offset = np.cumsum([0, *(len(part.matrix) for part in parts)])
     for at in range(0, len(sources), at_once):

@@ -9,7 +9,7 @@ import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import RedirectResponse, Response
 
-from satchel.server.browser_access import browser_of
+from satchel.server.browser_access import browser_of, place_for
 from satchel.server.pages.assets import asset_answer, asset_url
 from satchel.server.pages.rendering import THEME_COOKIE, THEMES, form_of, rendered
 from satchel.server.pages.site import PageState
@@ -54,7 +54,7 @@ async def log_in(request: Request, service: Serves) -> Response:
 async def _logged_in(request: Request, next: str) -> Response:
     access = _pages(request).access
     value = await anyio.to_thread.run_sync(access.browsers.log_in)
-    answer = RedirectResponse(_local(next), 303)
+    answer = RedirectResponse(place_for(value) + _local(next), 303)
     access.set_cookie(request.scope, answer, value)
     return answer
 
@@ -73,7 +73,7 @@ async def log_out(request: Request) -> Response:
         await anyio.to_thread.run_sync(access.browsers.log_out_all)
     elif browser is not None:
         await anyio.to_thread.run_sync(access.browsers.log_out, browser)
-    answer = RedirectResponse("/login", 303)
+    answer = RedirectResponse("/login?ended=1", 303)
     access.set_cookie(request.scope, answer, "")
     return answer
 

@@ -6,6 +6,7 @@ the pages of somebody who is logged in have around them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -23,7 +24,7 @@ from starlette.types import Scope
 from satchel.errors import UsageError
 from satchel.memory.reasons import shared_word
 from satchel.runtime.lines import counted, one_line
-from satchel.server.browser_access import FORM_TOKEN_FIELD, form_token_of
+from satchel.server.browser_access import FORM_TOKEN_FIELD, form_token_of, within
 from satchel.server.pages.assets import asset_url
 from satchel.server.pages.markdown import markdown
 from satchel.tools.visible import visible
@@ -56,6 +57,8 @@ _HEADERS: Final = {
     "permissions-policy": "microphone=(self), camera=(), geolocation=()",
 }
 _MOST_FIELDS: Final = 1000
+_LINK: Final = re.compile(r"""(<[a-z][^<>]*\s(?:href|action|formaction)=")(/[^"]*)""")
+"""Where a tag leads on this server. Text has no `<`, and no value of an attribute has `"`: it is found in tags only."""
 THEME_COOKIE: Final = "satchel_theme"
 THEMES: Final = ("light", "dark")
 
@@ -97,12 +100,16 @@ def fragment(request: Request, template: str, *, status: int = 200, **context: A
 
 
 def text_of_template(scope: Scope, template: str, **context: Any) -> str:
-    """A template's HTML. Every template has `form_token`, `path` and `theme`, besides what is given."""
+    """A template's HTML. Every template has `form_token`, `path` and `theme`, besides what is given.
+
+    Templates name paths without the place of a browser: links and forms get it here.
+    """
     html = (
         _environment()
         .get_template(template)
         .render(form_token=form_token_of(scope), path=scope["path"], theme=_theme(scope), **context)
     )
+    html = _LINK.sub(lambda found: found[1] + within(scope, found[2]), html)
     # Tools may return lone surrogates, which UTF-8 can't encode.
     return html.encode("utf-8", "replace").decode()
 

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,8 +39,9 @@ _STIR_S = 0.3
 _CLOSE_S = 10.0
 
 
+@cache
 def has_playwright() -> bool:
-    """Whether the Python package is installed. It is not imported to find out."""
+    """Whether the Python package is installed. It is not imported to find out. Looking takes 0.4 ms: once a process."""
     return find_spec("playwright") is not None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol, TypeAlias
 from urllib.parse import urlsplit
@@ -73,6 +74,12 @@ class Usability:
     text: str
 
 
+@cache
+def _has_ddgs() -> bool:
+    """Whether the package is installed. Not imported to find out, because the import starts threads."""
+    return find_spec("ddgs") is not None
+
+
 def usable_engines(
     *, searxng_url: str, secret: Callable[[str], str | None], wanted: str = "auto"
 ) -> tuple[Usability, ...]:
@@ -84,8 +91,6 @@ def usable_engines(
         wanted: The engine to use, or "auto".
     """
     brave, tavily = secret(BRAVE_KEY), secret(TAVILY_KEY)
-    # Not imported to find out, because the import starts threads.
-    has_ddgs = find_spec("ddgs") is not None
     found = (
         Usability(
             name="searxng",
@@ -106,8 +111,8 @@ def usable_engines(
         ),
         Usability(
             name="duckduckgo",
-            engine=DuckDuckGo() if has_ddgs else None,
-            text="without a key" if has_ddgs else "the package ddgs is not installed",
+            engine=DuckDuckGo() if _has_ddgs() else None,
+            text="without a key" if _has_ddgs() else "the package ddgs is not installed",
         ),
     )
     return tuple(entry for entry in found if wanted in ("auto", entry.name))

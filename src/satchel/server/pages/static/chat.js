@@ -1,7 +1,7 @@
 // The chat page: follows the session, sends messages, keeps drafts, and adds what only a script can.
 // Without it the page works by its forms.
 
-import { formToken, notice } from "./page.js";
+import { formToken, inPlace, logInAgain, notice } from "./page.js";
 import { dictate, speak } from "./voice.js";
 
 const turns = document.getElementById("turns");
@@ -27,7 +27,7 @@ let retry = null;
 function follow() {
   if (!session || source || document.visibilityState === "hidden") return;
   clearTimeout(retry);
-  const mine = new EventSource(`/chat/${session}/events?first=${place.first}&after=${place.after}`);
+  const mine = new EventSource(inPlace(`/chat/${session}/events?first=${place.first}&after=${place.after}`));
   source = mine;
   const on = (name, act) => mine.addEventListener(name, (event) => {
     if (mine !== source) return;
@@ -53,9 +53,9 @@ function release() { source?.close(); source = null; }
 
 async function check() {
   try {
-    const answer = await fetch(`/api/sessions/${session}?limit=1`, { credentials: "same-origin", headers: { accept: "application/json" } });
-    if (answer.status === 401) { location.assign(`/login?next=${encodeURIComponent(location.pathname)}`); return; }
-    if (answer.status === 404) { location.assign("/sessions"); return; }
+    const answer = await fetch(inPlace(`/api/sessions/${session}?limit=1`), { credentials: "same-origin", headers: { accept: "application/json" } });
+    if (answer.status === 401) { logInAgain(); return; }
+    if (answer.status === 404) { location.assign(inPlace("/sessions")); return; }
   } catch { /* the server is down: keep trying */ }
   follow();
 }
@@ -158,7 +158,7 @@ function settle(state) {
 // The frame changes with the conversation: the heading, the list of sessions, the counts.
 async function refreshAround() {
   try {
-    const answer = await fetch(`/chat/${session}`, { credentials: "same-origin", headers: { accept: "text/html" } });
+    const answer = await fetch(inPlace(`/chat/${session}`), { credentials: "same-origin", headers: { accept: "text/html" } });
     if (!answer.ok || answer.redirected) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     for (const id of ["rail-pages", "rail-list", "chat-head"]) {
@@ -236,7 +236,7 @@ async function post(url, fields) {
   const answer = await fetch(url, {
     method: "POST", body: new URLSearchParams(fields), credentials: "same-origin", headers: { accept: "application/json", "x-form-token": formToken() },
   });
-  if (answer.status === 401) { location.assign(`/login?next=${encodeURIComponent(location.pathname)}`); throw new Error("Log in again."); }
+  if (answer.status === 401) { logInAgain(); throw new Error("Log in again."); }
   const said = await answer.json();
   if (!answer.ok) throw new Error(said.detail);
   return said;
@@ -246,7 +246,7 @@ function show(said) {
   told.replaceChildren();
   if (said.html) { const made = element(said.html); told.append(made); dress(made); told.scrollIntoView({ block: "nearest" }); }
   if (said.mode) composer.querySelector("[name=mode]").value = said.mode;
-  if (said.opens) { location.assign(said.to); return; }
+  if (said.opens) { location.assign(inPlace(said.to)); return; }
   if (said.mark) for (const each of document.querySelectorAll(`[data-memory="${CSS.escape(said.memory)}"]`)) markMemory(each, said);
   if (said.session && said.turn && said.session !== session) begun(said);
   release();
@@ -264,11 +264,11 @@ function markMemory(note, { mark, content }) {
 function begun(said) {
   session = said.session;
   turns.dataset.session = session;
-  composer.action = `/chat/${session}`;
+  composer.action = inPlace(`/chat/${session}`);
   stopButton.type = "submit";
-  stopButton.setAttribute("formaction", `/chat/${session}/stop`);
+  stopButton.setAttribute("formaction", inPlace(`/chat/${session}/stop`));
   document.getElementById("first-run")?.remove();
-  history.replaceState(null, "", `/chat/${session}`);
+  history.replaceState(null, "", inPlace(`/chat/${session}`));
   const box = composer.querySelector("[name=private]");
   if (box?.checked) box.disabled = true;
   if (!document.getElementById("elsewhere")) {
@@ -286,7 +286,7 @@ async function send(text, { shows = true } = {}) {
   running = running || !text.startsWith("/");
   showRunning();
   try {
-    const said = await post(session ? `/chat/${session}` : "/chat", fields);
+    const said = await post(session ? inPlace(`/chat/${session}`) : inPlace("/chat"), fields);
     if (!said.turn) { running = false; showRunning(); }
     if (shows) show(said);
     if (session && !said.turn) refreshAround();   // a command may have changed the title
@@ -313,7 +313,7 @@ composer.addEventListener("submit", async (event) => {
 
 async function stop() {
   if (!session || !running) return;
-  try { await post(`/chat/${session}/stop`, new FormData()); } catch (error) { tell(notice(error.message)); }
+  try { await post(inPlace(`/chat/${session}/stop`), new FormData()); } catch (error) { tell(notice(error.message)); }
 }
 
 // One message may wait for the end of the turn.

@@ -4,6 +4,13 @@
 // the one in the page that answers. A link or a form that reads becomes the page's address. Without this script, the
 // browser opens the page. `swap(url, "#list")` does the same for other scripts.
 
+// The path below which this browser finds all pages; see browser_access.py.
+const place = /^\/s\/[0-9a-f]{32}(?=\/|$)/.exec(location.pathname)?.[0] ?? "";
+if (place) localStorage.setItem("place", place);
+
+export const inPlace = (path) => place + path;
+export const logInAgain = () => location.assign(`/login?ended=1&next=${encodeURIComponent(location.pathname.slice(place.length) || "/")}`);
+
 const running = new Map();   // target -> AbortController: only the newest answer counts
 
 export const formToken = () => document.querySelector('meta[name="form-token"]')?.content ?? "";

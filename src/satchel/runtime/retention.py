@@ -1,0 +1,84 @@
+"""How long conversations are kept: old logs are compressed, and deleted if the user has set that."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+import anyio
+
+from satchel.errors import SatchelError
+from satchel.events import Notice
+from satchel.runtime.home import Home
+from satchel.runtime.lines import counted
+
+__all__ = ["Retained", "keep_retention", "retain"]
+
+_log = logging.getLogger(__name__)
+
+_FIRST_S: Final = 60.0
+"""After the opening: a short conversation has ended by then, and leaves this to another process."""
+_AGAIN_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retained:
+    """What was done: how many logs were compressed, and the ids of the conversations that were deleted."""
+
+    compressed: int = 0
+    deleted: tuple[str, ...] = ()
+
+
+async def keep_retention(home: Home) -> None:
+    """Do `retain` a minute from now, and every day."""
+    await anyio.sleep(_FIRST_S)
+    while True:
+        await retain(home)
+        await anyio.sleep(_AGAIN_S)
+
+
+async def retain(home: Home) -> Retained:
+    """Delete and compress the logs of conversations that have had no message for as long as `[sessions]` says.
+
+    A conversation that somebody has open is left alone, and so is one with turns that memory lacks. What is deleted is
+    said in a notice.
+
+    Raises:
+        StorageError: The list of sessions can't be read.
+    """
+    settings, now = home.settings.sessions, home.clock.now()
+    infos = await home.sessions.list()
+    deleted: list[str] = []
+    if settings.delete_after_days:
+        before = now - timedelta(days=settings.delete_after_days)
+        unsettled = {file.session_id for file in await home.sessions.unsettled()}
+        for info in infos:
+            if info.last_at < before and info.id not in unsettled:
+                try:
+                    deleted.append(await home.sessions.delete(info.id))
+                except SatchelError as error:
+                    _log.info("Session %s was not deleted: %s", info.id, error)
+    if deleted:
+        _log.info(
+            "Deleted after %d days without a message: %s", settings.delete_after_days, ", ".join(deleted)
+        )
+        home.notices.post(
+            Notice(
+                part="sessions",
+                text=f"{counted(len(deleted), 'conversation')} without a message for {settings.delete_after_days} days "
+                f"{'was' if len(deleted) == 1 else 'were'} deleted (sessions.delete_after_days); "
+                "what memory has of them stays.",
+            )
+        )
+    compressed = 0
+    if settings.compress_after_days:
+        before = now - timedelta(days=settings.compress_after_days)
+        for info in infos:
+            if info.last_at < before and info.id not in deleted:
+                try:
+                    compressed += await home.sessions.compress(info)
+                except SatchelError as error:
+                    _log.info("Session %s was not compressed: %s", info.id, error)
+    return Retained(compressed=compressed, deleted=tuple(deleted))

@@ -1,0 +1,67 @@
+"""Old conversations are compressed by the program itself, and deleted only if the user has set that."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.clock import ManualClock
+from satchel.models import ScriptedModel
+from satchel.runtime import Satchel
+from satchel.runtime.memory_worker import run_memory_work
+from satchel.runtime.retention import Retained, retain
+from satchel.sessions.log import is_compressed
+from tests.requirements import requirement
+from tests.runtime.world import logged, settings_in
+
+pytestmark = pytest.mark.anyio
+
+DAY_S = 86_400.0
+
+
+async def say(folder: Path, words: str, clock: ManualClock) -> tuple[str, Path]:
+    settings = settings_in(folder, memory__embedder="none")
+    async with Satchel.open(settings, model=ScriptedModel(["Noted."]), clock=clock) as satchel:
+        session = await satchel.session()
+        await session.run_turn(words)
+        return session.id, logged(session)
+
+
+@requirement("sessions:retention")
+async def test_a_conversation_is_compressed_and_then_deleted_after_the_days_that_are_set(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock()
+    id, path = await say(tmp_path, "My sister Mara is allergic to shellfish.", clock)
+    path.with_suffix(".spill").mkdir()
+    clock.advance(20 * DAY_S)
+    _, newer = await say(tmp_path, "The spare key hangs behind the red door.", clock)
+
+    async def kept(**settings: Any) -> Retained:
+        given = settings_in(tmp_path, memory__embedder="none", **settings)
+        async with Satchel.open(given, clock=clock, upkeep="none") as satchel:
+            done = await retain(satchel.home)
+            told = [notice.text for notice in satchel.notices if notice.part == "sessions"]
+            assert len(told) == len(done.deleted)
+            assert satchel.memory is not None
+            assert await satchel.memory.search("Mara shellfish")
+            return done
+
+    assert await kept() == Retained()
+    clock.advance(11 * DAY_S)
+    assert await kept(sessions__compress_after_days=0) == Retained()
+    assert await kept() == Retained(compressed=1)
+    assert (is_compressed(path), is_compressed(newer)) == (True, False)
+    assert await kept(sessions__delete_after_days=30) == Retained(deleted=(id,))
+    assert [each.name for each in path.parent.iterdir()] == [newer.name]
+
+
+@requirement("sessions:retention")
+async def test_the_process_that_does_memorys_work_compresses_old_logs(tmp_path: Path) -> None:
+    _, path = await say(tmp_path, "Mara likes tea.", ManualClock(datetime(2020, 1, 1, tzinfo=UTC)))
+    settings = settings_in(tmp_path, memory__embedder="none", memory__worker_idle_s=0)
+    assert await run_memory_work(settings, tell=lambda _: None)
+    assert is_compressed(path)
