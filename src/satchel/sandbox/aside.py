@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from satchel.errors import SandboxError
 from satchel.sandbox.gitconfig import harmless_text, setting_lines
 from satchel.sandbox.named import Led, follow, roots_of
 from satchel.sandbox.paths import opened
-from satchel.sandbox.selfrun import ASIDE
+from satchel.sandbox.selfrun import ASIDE, HARMLESS_TEXTS
 from satchel.sandbox.tree import Setting, Stamp, Tree, look, note_made
 
 __all__ = ["Before", "Moved"]
@@ -30,7 +29,6 @@ Moved = tuple[Path, Path]
 
 _MOST_BYTES: Final = 65_536
 _MOST_NAMES: Final = 1_000
-_RUNS: Final = re.compile(r"^[ \t]*(?:x|exec)\b", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -119,7 +117,8 @@ class Before:
                 yield from self._one(Path(whole), setting, top, is_linked=os.path.dirname(path) in linked)
 
     def _one(self, path: Path, setting: Setting, top: Path, *, is_linked: bool) -> Iterator[Moved]:
-        text = _text(path) if setting.git or setting.key == "git-rebase-todo" else None
+        harmless = next((text for key, text in HARMLESS_TEXTS if key.fullmatch(setting.key)), None)
+        text = _text(path) if setting.git or harmless is not None else None
         if text is not None and setting.git and setting.key in ("config", "config.worktree"):
             kept = harmless_text(text, folder=path.parent, top=top, agreed=self.lines.__contains__)
             if kept != text:
@@ -134,7 +133,7 @@ class Before:
             real = Path(os.path.realpath(folder))
             if not any(real.is_relative_to(each) for each in self.tops):
                 yield from _move(path)
-        elif text is None or setting.key != "git-rebase-todo" or _RUNS.search(text):
+        elif text is None or harmless is None or not harmless.match(text):
             yield from _move(path)
 
 

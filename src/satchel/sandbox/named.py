@@ -57,6 +57,13 @@ def roots_of(
     """
     workspace = next(iter(trees))
     roots: dict[str, bool] = {}
+
+    def name(settings: Iterable[tuple[str, str]], bases: Sequence[str]) -> None:
+        for key, value in settings:
+            for path, is_whole in _paths_in(key, value, bases, home):
+                roots[path] = roots.get(path, False) or is_whole
+
+    name(values, [workspace])
     for tree in trees.values():
         working = _working_trees(tree)
         gits = set(tree.common)
@@ -68,16 +75,14 @@ def roots_of(
                 gits.add(os.path.dirname(path))
         for git in gits:
             bases = [os.path.dirname(git), git, workspace, *working.get(git, ())]
-            found = list(values)
-            for name in ("config", "config.worktree"):
-                found += _read(f"{git}/{name}", home)
-            for key, value in found:
-                for path, is_whole in _paths_in(key, value, bases, home):
-                    roots[path] = roots.get(path, False) or is_whole
-        if values and not gits:
-            for key, value in values:
-                for path, is_whole in _paths_in(key, value, [workspace], home):
-                    roots[path] = roots.get(path, False) or is_whole
+            own = [each for file in ("config", "config.worktree") for each in _read(f"{git}/{file}", home)]
+            name([*values, *own], bases)
+    if home:
+        # Those who keep their settings in a repository have links to it in their home.
+        links = (*_links_in(home), *_links_in(f"{home}/.config"))
+        roots.update(
+            (path, True) for path in links if os.path.basename(path).startswith(".") or ".config/" in path
+        )
     return roots
 
 
@@ -234,6 +239,14 @@ def _state(path: str) -> os.stat_result | None:
 
 def _is_below(path: str, areas: Iterable[str]) -> bool:
     return any(path.startswith(f"{area}/") for area in areas)
+
+
+def _links_in(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as listed:
+            return [entry.path for entry in listed if entry.is_symlink()]
+    except OSError:
+        return []
 
 
 def _listed(folder: str) -> list[str]:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["ASIDE", "GIT_SETTINGS", "Kind", "has_settings", "kind_of"]
+__all__ = ["ASIDE", "GIT_SETTINGS", "HARMLESS_TEXTS", "Kind", "has_settings", "kind_of"]
 
 Kind: TypeAlias = Literal["settings", "built", "ordinary"]
 """Programs act upon it by themselves; builds make it, and the rule doesn't hold in it; anything else."""
@@ -31,8 +31,8 @@ _ASIDE: Final = re.compile(rf".*{re.escape(ASIDE)}(?:-\d+)?", re.DOTALL)
 _ORDINARY: Final = re.compile(
     # What git and forges read; settings of git are in its folders, and have their own rule.
     r"\.git(?:ignore|attributes|modules|keep|lab-ci\.ya?ml|-blame-ignore-revs)|\.(?:mailmap|editorconfig|keep|npmkeep)|"
-    # What other tools leave out; versions; variables for the project's own programs; locks.
-    r"\.\w+ignore|\.[\w-]+-version|\.nvmrc|\.env(?:\.[\w.-]+)?|\.(?:.*[._-])?lock(?:[._-].*)?|"
+    # What other tools leave out; variables for the project's own programs; locks.
+    r"\.\w+ignore|\.env(?:\.[\w.-]+)?|\.(?:.*[._-])?lock(?:[._-].*)?|"
     # What compilers, builds and editors leave beside their files.
     r"\.coverage(?:rc|\..*)?|\.\w*cache|\.ninja_\w+|\.dirstamp|\.depend|\.rustc_info\.json|\.package-lock\.json|\.pnp\..*|"
     r"\..+\.(?:cmd|d|o|lo|so|tmp|sw[a-p]|log|pid|stamp|cache|pyc)|\.DS_Store|\.nfs\w+|\.tmp\w*|\.flutter-\w+|\.packages|"
@@ -46,10 +46,22 @@ _OF_FORGES: Final = re.compile(
 )
 """In the folder of a forge, what the forge alone reads: agents read instructions and hooks beside it."""
 _UNDOTTED: Final = re.compile(
-    r"(?:agents|claude|gemini)(?:\.\w+)?\.md|(?:opencode|crush)\.jsonc?|lefthook(?:-local)?\.\w+|mise(?:\.\w+)?\.toml|git-rebase-todo",
+    # Instructions of agents, and their settings.
+    r"(?:agents?|claude|gemini|qwen|crush|warp)(?:\.\w+)?\.md|(?:opencode|crush)\.jsonc?|"
+    # What hooks start, and shells that enter a folder.
+    r"(?:lefthook(?:-local)?|prek|hk|captainhook|grumphp)\.\w+|mise(?:(?:\.[\w.-]+)?\.toml)?|"
+    # What git, darcs and rustup take programs from; start-up files.
+    r"git-rebase-todo|_darcs|_fossil_|rust-toolchain(?:\.toml)?|_\w+rc|irb\.rc",
     re.IGNORECASE,
 )
-"""Settings without a dot: what agents are told, what hooks and shells start, and what `git rebase --continue` does."""
+"""Settings without a dot."""
+HARMLESS_TEXTS: Final = (
+    # No step that runs something.
+    (re.compile(r"git-rebase-todo"), re.compile(r"(?!.*^[ \t]*(?:x|exec)\b)", re.MULTILINE | re.DOTALL)),
+    # Versions, not paths of programs.
+    (re.compile(r"(?:.*/)?\.(?:[\w-]+-version|nvmrc)"), re.compile(r"[\w.@*<>=~^+ \t\r\n-]*\Z")),
+)
+"""Keys of settings whose text may be known to be harmless."""
 GIT_SETTINGS: Final = ("config", "config.worktree", "commondir")
 """Files in a git folder that name programs, or another folder whose files do."""
 _IN_GIT: Final = frozenset((name,) for name in (*GIT_SETTINGS, "hooks", "gitdir"))

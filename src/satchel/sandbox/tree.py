@@ -189,20 +189,33 @@ def _add(tree: Tree, folder: str, listing: _Listing, there: str) -> None:
     if listing.has_file:
         tree.files.append(f"{folder}/.git")
     for name in listing.settings:
-        key = name if listing.within in (None, "", _IN_GIT, _IN_BARE) else f"{listing.within}/{name}"
+        within = listing.within
+        key = name if within in (None, "", _IN_GIT, _IN_BARE) else f"{listing.within}/{name}"
         with contextlib.suppress(OSError):
             state = os.lstat(f"{there}/{name}")
             tree.settings[f"{folder}/{name}"] = Setting(
                 key,
                 stamp_of(state),
                 bool(listing.git) or listing.within in ("hooks", _IN_GIT, _IN_BARE) or name == ".git",
-                stat.S_ISLNK(state.st_mode),
+                # Results change, and what is a link to them by its place alone leads to nothing else.
+                stat.S_ISLNK(state.st_mode)
+                and (bool(within) or kind_of(name, is_folder=False) == "settings"),
             )
     for name in listing.special:
         with contextlib.suppress(OSError):
             stamp = stamp_of(os.lstat(f"{there}/{name}"))
             if stamp not in _MADE:
                 tree.special[f"{folder}/{name}"] = stamp
+
+
+def _leads_to_results(folder: str, name: str) -> bool:
+    """Whether a link gives another name to results, in which the rule doesn't hold."""
+    try:
+        target = os.path.normpath(f"{folder}/{os.readlink(f'{folder}/{name}')}")
+    except OSError:
+        return False
+    here = folder.split("/")
+    return any(kind_of(each, is_folder=True) == "built" for each in target.split("/") if each not in here)
 
 
 def _list(folder: str, within: str | None, state: os.stat_result, there: str) -> _Listing:
@@ -230,13 +243,13 @@ def _list(folder: str, within: str | None, state: os.stat_result, there: str) ->
     settings: list[str] = []
     of_git = bool(git) or within in (_IN_GIT, _IN_BARE)
     for name, is_folder in entries.items():
-        acts = name == "git-rebase-todo" or (of_git and name in links)
         inside: str | None
         if name == ".git":
             inside = _IN_GIT
         elif git and (name == "hooks" or name in GIT_SETTINGS):
             inside = name
         elif within is None or within == _IN_GIT:
+            acts = name == "git-rebase-todo" or (of_git and name in links)
             inside = _IN_GIT if (of_git if is_folder else acts) else None
         elif within not in ("", _IN_BARE):
             inside = None if within == "hooks" and name.endswith(".sample") else f"{within}/{name}"
@@ -245,6 +258,7 @@ def _list(folder: str, within: str | None, state: os.stat_result, there: str) ->
         elif kind == "ordinary" and is_folder:
             inside = _IN_BARE if of_git else ""
         else:
+            acts = name in links and (of_git or _leads_to_results(folder, name))
             inside = _IN_GIT if (of_git if is_folder else acts) else None
         if is_folder:
             folders.append((f"{folder}/{name}", inside))
