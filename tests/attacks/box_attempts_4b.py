@@ -255,7 +255,7 @@ ATTEMPTS: dict[str, Try] = {
     "a list of a rebase in the repository beside the workspace": Try(
         before="git init -q -b main ../main; git -C ../main commit -q --allow-empty -m a; git -C ../main worktree add -q -f $PWD -b x",
         commands=(
-            "r=../main/.git/worktrees/work/rebase-merge; mkdir $r; echo refs/heads/x > $r/head-name; git rev-parse HEAD | tee $r/onto > $r/orig-head; "
+            "r=../main/.git/worktrees/$(basename $PWD)/rebase-merge; mkdir $r; echo refs/heads/x > $r/head-name; git rev-parse HEAD | tee $r/onto > $r/orig-head; "
             ': > $r/interactive; echo "exec touch $RAN" > $r/git-rebase-todo',
         ),
         outside="GIT_EDITOR=true git rebase --continue",
@@ -607,7 +607,7 @@ b' "$(printf 'x\377y')" 'dot.' 'space ' '...' '-rf' "$(printf 'e\033]0;x\007')" 
     ),
     # ---- What rules let commands write
     "hooks where a rule lets commands write the folder around the workspace": Try(
-        write=("..",), before=REPO, commands=(f"{_program('.git/hooks/pre-commit')}; {_program('../work/.git/hooks/pre-commit')}; {FSM} >> ../work/.git/config",)
+        write=("..",), before=REPO, commands=(f"{_program('.git/hooks/pre-commit')}; {_program('../$(basename $PWD)/.git/hooks/pre-commit')}; {FSM} >> ../$(basename $PWD)/.git/config",)
     ),
     "hooks where a rule lets commands write the workspace": Try(
         write=(".",), before=REPO, commands=(f"{_program('.git/hooks/pre-commit')}; {FSM} >> .git/config",)

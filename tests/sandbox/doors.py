@@ -410,8 +410,9 @@ def _open_again(work: Path) -> None:
     """As a user does who wonders why a folder can't be entered."""
     for folder, folders, _ in os.walk(work):
         for name in folders:
-            if not Path(folder, name).is_symlink():
-                Path(folder, name).chmod(0o755)
+            with contextlib.suppress(OSError):
+                if not Path(folder, name).is_symlink():
+                    Path(folder, name).chmod(0o755)
 
 
 def _left(work: Path, granted: tuple[str, ...], mine: set[str]) -> list[str]:
