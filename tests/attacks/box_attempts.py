@@ -25,16 +25,18 @@ class Try:
         write: What rules let the commands write: paths as in the settings.
         before: A command line of the user before, outside: what a clone or an archive brought.
         outside: A command line of the user afterwards, in the workspace.
+        but: A backend of which the documentation says that it doesn't hold this.
     """
 
     commands: tuple[str, ...]
     write: tuple[str, ...] = ()
     before: str = ""
     outside: str = ""
+    but: str = ""
 
 
 ATTEMPTS: dict[str, Try] = {
-    # ---- The second and third red team, whose doors are closed
+    # The second and third red team.
     "a linked working tree whose common folder is the home": Try(
         commands=(
             'mkdir gd; echo $PWD/.git > gd/gitdir; echo "$H" > gd/commondir; echo "gitdir: gd" > .git',
@@ -75,6 +77,5 @@ ATTEMPTS: dict[str, Try] = {
         before="git init -q .; git config core.hooksPath my/hooks",
         commands=('mkdir -p my/hooks; printf "#!/bin/sh\\ntouch $RAN\\n" > my/hooks/pre-commit; chmod +x my/hooks/*',),
     ),
-    # ---- The fourth: add yours below
 }  # fmt: skip
 """By what is tried."""

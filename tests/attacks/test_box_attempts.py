@@ -10,18 +10,26 @@ import anyio
 import pytest
 
 from satchel.sandbox.bwrap import find
-from tests.attacks.box_attempts import ATTEMPTS, Try
+from tests.attacks import box_attempts, box_attempts_4a, box_attempts_4b
+from tests.attacks.box_attempts import Try
 from tests.requirements import requirement
 from tests.sandbox.doors import Scene, user
 from tests.sandbox.ordinary import ROOT, folder_of_a_user, python_of_a_user
 
+LISTS = {
+    "earlier": box_attempts.ATTEMPTS,
+    "fourth": box_attempts_4a.ATTEMPTS,
+    "fourth, left behind": box_attempts_4b.ATTEMPTS,
+}
+"""By the red team."""
 
-async def won(backend: str, chosen: str = "") -> list[str]:
-    """The attempts that win, each with what got out: `python -m tests.attacks.test_box_attempts BACKEND WORDS`."""
+
+async def won(backend: str, which: str, chosen: str = "") -> list[str]:
+    """The attempts that win, each with what got out: `python -m tests.attacks.test_box_attempts BACKEND LIST WORDS`."""
     found = []
     async with user(backend) as scene:
-        for number, (name, attempt) in enumerate(ATTEMPTS.items()):
-            if chosen in name:
+        for number, (name, attempt) in enumerate(LISTS[which].items()):
+            if chosen in name and backend != attempt.but:
                 found += [f"{name}: {each}" for each in await _try(scene, str(number), attempt)]
     return found
 
@@ -47,28 +55,30 @@ def _as_user(scene: Scene, command: str) -> None:
 
 @requirement("bash:boxed:hostile")
 @pytest.mark.anyio
-async def test_no_attempt_gets_out_of_the_box() -> None:
+@pytest.mark.parametrize("which", LISTS)
+async def test_no_attempt_gets_out_of_the_box(which: str) -> None:
     if find("bwrap") is None:
         pytest.skip("needs bubblewrap")
-    assert await won("bubblewrap") == []
+    assert await won("bubblewrap", which) == []
 
 
 @requirement("bash:boxed:hostile")
+@pytest.mark.parametrize("which", LISTS)
 @pytest.mark.parametrize("backend", ["bubblewrap", "landlock"])
-def test_no_attempt_gets_out_of_the_box_of_an_ordinary_user(backend: str) -> None:
+def test_no_attempt_gets_out_of_the_box_of_an_ordinary_user(backend: str, which: str) -> None:
     if backend == "bubblewrap" and (os.geteuid() != 0 or find("bwrap") is None):
         pytest.skip("needs bubblewrap; for an ordinary user, the test above has tried it")
     python, environ = python_of_a_user()
     with folder_of_a_user() as folder:
         ended = subprocess.run(
-            [*python, "-m", "tests.attacks.test_box_attempts", backend],
+            [*python, "-m", "tests.attacks.test_box_attempts", backend, which],
             cwd=ROOT, env={**environ, "HOME": str(folder), "TMPDIR": str(folder)}, capture_output=True, timeout=280,
         )  # fmt: skip
     assert ended.returncode == 0, ended.stderr.decode()[-2000:]
-    assert ended.stdout.decode() == f"{len(ATTEMPTS)} attempts on {backend}\n"
+    assert ended.stdout.decode() == f"{len(LISTS[which])} attempts on {backend}\n"
 
 
 if __name__ == "__main__":
-    for each in anyio.run(won, sys.argv[1], " ".join(sys.argv[2:])):
+    for each in anyio.run(won, sys.argv[1], sys.argv[2], " ".join(sys.argv[3:])):
         print(each)
-    print(f"{len(ATTEMPTS)} attempts on {sys.argv[1]}")
+    print(f"{len(LISTS[sys.argv[2]])} attempts on {sys.argv[1]}")

@@ -40,7 +40,7 @@ from satchel.tools.boxed import Workspace, Workspaces
 __all__ = ["BACKENDS", "Attempt", "Scene", "find_doors", "repository", "user"]
 
 BACKENDS: dict[str, type[LocalSandbox]] = {"bubblewrap": Bubblewrap, "landlock": Landlock}
-EVERY = 500
+EVERY = 100
 """Trees between two lines of progress."""
 PATH = "/usr/local/bin:/usr/bin:/bin"
 MARK = "planted"
@@ -83,6 +83,9 @@ GRANTS = (
     (".vscode", "~/notes"),
     ("gd", "a"),
 )
+CLOSED = ("000", "111", "200", "444", "500", "600")
+WRITTEN = ("COMMIT_EDITMSG", "FETCH_HEAD", "index", "logs", "refs/heads", "objects", "packed-refs", "info")
+"""What git writes to in its folder."""
 HOOKS = (
     "pre-commit",
     "post-commit",
@@ -123,6 +126,7 @@ class Scene:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         repository(self.top / "other/repo/.git")
+        repository(self.home / "notes/.git")
         (self.home / ".ssh").chmod(0o700)
         (self.home / ".gitconfig").write_text(
             "[safe]\n\tdirectory = *\n[user]\n\tname = Ann\n\temail = a@example.org\n"
@@ -220,7 +224,14 @@ def steps(draw: random.Random, ran: Path, *, count: int) -> Iterator[str]:
             f"rm -rf '{place}'; mkdir -p \"$(dirname '{place}')\"; ln -s {target} '{place}'",
             f"ln -sfn '{other}' '{place}'",
             f"mkdir -p '{place}/{around}'; echo {MARK} > '{place}/{acted}'",
-            f"mkdir -p '{place}/{around}'; echo {MARK} > '{place}/{acted}'; chmod 111 '{place}'",
+            f"mkdir -p '{place}/{around}'; echo {MARK} > '{place}/{acted}'; chmod {draw.choice(CLOSED)} '{place}/{around}' '{place}'",
+            f"git init -q '{place}'; printf '{evil}' >> '{place}/.git/config'; chmod {draw.choice(CLOSED)} '{where}'",
+            f"for f in one cf/two; do printf '{more}' >> $f; done; echo {MARK} > conf/x; echo {MARK} > env.sh; printf '{program}' > run.sh",
+            f"mv cf c2; mkdir -p cf hk; printf '{more}' > cf/two; printf '{program}' > hk/{hook}; chmod +x hk/{hook} run.sh",
+            f"ln -sfn '{target}' '{place}/.git/{draw.choice(WRITTEN)}'",
+            f"mkdir -p ~/notes/{around}; echo {MARK} > ~/notes/{acted}; printf '{evil}' >> ~/notes/.git/config",
+            f"printf '{program}' > ~/notes/.git/hooks/{hook}; chmod +x ~/notes/.git/hooks/{hook}; ln -sfn {target} ~/notes/.git/{draw.choice(WRITTEN)}",
+            f"mkdir -p ~/notes/sub/.vscode; echo {MARK} > ~/notes/sub/.vscode/tasks.json; git init -q ~/notes/sub/r; printf '{evil}' >> ~/notes/sub/r/.git/config",
             f"mkdir -p x/{around}; echo {MARK} > x/{acted}; mkdir -p '{place}'; mv x '{place}/moved'",
             f"mkdir -p '{place}'; echo {MARK} > y; mv y '{place}/{name}'",
             f"mkdir -p '{place}'; ln -s {target} '{place}/{acted.split('/')[0]}'",
@@ -283,6 +294,8 @@ async def _tree(scene: Scene, seed: int) -> list[str]:
                 if (work / place).parent.resolve() == (work / place).parent:
                     (work / place).parent.mkdir(parents=True, exist_ok=True)
                     (work / place).symlink_to(target)
+    if draw.random() < 0.3:
+        _lead(work, draw)
     attempt = scene.begin(work, granted)
     first = "\n".join(f"({step}) 2>/dev/null" for step in steps(draw, scene.ran, count=draw.randint(1, 9)))
     before = attempt.rules()
@@ -296,6 +309,37 @@ async def _tree(scene: Scene, seed: int) -> list[str]:
     else:
         await attempt.run(f"({THROUGH}) 2>/dev/null")
     return await attempt.end()
+
+
+def _lead(work: Path, draw: random.Random) -> None:
+    """Settings of the user that lead to files of the workspace, by links or by name."""
+    for name, text in {
+        "one": "[include]\n\tpath = cf/two\n", "cf/two": "", "conf/x": "mine", "env.sh": "mine", "run.sh": "#!/bin/sh\n",
+    }.items():  # fmt: skip
+        (work / name).parent.mkdir(exist_ok=True)
+        (work / name).write_text(text)
+    (work / "run.sh").chmod(0o755)
+    for name, target in (
+        (".claude/x", "../conf/x"),
+        (".envrc", "env.sh"),
+        (".idea", "conf"),
+        ("hk/pre-commit", "../run.sh"),
+    ):
+        with contextlib.suppress(OSError):
+            if draw.random() < 0.7:
+                (work / name).parent.mkdir(exist_ok=True)
+                (work / name).symlink_to(target)
+    if (work / ".git/config").is_file() and not (work / ".git").is_symlink():
+        with (work / ".git/config").open("a") as file:
+            file.write(
+                draw.choice(
+                    (
+                        "[include]\n\tpath = ../one\n",
+                        "[core]\n\thooksPath = hk\n",
+                        "[core]\n\tfsmonitor = exec sh ./run.sh\n",
+                    )
+                )
+            )
 
 
 @dataclass
@@ -352,13 +396,23 @@ class Attempt:
         await self.workspace.aclose()
         work = self.workspace.folder
         but = tuple(f"home/{text[2:]}" for text in self.granted if text.startswith("~"))
-        found = (
-            self.scene.differences(but) + _left(work, self.agreed.write, self.mine) + self.scene.started(work)
-        )
+        found = self.scene.differences(but)
+        for folder in (work, *(self.scene.top / name for name in but)):
+            _open_again(folder)
+            found += _left(folder, self.agreed.write, self.mine) + self.scene.started(folder)
         _remove(work.parent)
         if found or but or self.scene.now() != self.scene.before:
             self.scene.build()
         return found
+
+
+def _open_again(work: Path) -> None:
+    """As a user does who wonders why a folder can't be entered."""
+    for folder, folders, _ in os.walk(work):
+        for name in folders:
+            with contextlib.suppress(OSError):
+                if not Path(folder, name).is_symlink():
+                    Path(folder, name).chmod(0o755)
 
 
 def _left(work: Path, granted: tuple[str, ...], mine: set[str]) -> list[str]:
@@ -377,12 +431,12 @@ def _left(work: Path, granted: tuple[str, ...], mine: set[str]) -> list[str]:
             if (
                 not inner & tops
                 or ASIDE in name
-                or any(path.is_relative_to(each) for each in granted)
-                or str(path) in mine
+                or any(path.is_relative_to(each) and "/." in str(each)[len(str(work)) :] for each in granted)
             ):
                 continue
             with contextlib.suppress(OSError):
-                if path.is_symlink() or MARK in path.read_text(errors="replace"):
+                is_new = str(path) not in mine
+                if (is_new and path.is_symlink()) or MARK in path.read_text(errors="replace"):
                     found.append(f"left: {path.relative_to(work)}")
     return found
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,9 +17,10 @@ from typing import Final
 
 from satchel.errors import SandboxError
 from satchel.sandbox.gitconfig import harmless_text, setting_lines
+from satchel.sandbox.named import Led, follow, roots_of
 from satchel.sandbox.paths import opened
-from satchel.sandbox.selfrun import ASIDE
-from satchel.sandbox.tree import Setting, Tree, look
+from satchel.sandbox.selfrun import ASIDE, HARMLESS_TEXTS
+from satchel.sandbox.tree import Setting, Stamp, Tree, look, note_made
 
 __all__ = ["Before", "Moved"]
 
@@ -29,7 +29,6 @@ Moved = tuple[Path, Path]
 
 _MOST_BYTES: Final = 65_536
 _MOST_NAMES: Final = 1_000
-_RUNS: Final = re.compile(r"^[ \t]*(?:x|exec)\b", re.MULTILINE)
 
 
 @dataclass(slots=True)
@@ -37,74 +36,89 @@ class Before:
     """What programs acted upon before a command.
 
     Attributes:
-        tops: The workspace, and folders of git outside of it that the command may write.
+        tops: The workspace first, and folders outside of it that the command may write and for which the rule holds.
+        values: Settings of git that the user has for all repositories, with their keys.
+        home: The user's home.
         settings: Those that were there: with their stamps by their keys, since a move of a folder changes neither.
+        led: The stamps of what they led to.
+        roots: What they named, whether it was there or not; see `roots_of`.
         lines: Of git's settings that were there.
-        unborn: Paths that these settings name and that were not there.
+        trees: By their tops.
     """
 
     tops: tuple[Path, ...]
-    settings: set[tuple[str, tuple[int, int, int]]] = field(default_factory=set)
+    values: tuple[tuple[str, str], ...] = ()
+    home: str = ""
+    settings: set[tuple[str, Stamp]] = field(default_factory=set)
+    led: set[Stamp] = field(default_factory=set)
+    roots: dict[str, bool] = field(default_factory=dict)
     lines: set[tuple[str, str]] = field(default_factory=set)
-    unborn: tuple[Path, ...] = ()
+    trees: dict[str, Tree] = field(default_factory=dict)
 
     @classmethod
-    def look(cls, tops: Sequence[Path], *, named: Callable[[Path, str], Iterable[Path]]) -> Before:
-        """Look at the workspace before a command.
-
-        Args:
-            tops: See `Before`.
-            named: Says which paths in the workspace the settings of a git folder name, from their text.
-        """
-        before = cls(tops=tuple(tops))
-        unborn: list[Path] = []
-        for top in before.tops:
-            tree = look(str(top))
-            before._note(tree)
+    def look(cls, tops: Sequence[Path], *, values: Sequence[tuple[str, str]] = (), home: str = "") -> Before:
+        """Look at the workspace before a command; see `Before`."""
+        before = cls(tops=tuple(tops), values=tuple(values), home=home)
+        before._note(before._trees(keep=True))
+        for tree in before.trees.values():
             for path, setting in tree.settings.items():
                 if setting.git and setting.key in ("config", "config.worktree"):
-                    text = _text(Path(path)) or ""
-                    before.lines.update(setting_lines(text))
-                    unborn += (each for each in named(Path(path).parent, text) if not os.path.lexists(each))
-        before.unborn = tuple(unborn)
+                    before.lines.update(setting_lines(_text(Path(path)) or ""))
         return before
 
-    def _note(self, tree: Tree) -> None:
-        self.settings.update((setting.key, setting.stamp) for setting in tree.settings.values())
+    def _trees(self, *, keep: bool = False) -> dict[str, Tree]:
+        return {str(top): look(str(top), keep=keep) for top in self.tops}
+
+    def _led(self, trees: Mapping[str, Tree]) -> Led:
+        self.roots.update(roots_of(trees, self.values, home=self.home))
+        return follow(self.roots, list(trees))
+
+    def _note(self, trees: dict[str, Tree]) -> None:
+        self.trees = trees
+        for tree in trees.values():
+            self.settings.update((setting.key, setting.stamp) for setting in tree.settings.values())
+        self.led.update(self._led(trees).stamps.values())
 
     def set_aside(self, *, agreed: Sequence[Path]) -> tuple[Moved, ...]:
         """Set aside what is new and what has changed, after the command.
 
         Args:
-            agreed: Paths that the user lets the command write; what is below them stays.
+            agreed: Paths that the user lets the command write: what they name themselves stays.
         """
-        moved: list[Moved] = []
-        for top in self.tops:
-            tree = look(str(top))
-            linked = set(tree.linked) - set(tree.common)
-            new, kept = {}, set()
-            for path, setting in tree.settings.items():
-                if (setting.key, setting.stamp) in self.settings or _is_agreed(path, setting, agreed):
-                    kept.add(_outermost(path, setting))
-                else:
-                    new[path] = setting
-            done: set[str] = set()
-            for path, setting in new.items():
-                whole = path if setting.git or (around := _outermost(path, setting)) in kept else around
-                if whole not in done:
-                    done.add(whole)
-                    moved += self._one(Path(whole), setting, top, is_linked=os.path.dirname(path) in linked)
-        for named in self.unborn:
-            if os.path.lexists(named) and not _is_below(named, agreed):
-                moved += _move(named)
+        trees = self._trees()
+        for top, tree in trees.items():
+            note_made(self.trees[top], tree)
+        moved = [each for top in self.tops for each in self._new(trees[str(top)], top, agreed)]
+        # What is left of the settings may lead to other files now.
+        now = self._trees() if moved else trees
+        led = self._led(now)
+        there = {setting.stamp for tree in now.values() for setting in tree.settings.values()}
+        for named, stamp in led.stamps.items():
+            if stamp not in self.led and stamp not in there and not _is_named(named, led, agreed):
+                moved += _move(Path(named))
         if moved or agreed:
             # What the user agreed to, and what is left of git's settings, is not new for the next command.
-            for top in self.tops:
-                self._note(look(str(top)))
+            self._note(self._trees() if moved else now)
         return tuple(moved)
 
+    def _new(self, tree: Tree, top: Path, agreed: Sequence[Path]) -> Iterator[Moved]:
+        linked = set(tree.linked) - set(tree.common)
+        new, kept = {}, set()
+        for path, setting in tree.settings.items():
+            if (setting.key, setting.stamp) in self.settings or _is_agreed(path, setting, agreed):
+                kept.add(_outermost(path, setting))
+            else:
+                new[path] = setting
+        done: set[str] = set()
+        for path, setting in new.items():
+            whole = path if setting.git or (around := _outermost(path, setting)) in kept else around
+            if whole not in done:
+                done.add(whole)
+                yield from self._one(Path(whole), setting, top, is_linked=os.path.dirname(path) in linked)
+
     def _one(self, path: Path, setting: Setting, top: Path, *, is_linked: bool) -> Iterator[Moved]:
-        text = _text(path) if setting.git or setting.key == "git-rebase-todo" else None
+        harmless = next((text for key, text in HARMLESS_TEXTS if key.fullmatch(setting.key)), None)
+        text = _text(path) if setting.git or harmless is not None else None
         if text is not None and setting.git and setting.key in ("config", "config.worktree"):
             kept = harmless_text(text, folder=path.parent, top=top, agreed=self.lines.__contains__)
             if kept != text:
@@ -113,7 +127,13 @@ class Before:
             # A working tree's folder, where git makes it. In a repository, it would lead git elsewhere.
             if not is_linked or path.parent.parent.name != "worktrees" or text.strip() != "../..":
                 yield from _move(path)
-        elif text is None or setting.key != "git-rebase-todo" or _RUNS.search(text):
+        elif setting.key == ".git":
+            # A link, or a file that names another folder: in the workspace, or where git itself put it.
+            folder = path.parent / (text or "").removeprefix("gitdir:").strip() if text is not None else path
+            real = Path(os.path.realpath(folder))
+            if not any(real.is_relative_to(each) for each in self.tops):
+                yield from _move(path)
+        elif text is None or harmless is None or not harmless.match(text):
             yield from _move(path)
 
 
@@ -124,13 +144,17 @@ def _outermost(path: str, setting: Setting) -> str:
 
 
 def _is_agreed(path: str, setting: Setting, agreed: Sequence[Path]) -> bool:
-    """Whether the user lets commands write it. Git's settings have to be named: a folder of sources isn't enough."""
-    git = path[: -len(setting.key) - 1]
-    return _is_below(Path(path), [each for each in agreed if not setting.git or each.is_relative_to(git)])
+    """Whether the user lets commands write it: a folder of sources isn't enough, the setting itself has to be named."""
+    named = path[: -len(setting.key) - 1] if setting.git else _outermost(path, setting)
+    return any(Path(path).is_relative_to(each) for each in agreed if each.is_relative_to(named))
 
 
-def _is_below(path: Path, folders: Sequence[Path]) -> bool:
-    return any(path.is_relative_to(folder) for folder in folders)
+def _is_named(path: str, led: Led, agreed: Sequence[Path]) -> bool:
+    """The same for what a setting leads to."""
+    return any(
+        Path(path).is_relative_to(each) and any(each.is_relative_to(end) for end in (path, *led.ends))
+        for each in agreed
+    )
 
 
 def _text(path: Path) -> str | None:

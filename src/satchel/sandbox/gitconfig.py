@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-__all__ = ["harmless_text", "setting_lines"]
+__all__ = ["harmless_text", "is_harmless_key", "setting_lines", "settings_in"]
 
 _SECTION: Final = re.compile(r'[ \t]*\[([A-Za-z0-9-]+)(?:[ \t]+"((?:[^"\\]|\\["\\])*)")?\][ \t]*')
 _ENTRY: Final = re.compile(r"[ \t]*([A-Za-z][A-Za-z0-9-]*)[ \t]*(?:=[ \t]*([^\x00-\x08\x0b-\x1f]*))?")
+_ANY_SECTION: Final = re.compile(r'\s*\[((?:[^\]"]|"(?:[^"\\]|\\.)*")*)\]')
+_CONTINUED: Final = re.compile(r"\\\r?\n")
+_ESCAPED: Final = re.compile(r'\\(["\\])')
 _HARMLESS: Final = re.compile(
     r"core\.(?:repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|"
     r"quotepath|abbrev|longpaths|sparsecheckout|sparsecheckoutcone)|"
@@ -33,6 +36,25 @@ def setting_lines(text: str) -> Iterator[tuple[str, str]]:
             name, below = match.groups()
             section = name if below is None else f"{name}.{below}"
         yield section, line
+
+
+def settings_in(text: str) -> Iterator[tuple[str, str]]:
+    """The settings in a file, as far as their form is plain: keys in small letters, and values without their quotes."""
+    section = ""
+    for line in _CONTINUED.sub(" ", text).split("\n"):
+        begins = _ANY_SECTION.match(line)
+        if begins is not None:
+            name, quote, below = begins[1].partition('"')
+            section = f"{name.strip()}.{below[:-1]}" if quote else name.strip()
+        key, equals, value = line[begins.end() if begins is not None else 0 :].partition("=")
+        if equals:
+            plain = value if '"' in value else re.split(r"\s[#;]", value)[0]
+            yield f"{section}.{key.strip()}".lower(), _ESCAPED.sub(r"\1", plain.strip().strip('"'))
+
+
+def is_harmless_key(key: str) -> bool:
+    """Whether a setting neither starts a program nor names a file: a key such as `core.bare`."""
+    return _HARMLESS.fullmatch(key) is not None or key.lower() == "core.worktree"
 
 
 def harmless_text(text: str, *, folder: Path, top: Path, agreed: Callable[[tuple[str, str]], bool]) -> str:

@@ -400,13 +400,16 @@ class WorkspaceBox:
     an error (`SandboxError`). Those that don't exist are left out.
 
     Attributes:
-        workspace: The folder that commands may change. `.git/hooks`, `.git/config` and the files by which agents and
-            editors are configured (`.satchel`, `.claude`, `.mcp.json`, …) stay read-only in it.
+        workspace: The folder that commands may change. Hooks and settings of git, and at its top what programs act upon
+            by themselves (see `selfrun`), stay read-only in it.
         home: The user's home folder.
         writable: More files and folders that may be changed.
         read_only: More files and folders that are visible. Inside the workspace: that may not be changed.
         hidden: Files and folders that can't be read, wherever they are. Of two of these paths, the longer one decides
             about what is in it; of equal ones, `hidden` does.
+        guarded: Writable folders outside of the workspace in which hooks and settings stay read-only as well.
+        git_values: Settings of git that the user has for all repositories, with their keys: what they name in the
+            workspace stays read-only.
         pins: Folders among these paths that have to be the same as when the user agreed.
         memory_mb: Memory of all processes together, in MiB; None is three quarters of the machine's.
         processes: Processes and threads at one time.
@@ -419,6 +422,8 @@ class WorkspaceBox:
     writable: tuple[Path, ...] = ()
     read_only: tuple[Path, ...] = ()
     hidden: tuple[Path, ...] = ()
+    guarded: tuple[Path, ...] = ()
+    git_values: tuple[tuple[str, str], ...] = ()
     pins: tuple[Pinned, ...] = ()
     network: Network = Network()
     memory_mb: int | None = None

@@ -189,6 +189,9 @@ _DEVICE: Final = 0o020000
 """In the kind of a file that `mknod` makes, set for both kinds of devices and for nothing else that it makes."""
 _CREATES: Final = 0o20000100
 """O_CREAT and the bit that tells O_TMPFILE from O_DIRECTORY."""
+_RENAME: Final = (316, 276)
+_WHITEOUT: Final = 4
+"""A flag of renameat2: a device of overlays is left in the place of the file."""
 _CLONE: Final = (56, 220)
 _IOCTL: Final = (16, 29)
 _SOCKET: Final = (41, 198)
@@ -205,6 +208,7 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _BITS, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT, _THIRD_ARGUMENT_AT = 0, 4, 16, 24, 32
+_FIFTH_ARGUMENT_AT = 48
 """Offsets in `struct seccomp_data`, of the low half of an argument on a little-endian machine."""
 
 
@@ -284,6 +288,11 @@ def program(which: Filter, machine: str | None = None) -> bytes:
         (_EQUAL, 0, 4, _CLONE[column]),
         (_LOAD, 0, 0, _FIRST_ARGUMENT_AT),
         (_BITS, 0, 1, _NEW_NAMESPACES),
+        (_RETURN, 0, 0, _error(errno.EPERM)),
+        (_RETURN, 0, 0, _ALLOW),
+        (_EQUAL, 0, 4, _RENAME[column]),
+        (_LOAD, 0, 0, _FIFTH_ARGUMENT_AT),
+        (_BITS, 0, 1, _WHITEOUT),
         (_RETURN, 0, 0, _error(errno.EPERM)),
         (_RETURN, 0, 0, _ALLOW),
         (_EQUAL, 0, 5, _IOCTL[column]),

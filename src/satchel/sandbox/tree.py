@@ -1,7 +1,8 @@
 """Looks at the folders of a workspace: where git folders are, and where settings are that programs act upon.
 
 All folders are looked at before and after each command. One that has not changed since the last time isn't listed
-again: the time of a folder's last change is the kernel's, and no command can set it.
+again: the time of a folder's last change is the kernel's, and no command can set it. A folder that its owner can't
+enter, because a command closed it, is opened for its owner.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from satchel.sandbox.selfrun import GIT_SETTINGS, kind_of
 
-__all__ = ["Setting", "Stamp", "Tree", "look"]
+__all__ = ["Setting", "Stamp", "Tree", "last_look", "look", "note_made", "stamp_of"]
 
 Stamp: TypeAlias = tuple[int, int, int]
 """Device, inode and the time of the last change, in ns: no other file has had it, and no change keeps it."""
@@ -25,6 +26,12 @@ _FRESH_NS: int = 100_000_000
 """Two changes within a tick of the kernel's clock (10 ms at most) have one time: what just changed is listed again."""
 _MOST_KNOWN = 8
 """Workspaces whose folders are remembered."""
+_LONG = 1000
+"""Characters of a path, of up to four bytes each: a longer one may be too long for the kernel."""
+_IN_GIT, _IN_BARE = ".git", "/"
+"""In a folder of git, links count, since git writes through them: they alone; beside what counts everywhere."""
+_KEPT_S = 1.0
+"""A look before a command serves for its mounts, which are made at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,7 @@ class Setting:
     key: str
     stamp: Stamp
     git: bool
+    is_link: bool
 
 
 @dataclass(slots=True)
@@ -52,19 +60,22 @@ class Tree:
         linked: Folders with a file `commondir`, which leads git to one of these.
         files: Files and links `.git`, which lead git to a folder.
         settings: By path.
+        special: Sockets, pipes and devices that no box made, by path.
     """
 
     common: list[str] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     settings: dict[str, Setting] = field(default_factory=dict)
+    special: dict[str, Stamp] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
     """A folder, with the paths of those in it.
 
-    `within` is the key of a folder of settings, "" for any other, None where the rule doesn't hold.
+    `within` is the key of a folder of settings, `_IN_GIT` or `_IN_BARE` for other folders of git, "" for any other,
+    None where the rule doesn't hold.
     """
 
     stamp: Stamp | None
@@ -73,112 +84,193 @@ class _Listing:
     has_file: bool = False
     folders: tuple[tuple[str, str | None], ...] = ()
     settings: tuple[str, ...] = ()
+    special: tuple[str, ...] = ()
 
 
 _KNOWN: dict[str, Mapping[str, _Listing]] = {}
+_KEPT: dict[str, tuple[float, Tree]] = {}
+_MADE: set[Stamp] = set()
 
 
-def look(top: str) -> Tree:
-    """Look at a folder and everything below it. Links are not followed."""
+def last_look(top: str) -> Tree:
+    """The look at a folder that was kept a moment ago, once; otherwise a new one."""
+    at, tree = _KEPT.pop(top, (-_KEPT_S, Tree()))
+    return tree if time.monotonic() - at < _KEPT_S else look(top)
+
+
+def note_made(before: Tree, after: Tree) -> None:
+    """Note that the sockets and pipes that are new were made by boxes, which may use them again."""
+    _MADE.update(set(after.special.values()) - set(before.special.values()))
+
+
+def look(top: str, *, keep: bool = False) -> Tree:
+    """Look at a folder and everything below it. Links are not followed.
+
+    Args:
+        top: A real path.
+        keep: For `last_look`.
+    """
     known = _KNOWN.pop(top, {})
     seen: dict[str, _Listing] = {}
     tree = Tree()
     waiting: list[tuple[str, str | None]] = [(top, "")]
-    lstat = os.lstat
+    lstat, me = os.lstat, os.geteuid()
     while waiting:
         folder, within = waiting.pop()
         listing = known.get(folder)
         try:
-            state = lstat(folder)
-            if listing is None or listing.stamp != _stamp(state) or listing.within != within:
-                listing = _list(folder, within, state)
+            if len(folder) > _LONG:
+                listing = _look_far(folder, within, me, tree)
+            else:
+                state = lstat(folder)
+                if state.st_mode & 0o500 != 0o500 and state.st_uid == me:
+                    state = _open(folder)
+                if (
+                    listing is None
+                    or listing.within != within
+                    or listing.stamp != (state.st_dev, state.st_ino, state.st_ctime_ns)
+                ):
+                    listing = _list(folder, within, state, folder)
+                if listing.git or listing.has_file or listing.settings or listing.special:
+                    _add(tree, folder, listing, folder)
         except OSError:
             continue
         seen[folder] = listing
         waiting += listing.folders
-        if listing.git or listing.has_file or listing.settings:
-            _add(tree, folder, listing)
     _KNOWN[top] = seen
     while len(_KNOWN) > _MOST_KNOWN:
         _KNOWN.pop(next(iter(_KNOWN)), None)
+    if keep:
+        _KEPT[top] = (time.monotonic(), tree)
     return tree
 
 
-def _stamp(state: os.stat_result) -> Stamp:
+def stamp_of(state: os.stat_result) -> Stamp:
+    """The stamp of a file."""
     return (state.st_dev, state.st_ino, state.st_ctime_ns)
 
 
-def _add(tree: Tree, folder: str, listing: _Listing) -> None:
+def _look_far(folder: str, within: str | None, me: int, tree: Tree) -> _Listing:
+    """Look at a folder whose path is longer than the kernel takes one."""
+    above = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    rest = folder[1:]
+    try:
+        while rest:
+            cut = rest.rfind("/", 0, _LONG) if len(rest) > _LONG else len(rest)
+            step, rest = rest[:cut], rest[cut + 1 :]
+            below = os.open(step, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+            os.close(above)
+            above = below
+        there = f"/proc/self/fd/{above}"
+        state = os.fstat(above)
+        if state.st_mode & 0o500 != 0o500 and state.st_uid == me:
+            os.chmod(there, stat.S_IMODE(state.st_mode) | 0o500)
+        listing = _list(folder, within, state, there)
+        _add(tree, folder, listing, there)
+        return listing
+    finally:
+        os.close(above)
+
+
+def _open(folder: str) -> os.stat_result:
+    """Let the owner of a folder list and enter it."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        link = f"/proc/self/fd/{descriptor}"
+        os.chmod(link, stat.S_IMODE(os.fstat(descriptor).st_mode) | 0o500)
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _add(tree: Tree, folder: str, listing: _Listing, there: str) -> None:
     if listing.git:
         (tree.common if listing.git == "common" else tree.linked).append(folder)
     if listing.has_file:
         tree.files.append(f"{folder}/.git")
     for name in listing.settings:
-        path = f"{folder}/{name}"
-        key = f"{listing.within}/{name}" if listing.within else name
+        within = listing.within
+        key = name if within in (None, "", _IN_GIT, _IN_BARE) else f"{listing.within}/{name}"
         with contextlib.suppress(OSError):
-            tree.settings[path] = Setting(
-                key, _stamp(os.lstat(path)), bool(listing.git) or listing.within == "hooks"
+            state = os.lstat(f"{there}/{name}")
+            tree.settings[f"{folder}/{name}"] = Setting(
+                key,
+                stamp_of(state),
+                bool(listing.git) or listing.within in ("hooks", _IN_GIT, _IN_BARE) or name == ".git",
+                # Results change, and what is a link to them by its place alone leads to nothing else.
+                stat.S_ISLNK(state.st_mode)
+                and (bool(within) or kind_of(name, is_folder=False) == "settings"),
             )
+    for name in listing.special:
+        with contextlib.suppress(OSError):
+            stamp = stamp_of(os.lstat(f"{there}/{name}"))
+            if stamp not in _MADE:
+                tree.special[f"{folder}/{name}"] = stamp
 
 
-def _list(folder: str, within: str | None, state: os.stat_result) -> _Listing:
-    entries = {entry.name: entry.is_dir(follow_symlinks=False) for entry in _entries(folder, state)}
+def _leads_to_results(folder: str, name: str) -> bool:
+    """Whether a link gives another name to results, in which the rule doesn't hold."""
+    try:
+        target = os.path.normpath(f"{folder}/{os.readlink(f'{folder}/{name}')}")
+    except OSError:
+        return False
+    here = folder.split("/")
+    return any(kind_of(each, is_folder=True) == "built" for each in target.split("/") if each not in here)
+
+
+def _list(folder: str, within: str | None, state: os.stat_result, there: str) -> _Listing:
+    """List a folder; `there` is a path that leads to it now."""
+    special: list[str] = []
+    links: set[str] = set()
+    entries: dict[str, bool] = {}
+    with os.scandir(there) as listed:
+        for entry in listed:
+            is_folder = entry.is_dir(follow_symlinks=False)
+            entries[entry.name] = is_folder
+            if is_folder or entry.is_file(follow_symlinks=False):
+                continue
+            if entry.is_symlink():
+                links.add(entry.name)
+            else:
+                special.append(entry.name)
     git: _Git = ""
     if folder.endswith("/.git") or ("objects" in entries and "refs" in entries):
         git = "common"
     elif "commondir" in entries:
         git = "linked"
+    around = os.path.basename(folder)
     folders: list[tuple[str, str | None]] = []
     settings: list[str] = []
+    of_git = bool(git) or within in (_IN_GIT, _IN_BARE)
     for name, is_folder in entries.items():
         inside: str | None
         if name == ".git":
-            inside = None
+            inside = _IN_GIT
         elif git and (name == "hooks" or name in GIT_SETTINGS):
             inside = name
-        elif within is None:
-            inside = "" if name == "git-rebase-todo" and not is_folder else None
-        elif within:
+        elif within is None or within == _IN_GIT:
+            acts = name == "git-rebase-todo" or (of_git and name in links)
+            inside = _IN_GIT if (of_git if is_folder else acts) else None
+        elif within not in ("", _IN_BARE):
             inside = None if within == "hooks" and name.endswith(".sample") else f"{within}/{name}"
+        elif (kind := kind_of(name, is_folder=is_folder, around=around)) == "settings":
+            inside = name
+        elif kind == "ordinary" and is_folder:
+            inside = _IN_BARE if of_git else ""
         else:
-            kind = kind_of(name)
-            inside = name if kind == "settings" else "" if kind == "ordinary" and is_folder else None
+            acts = name in links and (of_git or _leads_to_results(folder, name))
+            inside = _IN_GIT if (of_git if is_folder else acts) else None
         if is_folder:
             folders.append((f"{folder}/{name}", inside))
         elif inside is not None:
             settings.append(name)
     now = time.time_ns()
     return _Listing(
-        stamp=None if now - state.st_ctime_ns < _FRESH_NS else _stamp(state),
+        stamp=None if now - state.st_ctime_ns < _FRESH_NS else stamp_of(state),
         within=within,
         git=git,
         has_file=entries.get(".git") is False,
         folders=tuple(folders),
         settings=tuple(settings),
+        special=tuple(special),
     )
-
-
-def _entries(folder: str, state: os.stat_result) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as listing:
-            return list(listing)
-    except PermissionError:
-        if state.st_uid != os.geteuid():
-            raise
-    # A command took the right to list it, and left the right to use what is in it.
-    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    link = f"/proc/self/fd/{descriptor}"
-    try:
-        mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-        os.chmod(link, mode | 0o500)
-        try:
-            with os.scandir(link) as listing:
-                found = list(listing)
-                for entry in found:
-                    entry.is_dir(follow_symlinks=False)
-            return found
-        finally:
-            os.chmod(link, mode)
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -42,19 +43,20 @@ from satchel.sandbox.job import (
     python_program,
     scratch_folder,
 )
+from satchel.sandbox.named import follow, roots_of
 from satchel.sandbox.paths import LedElsewhere, make_folder, opened, step_by_step
 from satchel.sandbox.port import Boxed, Denial, Egress, Network, Watch, WorkspaceBox
 from satchel.sandbox.proxy import open_egress
 from satchel.sandbox.selfrun import kind_of
-from satchel.sandbox.tree import look
+from satchel.sandbox.tree import Tree, last_look, look
 
 __all__ = [
     "SYSTEM_TOPS",
     "VISIBLE_BELOW",
     "GitFolder",
     "Mount",
+    "common_of",
     "git_folders",
-    "named_in",
     "open_workspace",
     "open_as_agreed",
     "protected_in_git",
@@ -74,10 +76,14 @@ SYSTEM_TOPS = (
 """The folders of the system itself. All others may hold homes, other disks, sockets of services, or what they keep."""
 VISIBLE_BELOW = ("/var/lib/dpkg", "/var/lib/rpm", "/var/lib/pacman", "/run/current-system")
 """What package managers know about installed packages; the system of NixOS."""
+_OF_PROCESSES = re.compile(r"/proc/(?:\d+|sys|bus|irq)")
+"""Processes of a box's own, and what bwrap takes care of."""
 MOST_PRIVATE = 500
 """Paths of the system that are hidden one by one."""
 GIT_PROTECTED = ("hooks", "config", "config.worktree", "commondir", "gitdir")
 """In a git folder: what names programs, and what names another folder that does."""
+MOST_PATH = 4_000
+"""Bytes of a path that can be a mount's place in a box."""
 MOST_FOLDERS = 400
 """Submodules of a repository outside of the workspace that are looked at."""
 MOST_REPOSITORIES = 300
@@ -123,7 +129,8 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
     """
     refuse_home(spec)
     # For an ordinary user, the kernel refuses what others keep outside of /etc.
-    private = await to_thread.run_sync(private_in, SYSTEM_TOPS if as_root else ("etc",))
+    private = await to_thread.run_sync(private_in, (*SYSTEM_TOPS, "proc") if as_root else ("etc",))
+    special = await to_thread.run_sync(special_in, spec.read_only)
     async with contextlib.AsyncExitStack() as opened:
         scratch = opened.enter_context(scratch_folder())
         try:
@@ -150,6 +157,7 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
             scratch=scratch,
             egress=egress,
             private=private,
+            special=special,
         )
         try:
             yield box
@@ -173,6 +181,7 @@ class _Workspace:
         scratch: Path,
         egress: Egress | None,
         private: Sequence[Path],
+        special: Sequence[Path],
     ) -> None:
         self.closed = False
         self._spec = spec
@@ -194,6 +203,7 @@ class _Workspace:
             # What comes into being later is not mounted: a command may have put a link where it would be.
             *(each for each in workspace_mounts(spec, scratch=scratch) if each.source or each.path.exists()),
             *(Mount(path=path, access="hide") for path in private),
+            *(Mount(path=path, access="hide") for path in special),
         )
 
     @property
@@ -206,8 +216,9 @@ class _Workspace:
         if self.closed:
             raise SandboxError("The box is closed.")
         spec = self._spec
-        repositories = git_folders(spec.workspace.resolve())
-        mounts = [*self._mounts, *_protected(spec, repositories)]
+        trees = {str(top): last_look(str(top)) for top in (spec.workspace.resolve(), *spec.guarded)}
+        repositories = [git for top, tree in trees.items() for git in git_folders(Path(top), tree)]
+        mounts = [*self._mounts, *_protected(spec, trees, repositories)]
         who = OF_ROOT if self._owner is not None else ROOT_HIDDEN if self._as_root else OF_A_USER
         start = [self._program, *who, *ALWAYS, *(NO_SYSCTL if self._as_root else ())]
         mounts += pins_of(mounts)
@@ -454,7 +465,7 @@ def private_in(tops: tuple[str, ...]) -> tuple[Path, ...]:
                     if mode & needed != needed:
                         if os.access(entry.path, os.R_OK | (os.X_OK if needed == 0o005 else 0)):
                             found.append(Path(entry.path))
-                    elif stat.S_ISDIR(mode):
+                    elif stat.S_ISDIR(mode) and _OF_PROCESSES.fullmatch(entry.path) is None:
                         waiting.append(entry.path)
     if len(found) > MOST_PRIVATE:
         raise NoSandbox(
@@ -462,6 +473,16 @@ def private_in(tops: tuple[str, ...]) -> tuple[Path, ...]:
             "commands. Run Satchel as an ordinary user."
         )
     return tuple(found)
+
+
+def special_in(folders: Sequence[Path]) -> list[Path]:
+    """Sockets and pipes in folders that may be read: whoever may read one may also talk to the program behind it."""
+    return [
+        Path(path)
+        for folder in folders
+        if is_folder(folder) and not folder.is_relative_to("/usr")
+        for path in look(str(folder)).special
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -480,29 +501,33 @@ class GitFolder:
     is_file: bool = False
 
 
-def git_folders(workspace: Path) -> tuple[GitFolder, ...]:
-    """The git folders that commands in the workspace need to write to, and whose hooks and config they must not.
+def git_folders(top: Path, tree: Tree) -> tuple[GitFolder, ...]:
+    """The git folders that commands need to write to, and whose hooks and config they must not.
+
+    Args:
+        top: The workspace, or another folder that they may write.
+        tree: What there is.
 
     Raises:
         NoSandbox: There are too many.
     """
     found: list[GitFolder] = []
-    own = workspace / ".git"
+    own = top / ".git"
     if own.is_file():
         found += _linked(own)
-    tree = look(str(workspace))
     count = len(tree.common) + len(tree.linked) + len(tree.files)
     if count > MOST_REPOSITORIES:
         raise NoSandbox(
-            f"{str(workspace)!r} has {count:,} git repositories in it, which are too many to protect. Start in the "
-            "folder of one project."
+            f"{str(top)!r} has {count:,} git repositories in it, which are too many to protect. Start in the folder of "
+            "one project."
         )
     found += [
         GitFolder(path=Path(file), is_common=False, is_file=True) for file in tree.files if file != str(own)
     ]
     found += [GitFolder(path=Path(folder), is_common=True) for folder in tree.common]
     found += [GitFolder(path=Path(folder), is_common=False) for folder in tree.linked]
-    return tuple(found)
+    # Where a path is too long for a mount, what a command changes is set aside.
+    return tuple(git for git in found if len(os.fsencode(git.path)) < MOST_PATH)
 
 
 def _submodules(modules: Path) -> Iterator[GitFolder]:
@@ -562,54 +587,31 @@ def _linked(file: Path) -> Iterator[GitFolder]:
     yield GitFolder(path=folder, is_common=False)
 
 
-_MOST_CONFIG = 65_536
+def common_of(workspace: Path) -> Path | None:
+    """The folder of the repository of which a workspace is a linked working tree."""
+    own = workspace / ".git"
+    if own.is_symlink() or not own.is_file():
+        return None
+    return next((git.path for git in _linked(own) if git.is_common), None)
 
 
-def _named_in(git: Path, workspace: Path) -> Iterator[Path]:
-    """What a repository's settings name and is in the workspace; see `named_in`."""
-    for name in ("config", "config.worktree"):
-        with contextlib.suppress(OSError):
-            text = (git / name).read_text(encoding="utf-8", errors="replace")[:_MOST_CONFIG]
-            yield from (path for path in named_in(git, text, workspace) if path.exists() and _is_real(path))
-
-
-def named_in(git: Path, text: str, workspace: Path) -> Iterator[Path]:
-    """What a repository's settings name in the workspace: folders of hooks, other settings, programs.
-
-    Whatever may be a path is taken for one, so what is named may not exist.
-
-    Args:
-        git: The git folder.
-        text: Of the settings.
-        workspace: A real path.
-    """
-    for line in text.splitlines():
-        key, _, value = line.partition("=")
-        value = value.partition(" #")[0].strip().strip('"')
-        # The first two name the working tree and other repositories.
-        if key.strip().lower() in ("worktree", "url") or not value or "\0" in value:
-            continue
-        for folder in (git.parent, git):
-            path = Path(os.path.normpath(folder / value))
-            if workspace in path.parents and path != git.parent and path not in git.parents:
-                yield path
-
-
-def _is_real(path: Path) -> bool:
-    """Whether no link is on the way to a path."""
-    return os.path.realpath(path) == str(path)
-
-
-def _protected(spec: WorkspaceBox, repositories: Sequence[GitFolder]) -> Iterator[Mount]:
-    workspace = spec.workspace.resolve()
-    for name in _listed(workspace):
-        path = workspace / name
-        if name != ".git" and kind_of(name) == "settings":
-            yield from (each for each in _kept(path, workspace) if not _is_granted(each.path, spec))
-    if (workspace / ".git").is_file():
-        yield Mount(path=workspace / ".git", access="read")
-    named = {path for git in repositories if git.is_common for path in _named_in(git.path, workspace)}
-    for path in named:
+def _protected(
+    spec: WorkspaceBox, trees: Mapping[str, Tree], repositories: Sequence[GitFolder]
+) -> Iterator[Mount]:
+    for top, tree in trees.items():
+        for name in _listed(Path(top)):
+            path = Path(top, name)
+            if name != ".git" and kind_of(name, is_folder=path.is_dir()) == "settings":
+                yield from _kept(path, Path(top))
+        if Path(top, ".git").is_file():
+            yield Mount(path=Path(top, ".git"), access="read")
+        for special in tree.special:
+            if len(os.fsencode(special)) < MOST_PATH:
+                yield Mount(path=Path(special), access="hide")
+    outside = {str(git.path): Tree(common=[str(git.path)]) for git in repositories if git.is_common}
+    roots = roots_of({**trees, **outside}, spec.git_values, home=str(spec.home), only_git=True)
+    for end in follow(roots, list(trees)).ends:
+        path = Path(end)
         if not any(path == git.path or path in git.path.parents for git in repositories):
             yield Mount(path=path, access="read")
     for git in repositories:
@@ -618,14 +620,14 @@ def _protected(spec: WorkspaceBox, repositories: Sequence[GitFolder]) -> Iterato
                 yield Mount(path=git.path, access="read")
             continue
         # A mount of its own, so that the folder can't be renamed and replaced by another.
-        if git.path != workspace:
+        if str(git.path) not in trees:
             yield Mount(path=git.path, access="write")
         if git.is_between:
             continue
         if git.is_common:
             _make_hooks(git.path)
         for name in GIT_PROTECTED:
-            yield from _kept(git.path / name, workspace)
+            yield from _kept(git.path / name, spec.workspace.resolve())
 
 
 def _kept(path: Path, workspace: Path) -> Iterator[Mount]:
@@ -639,19 +641,16 @@ def _kept(path: Path, workspace: Path) -> Iterator[Mount]:
         yield Mount(path=real, access="read")
 
 
-def protected_in_git(git: Path) -> list[Path]:
-    """What can't be changed in the git folder of a repository around the workspace."""
+def protected_in_git(
+    git: Path, workspace: Path, *, values: Sequence[tuple[str, str]], home: Path
+) -> list[Path]:
+    """What can't be changed in the git folder of a repository around the workspace, and what its settings name."""
     _make_hooks(git)
-    named = _named_in(git, git.parent)
-    return [
-        mount.path
-        for path in (*(git / name for name in GIT_PROTECTED), *named)
-        for mount in _kept(path, git.parent)
-    ]
-
-
-def _is_granted(path: Path, spec: WorkspaceBox) -> bool:
-    return any(path.is_relative_to(each) for each in spec.writable)
+    top = git.parent
+    trees = {str(top): Tree(common=[str(git)]), str(workspace): Tree()}
+    ends = follow(roots_of(trees, values, home=str(home), only_git=True), [str(workspace)]).ends
+    kept = [mount.path for name in GIT_PROTECTED for mount in _kept(git / name, top)]
+    return [*kept, *(Path(end) for end in ends)]
 
 
 def _make_hooks(git: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from satchel.config import RuleOptions, host_problem, rule_text
 from satchel.errors import UsageError
+from satchel.sandbox.selfrun import has_settings
 from satchel.tools.paths import is_below
 
 __all__ = [
@@ -66,7 +67,7 @@ class Box:
                 host for host in wanted.network if not any(host_covers(own, host) for own in self.network)
             ),
             read=tuple(path for path in wanted.read if not is_below(path, (*self.read, *self.write))),
-            write=tuple(path for path in wanted.write if not is_below(path, self.write)),
+            write=tuple(path for path in wanted.write if not any(_covers(own, path) for own in self.write)),
         )
 
     def __bool__(self) -> bool:
@@ -91,6 +92,11 @@ class Box:
     def rule(self, tool: str) -> str:
         """The text of the rule that allows this for every call of a tool."""
         return rule_text(tool, RuleOptions(network=self.network, read=self.read, write=self.write))
+
+
+def _covers(own: str, path: str) -> bool:
+    """Whether a path that may be written holds another one, and this is no setting in it."""
+    return is_below(path, [own]) and not has_settings(Path(path).relative_to(own).parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from satchel.sandbox.port import Feature, Network, Pinned, Probe, Sandbox, Works
 from satchel.sandbox.process import ProcessResult, run_process
 from satchel.sandbox.running import RunningProcess, run_alongside
 from satchel.sandbox.selfrun import has_settings
-from satchel.sandbox.workspace import named_in, protected_in_git
+from satchel.sandbox.workspace import common_of, protected_in_git
 from satchel.tools.box import Box, Wish
 from satchel.tools.boxed.environ import boxed_environ, git_settings_text
 from satchel.tools.boxed.notes import NOT_FOUND, Refusals, find_refusals, is_hidden
@@ -145,7 +145,9 @@ class Workspaces:
         self._told = False
         self.named: dict[str, Path] = {}
         self._folders: dict[Path, Workspace] = {}
-        self._git_settings: str | None = None
+        self._git_listed: str | None = None
+        self._git_files = self._own_git_files()
+        self._git_stamps: tuple[int, ...] = ()
         self._reading_git = anyio.Lock()
 
     def workspace(self, folder: Path) -> Workspace:
@@ -190,19 +192,38 @@ class Workspaces:
 
     async def git_settings(self) -> str:
         """The git settings of boxed programs, as a file's text; see `git_settings_text`."""
+        return git_settings_text(await self._listed_by_git())
+
+    async def git_values(self) -> tuple[tuple[str, str], ...]:
+        """The settings of git that the user has for all repositories, with their keys."""
+        entries = [each.partition("\n") for each in (await self._listed_by_git()).split("\0")]
+        return tuple((key.lower(), value) for key, _, value in entries if value)
+
+    async def _listed_by_git(self) -> str:
+        """What git lists outside of repositories, as long as its files stay the same."""
         async with self._reading_git:
-            if self._git_settings is None:
-                listed = ""
+            stamps = tuple(_changed(path) for path in self._git_files)
+            if self._git_listed is None or stamps != self._git_stamps:
+                self._git_listed = ""
                 with contextlib.suppress(SandboxError):
                     result = await run_process(
-                        ["git", "config", "--global", "--list", "--null", "--includes"],
+                        ["git", "config", "--list", "--null", "--show-origin", "--includes"],
                         cwd=Path("/"),
                         environ=self.environ,
                         timeout_s=_GIT_S,
                     )
-                    listed = result.stdout.text if result.exit_code == 0 else ""
-                self._git_settings = git_settings_text(listed)
-        return self._git_settings
+                    fields = result.stdout.text.split("\0") if result.exit_code == 0 else []
+                    origins = {each.removeprefix("file:") for each in fields[::2]}
+                    self._git_files = tuple(sorted(origins.union(self._own_git_files()) - {""}))
+                    self._git_listed = "\0".join(fields[1::2])
+                self._git_stamps = tuple(_changed(path) for path in self._git_files)
+        return self._git_listed
+
+    def _own_git_files(self) -> tuple[str, ...]:
+        """Where git looks for the user's settings."""
+        home = self.environ.get("HOME") or "/nonexistent"
+        around = self.environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+        return ("/etc/gitconfig", f"{home}/.gitconfig", f"{around}/git/config")
 
     async def aclose(self) -> None:
         """Close every box."""
@@ -424,8 +445,8 @@ class Workspace:
         """
         async with self._looking:
             if self._before is None or not self._running:
-                named = partial(_named_by, self.folder)
-                self._before = await self._off_loop(partial(Before.look, plan.tops, named=named))
+                values, home = await self._shared.git_values(), str(self._shared.user_home)
+                self._before = await self._off_loop(partial(Before.look, plan.tops, values=values, home=home))
             self._running += 1
         moved: list[Moved] = []
         try:
@@ -451,7 +472,8 @@ class Workspace:
         self, box: Box, *, read_only: Sequence[Path] = ()
     ) -> AsyncIterator[tuple[_Plan, OpenBox]]:
         await self._prepare_caches()
-        plan = await self._off_loop(partial(self._plan, box, tuple(read_only)))
+        values = await self._shared.git_values()
+        plan = await self._off_loop(partial(self._plan, box, tuple(read_only), values))
         held = await self._hold(plan.spec)
         try:
             if held.box is None:
@@ -460,12 +482,18 @@ class Workspace:
         finally:
             held.users -= 1
 
-    def _plan(self, box: Box, read_only: tuple[Path, ...]) -> _Plan:
+    def _plan(self, box: Box, read_only: tuple[Path, ...], values: tuple[tuple[str, str], ...]) -> _Plan:
         """Look at the workspace, and say what a box has to be like now."""
-        shared, git = self._shared, self._git()
+        shared, git, common = self._shared, self._git(), common_of(self.folder)
         granted = [Path(path) for path in box.write]
         read = [Path(path) for path in box.read]
-        tops = (self.folder, *((git,) if git is not None else ()))
+        guarded = tuple(path for path in granted if self._is_guarded(path))
+        tops = (self.folder, *(each for each in (git, common) if each is not None), *guarded)
+        protected = (
+            protected_in_git(git, self.folder, values=values, home=shared.user_home)
+            if git is not None
+            else []
+        )
         hosts = box.network
         public = "*" in hosts
         spec = WorkspaceBox(
@@ -478,13 +506,15 @@ class Workspace:
             ),
             read_only=(
                 shared.git_file,
-                *(path for path in (protected_in_git(git) if git is not None else ()) if path not in granted),
+                *(path for path in protected if path not in granted),
                 *(own for own in _OWN_PROGRAM if own.is_relative_to(self.folder)),
                 *(folder for folder in shared.tools if folder.is_dir()),
                 *read_only,
                 *(path for path in read if path not in granted),
             ),
             hidden=(shared.home,),
+            guarded=guarded,
+            git_values=values,
             pins=tuple(pin for path in (*granted, *read) if (pin := self._pin(path)) is not None),
             network=Network(
                 mode="public" if public else "allow" if hosts else "none",
@@ -502,6 +532,12 @@ class Workspace:
         around = (str(git),) if git is not None else ()
         writable = (str(self.folder), str(self.caches), *around, *box.write)
         return _Plan(spec, tops, tuple(granted), writable)
+
+    def _is_guarded(self, path: Path) -> bool:
+        """Whether a granted path is a folder outside of the workspace that is no setting itself."""
+        home = self._shared.user_home
+        parts = path.relative_to(home).parts if path.is_relative_to(home) else path.parts[1:]
+        return path.is_dir() and not path.is_relative_to(self.folder) and not has_settings((*parts, ""))
 
     def _pin(self, path: Path) -> Pinned | None:
         """The folder that a path named when it was first granted."""
@@ -578,8 +614,12 @@ def _write_git_settings(shared: Workspaces, text: str) -> None:
         file.chmod(0o644)
 
 
-def _named_by(workspace: Path, git: Path, text: str) -> list[Path]:
-    return list(named_in(git, text, workspace))
+def _changed(path: str) -> int:
+    """When a file changed, in ns; 0 if it isn't there."""
+    try:
+        return Path(path).stat().st_ctime_ns
+    except OSError:
+        return 0
 
 
 def _told(opened: OpenBox, seen: int, result: ProcessResult) -> list[Any]:
