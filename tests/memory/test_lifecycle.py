@@ -180,6 +180,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 await memory.add_episodes(
                     [Episode(session="s", turn=1, speaker="Bob", text="Secret plan gamma")]
                 )
+                await memory.edit_page("## Who the user is\n- Secret plan delta\n")
                 others += await memory.list()
         foreign = {record.id for record in others}
         async with Memory.open(database, embedder=HashingEmbedder(), user="ann") as memory:
@@ -198,6 +199,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "pin": lambda: memory.pin(x),
                 "pin_beginning": lambda: memory.pin(x[:8]),
                 "unpin": lambda: memory.unpin(x),
+                "restore_page": lambda: memory.restore_page(1),
             }
             for name, call in refused.items():
                 try:
@@ -215,6 +217,10 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "list": lambda: memory.list(session="s"),
                 "profile": memory.profile,
                 "agenda": memory.agenda,
+                "page": lambda: memory.page(proposed=True),
+                "page_versions": memory.page_versions,
+                "page_waits": memory.page_waits,
+                "accept_page": memory.accept_page,
                 "full_id": lambda: memory.full_id(x[:8]),
                 "words_said": lambda: memory.words_said([x, y]),
                 "later": lambda: memory.later([x, y]),
@@ -256,6 +262,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "lacking",
                 "rebuild",
                 "tags",
+                "write",
             }
             known |= {"distill", "reindex", "checkup", "check", "repair", "export", "calibrate", "import"}
             public = [name for name, _ in inspect.getmembers(Memory) if not name.startswith("_")]

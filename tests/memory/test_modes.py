@@ -53,7 +53,8 @@ async def test_semantic_is_cosine_times_importance_times_recency_above_a_thresho
             await memory.edit(id, importance=importance)
             ids[words] = id
         hits = await memory.search("anything", mode="semantic")
-        assert [(hit.memory.content, round(hit.score, 4)) for hit in hits] == [
+        # Vectors are stored with eleven bits of precision.
+        assert [(hit.memory.content, round(hit.score, 3)) for hit in hits] == [
             ("0.82 half-way", 0.615),
             ("0.6 plain", 0.6),
             ("0.3 critical", 0.5),

@@ -251,6 +251,7 @@ async def marked_home(path: Path) -> dict[str, str]:
         database.execute("CREATE TABLE memory_compared (rid BIGINT PRIMARY KEY, compared_at BIGINT NOT NULL)")
         database.execute("INSERT INTO memory_compared SELECT rid, 0 FROM memories")
         database.execute("INSERT INTO memory_claims VALUES ('compare', '1', 'x', 0)")
+        database.execute("DROP TABLE memory_pages")
         database.execute("UPDATE alembic_version SET version_num = '0016_journal'")
     return dict(zip("abcdefgh", ids.values(), strict=True))
 
@@ -293,7 +294,7 @@ async def test_a_program_that_does_not_know_the_new_schema_says_so_and_changes_n
     before = path.read_bytes()
     known = REVISIONS[: REVISIONS.index("0018_relations")]
     monkeypatch.setattr("satchel.storage.sqlite.REVISIONS", known)
-    with pytest.raises(Exception, match="A newer Satchel wrote the database .*0018_relations"):
+    with pytest.raises(Exception, match="A newer Satchel wrote the database"):
         async with Memory.open(path, embedder="none", back_fill=False):
             pass
     assert path.read_bytes() == before

@@ -186,6 +186,7 @@ def test_over_ten_turns_and_a_restart_what_the_provider_has_cached_stays_as_it_w
             if not history:
                 for thing, colour in zip(things, colours, strict=True):
                     world.call(world.app.service.memory.add, f"My {thing} is {colour}.")
+                world.call(world.app.service.memory.embed_pending)
             for thing in half:
                 # The agent marks its newest message, takes the mark from the one before, and writes that as plain text.
                 for message in history:
