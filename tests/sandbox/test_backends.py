@@ -15,6 +15,7 @@ from satchel.config import load
 from satchel.config.settings import SandboxSettings
 from satchel.errors import NoSandbox, NotFound, SandboxError, UsageError
 from satchel.sandbox import probing
+from satchel.sandbox.aside import Before
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.bwrap import find
 from satchel.sandbox.choice import open_sandbox, probes
@@ -410,6 +411,32 @@ async def test_a_linked_working_tree_commits_and_one_that_lies_writes_nothing(tm
             command = f"git {user} commit -q --allow-empty -m second || exit 1"
             result = await run_process(["bash", "-c", command], cwd=workspace, environ=environ, box=box)
             assert result.exit_code == code, result.stderr.text
+
+
+async def test_sockets_and_pipes_of_the_user_are_hidden_and_those_of_a_box_stay(tmp_path: Path) -> None:
+    if find("bwrap") is None:
+        pytest.skip(
+            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
+        )
+    home, workspace, shown = tmp_path / "home", tmp_path / "work", tmp_path / "shown"
+    for folder in (home, workspace, shown / "sub"):
+        folder.mkdir(parents=True)
+    os.mkfifo(shown / "sub/pipe")
+    os.mkfifo(workspace / "pipe")
+    spec = WorkspaceBox(workspace=workspace, home=home, read_only=(shown,))
+    said = []
+    before = Before.look((workspace,))
+    async with Bubblewrap().box(spec) as box:
+        for command in (
+            "mkfifo own; true",
+            f"for p in own pipe {shown}/sub/pipe; do [ -p $p ] && echo $p; done",
+        ):
+            ended = await run_process(
+                ["sh", "-c", command], cwd=workspace, environ={"PATH": "/usr/bin:/bin"}, box=box
+            )
+            before.set_aside(agreed=())
+            said.append(ended.stdout.text)
+    assert said == ["", "own\n"]
 
 
 async def test_the_home_folder_is_no_workspace(tmp_path: Path) -> None:

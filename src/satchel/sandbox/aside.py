@@ -118,7 +118,8 @@ class Before:
 
     def _one(self, path: Path, setting: Setting, top: Path, *, is_linked: bool) -> Iterator[Moved]:
         harmless = next((text for key, text in HARMLESS_TEXTS if key.fullmatch(setting.key)), None)
-        text = _text(path) if setting.git or harmless is not None else None
+        may_stay = setting.git or setting.key == ".git" or harmless is not None
+        text = _text(path) if may_stay else None
         if text is not None and setting.git and setting.key in ("config", "config.worktree"):
             kept = harmless_text(text, folder=path.parent, top=top, agreed=self.lines.__contains__)
             if kept != text:

@@ -41,7 +41,8 @@ class Setting:
     Attributes:
         key: Its path from the folder around the outermost folder of settings: ".vscode/tasks.json", "hooks/pre-push".
         stamp: See `Stamp`.
-        git: It is a git folder's own.
+        git: It is a git folder's own: hooks, or a file of settings.
+        is_link: What it leads to is acted upon.
     """
 
     key: str
@@ -196,7 +197,7 @@ def _add(tree: Tree, folder: str, listing: _Listing, there: str) -> None:
             tree.settings[f"{folder}/{name}"] = Setting(
                 key,
                 stamp_of(state),
-                bool(listing.git) or listing.within in ("hooks", _IN_GIT, _IN_BARE) or name == ".git",
+                within == "hooks" or (bool(listing.git) and name in ("hooks", *GIT_SETTINGS)),
                 # Results change, and what is a link to them by its place alone leads to nothing else.
                 stat.S_ISLNK(state.st_mode)
                 and (bool(within) or kind_of(name, is_folder=False) == "settings"),

@@ -48,7 +48,7 @@ from satchel.sandbox.paths import LedElsewhere, make_folder, opened, step_by_ste
 from satchel.sandbox.port import Boxed, Denial, Egress, Network, Watch, WorkspaceBox
 from satchel.sandbox.proxy import open_egress
 from satchel.sandbox.selfrun import kind_of
-from satchel.sandbox.tree import Tree, last_look, look
+from satchel.sandbox.tree import Tree, last_look
 
 __all__ = [
     "SYSTEM_TOPS",
@@ -130,7 +130,7 @@ async def open_workspace(spec: WorkspaceBox, *, program: str, as_root: bool) -> 
     refuse_home(spec)
     # For an ordinary user, the kernel refuses what others keep outside of /etc.
     private = await to_thread.run_sync(private_in, (*SYSTEM_TOPS, "proc") if as_root else ("etc",))
-    special = await to_thread.run_sync(special_in, spec.read_only)
+    special = [each for folder in spec.read_only for each in await to_thread.run_sync(special_in, folder)]
     async with contextlib.AsyncExitStack() as opened:
         scratch = opened.enter_context(scratch_folder())
         try:
@@ -475,14 +475,19 @@ def private_in(tops: tuple[str, ...]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def special_in(folders: Sequence[Path]) -> list[Path]:
-    """Sockets and pipes in folders that may be read: whoever may read one may also talk to the program behind it."""
-    return [
-        Path(path)
-        for folder in folders
-        if is_folder(folder) and not folder.is_relative_to("/usr")
-        for path in look(str(folder)).special
-    ]
+@cache
+def special_in(folder: Path) -> tuple[Path, ...]:
+    """Sockets and pipes in a folder that may be read: whoever may read one may also talk to the program behind it."""
+    found: list[Path] = []
+    waiting = [str(folder)] if is_folder(folder) else []
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as listing:
+            for entry in listing:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif not (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
+                    found.append(Path(entry.path))
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
