@@ -220,6 +220,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "page": lambda: memory.page(proposed=True),
                 "page_versions": memory.page_versions,
                 "page_waits": memory.page_waits,
+                "standing": memory.standing,
                 "accept_page": memory.accept_page,
                 "full_id": lambda: memory.full_id(x[:8]),
                 "words_said": lambda: memory.words_said([x, y]),
