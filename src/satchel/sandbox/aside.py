@@ -58,26 +58,35 @@ class Before:
     @classmethod
     def look(cls, tops: Sequence[Path], *, values: Sequence[tuple[str, str]] = (), home: str = "") -> Before:
         """Look at the workspace before a command; see `Before`."""
-        before = cls(tops=tuple(tops), values=tuple(values), home=home)
-        before._note(before._trees(keep=True))
-        for tree in before.trees.values():
-            for path, setting in tree.settings.items():
-                if setting.git and setting.key in ("config", "config.worktree"):
-                    before.lines.update(setting_lines(_text(Path(path)) or ""))
+        before = cls(tops=(), values=tuple(values), home=home)
+        before.include(tops)
         return before
 
-    def _trees(self, *, keep: bool = False) -> dict[str, Tree]:
-        return {str(top): look(str(top), keep=keep) for top in self.tops}
+    def include(self, tops: Sequence[Path]) -> None:
+        """Look at folders that a further command may write, as far as they weren't looked at."""
+        further = [top for top in tops if top not in self.tops]
+        if not further:
+            return
+        self.tops += tuple(further)
+        trees = {str(top): look(str(top), keep=True) for top in further}
+        self.trees.update(trees)
+        roots = roots_of(self.trees, self.values, home=self.home)
+        # What earlier roots lead to may be changing by now.
+        further_roots = {path: is_whole for path, is_whole in roots.items() if path not in self.roots}
+        self.roots.update(roots)
+        self.led.update(follow(further_roots, list(self.trees)).stamps.values())
+        for tree in trees.values():
+            self.settings.update((setting.key, setting.stamp) for setting in tree.settings.values())
+            for path, setting in tree.settings.items():
+                if setting.git and setting.key in ("config", "config.worktree"):
+                    self.lines.update(setting_lines(_text(Path(path)) or ""))
+
+    def _trees(self) -> dict[str, Tree]:
+        return {str(top): look(str(top)) for top in self.tops}
 
     def _led(self, trees: Mapping[str, Tree]) -> Led:
         self.roots.update(roots_of(trees, self.values, home=self.home))
         return follow(self.roots, list(trees))
-
-    def _note(self, trees: dict[str, Tree]) -> None:
-        self.trees = trees
-        for tree in trees.values():
-            self.settings.update((setting.key, setting.stamp) for setting in tree.settings.values())
-        self.led.update(self._led(trees).stamps.values())
 
     def set_aside(self, *, agreed: Sequence[Path]) -> tuple[Moved, ...]:
         """Set aside what is new and what has changed, after the command.
@@ -94,18 +103,22 @@ class Before:
         led = self._led(now)
         there = {setting.stamp for tree in now.values() for setting in tree.settings.values()}
         for named, stamp in led.stamps.items():
-            if stamp not in self.led and stamp not in there and not _is_named(named, led, agreed):
+            if stamp in self.led or stamp in there:
+                continue
+            if _is_named(named, led, agreed):
+                self.led.add(stamp)
+            else:
                 moved += _move(Path(named))
-        if moved or agreed:
-            # What the user agreed to, and what is left of git's settings, is not new for the next command.
-            self._note(self._trees() if moved else now)
         return tuple(moved)
 
     def _new(self, tree: Tree, top: Path, agreed: Sequence[Path]) -> Iterator[Moved]:
         linked = set(tree.linked) - set(tree.common)
         new, kept = {}, set()
         for path, setting in tree.settings.items():
-            if (setting.key, setting.stamp) in self.settings or _is_agreed(path, setting, agreed):
+            if _is_agreed(path, setting, agreed):
+                # For other commands that still run, too. What they left meanwhile stays new.
+                self.settings.add((setting.key, setting.stamp))
+            if (setting.key, setting.stamp) in self.settings:
                 kept.add(_outermost(path, setting))
             else:
                 new[path] = setting
