@@ -10,8 +10,7 @@ import click
 from satchel.cli.commands import json_option
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
-from satchel.runtime.capability_parts import returned_line
-from satchel.runtime.lines import counted
+from satchel.runtime.lines import counted, returned_line
 from satchel.runtime.rebuilding import rebuild as rebuild_home
 
 __all__ = ["rebuild"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from satchel.builder.queue import BuildQueue
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
-from satchel.capabilities.kept import Returned
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.moving import Mover
 from satchel.capabilities.running import Runner
@@ -18,11 +16,12 @@ from satchel.errors import StorageError
 from satchel.events import Notice
 from satchel.runtime.builds import Builds
 from satchel.runtime.home import Home
+from satchel.runtime.lines import returned_line
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.rules import allowances_now
 
-__all__ = ["CapabilityParts", "returned_line"]
+__all__ = ["CapabilityParts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,16 +96,3 @@ class CapabilityParts:
             mover=Mover(catalogue, registrar),
             builds=builds,
         )
-
-
-def returned_line(returned: Sequence[Returned]) -> str:
-    """What came back after the database was lost, and what of it has to be approved again."""
-    names = ", ".join(each.name for each in returned)
-    text = f"The database lacked what was last decided on capabilities. It was read back from their folders: {names}."
-    changed = ", ".join(each.name for each in returned if each.is_changed)
-    if changed:
-        text += (
-            f" Files of {changed} are not those that were registered: read them, and then approve them again with "
-            "`satchel capability approve NAME`."
-        )
-    return text

@@ -16,6 +16,7 @@ from satchel.memory.page import SECTIONS, Page
 from satchel.messages import Usage
 
 if TYPE_CHECKING:
+    from satchel.capabilities.kept import Returned
     from satchel.config.settings import MemorySettings
     from satchel.memory import Agenda, Hit, MemoryRecord, PageVersion, Profile, Successor
     from satchel.runtime.forgetting import ForgetReceipt
@@ -32,6 +33,7 @@ __all__ = [
     "page_lines",
     "profile_lines",
     "receipt_lines",
+    "returned_line",
     "session_line",
     "spent_by_purpose",
     "standing_lines",
@@ -302,3 +304,16 @@ def _definition_lines(definition: Definition) -> list[str]:
         *parameters,
         *([f"required: {required}"] if required else []),
     ]
+
+
+def returned_line(returned: Sequence[Returned]) -> str:
+    """What came back after the database was lost, and what of it has to be approved again."""
+    names = ", ".join(each.name for each in returned)
+    text = f"The database lacked what was last decided on capabilities. It was read back from their folders: {names}."
+    changed = ", ".join(each.name for each in returned if each.is_changed)
+    if changed:
+        text += (
+            f" Files of {changed} are not those that were registered: read them, and then approve them again with "
+            "`satchel capability approve NAME`."
+        )
+    return text

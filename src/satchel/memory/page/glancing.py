@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from satchel.memory.page.records import Page, PageVersion, lines_from_json
-from satchel.memory.page.rendering import rendered
-from satchel.memory.records import MemoryRecord, Source
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from satchel.memory.page.records import Page
+    from satchel.memory.records import MemoryRecord
 
 __all__ = ["page_at_a_glance"]
 
@@ -45,6 +44,10 @@ def page_at_a_glance(rows: Rows, *, space: int, now: datetime, budget_tokens: in
     )
     if newest is None or newest[2] != "used":
         return None
+    # Most homes have no page, and what renders one takes 30 ms to load.
+    from satchel.memory.page.records import PageVersion, lines_from_json  # noqa: PLC0415
+    from satchel.memory.page.rendering import rendered  # noqa: PLC0415
+
     written_at = datetime.fromtimestamp(newest[1] / 1_000_000, UTC).astimezone(now.tzinfo)
     version = PageVersion(
         number=newest[0],
@@ -77,6 +80,8 @@ def page_at_a_glance(rows: Rows, *, space: int, now: datetime, budget_tokens: in
 
 def _record(row: Sequence[Any]) -> MemoryRecord:
     """A memory as far as a page needs it."""
+    from satchel.memory.records import MemoryRecord, Source  # noqa: PLC0415
+
     said_at = datetime.fromtimestamp(row[2] / 1_000_000, UTC) + timedelta(minutes=row[3])
     return MemoryRecord(
         id=row[0],
