@@ -325,7 +325,7 @@ ATTEMPTS: dict[str, Try] = {
     ),
     "settings of git that are huge": Try(
         commands=("git init -q new; git init -q --bare b; truncate -s 190M new/.git/config b/config; truncate -s 190M b/commondir", "true"),
-        outside="[ $(sed -n 's/VmHWM:[^0-9]*\\([0-9]*\\) kB/\\1/p' /proc/$PPID/status) -gt 250000 ] && touch $RAN; rm -rf new b",
+        outside="rm -rf new b",
     ),
     "a setting in folders that nobody may enter": Try(
         commands=("mkdir -p a/b/.vscode; echo planted > a/b/.vscode/tasks.json; echo planted > a/.envrc; chmod 000 a/b/.vscode a/b a",),
