@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,17 @@ class Killing:
         self._server.stdin.close()
         self._server.wait()
         self._server.stdout.close()
+
+    def rounds(self, kills: int) -> Iterator[int]:
+        """The numbers of rounds, from 0, until so many processes were killed in the middle.
+
+        How many rounds that takes depends on the machine: the later this process wakes up, the more of them have ended.
+        """
+        for number in range(20 * kills):
+            if self.killed >= kills:
+                return
+            yield number
+        raise AssertionError(f"of {20 * kills} processes only {self.killed} could be killed")
 
     def round(
         self, *, after: int | Callable[[list[Line]], bool], later_s: float = 0.0, **arguments: object

@@ -18,7 +18,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-ROUNDS = 25
+KILLS = 12
 WRITING = """
 import sys, anyio
 from satchel.memory import Memory
@@ -47,7 +47,7 @@ async def test_kills_while_the_page_is_written_lose_nothing_and_double_nothing(t
     batches: set[int] = set()
     newest = 0
     with Killing("tests.memory.page_worker") as killing:
-        for batch in range(ROUNDS):
+        for batch in killing.rounds(KILLS):
             lines = killing.round(path=str(path), batch=batch, after=1, later_s=chance.uniform(0, 0.3))
             for line in lines:
                 match line:
@@ -58,7 +58,6 @@ async def test_kills_while_the_page_is_written_lose_nothing_and_double_nothing(t
                         newest = number
                     case _:
                         raise AssertionError(line)
-    assert killing.killed >= ROUNDS // 2
     async with Database.open(path) as database, Memory.open(database, embedder="none") as memory:
         numbers = [one.number for one in await memory.page_versions()]
         assert max(numbers, default=0) >= newest

@@ -17,7 +17,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-ROUNDS = 50
+KILLS = 25
 EACH = 150
 """Memories of each of two users: five batches of 64 at most."""
 MOST_LINES = 7
@@ -35,7 +35,7 @@ async def by_model(database: Database) -> dict[str, tuple[str, int]]:
 
 
 @requirement("memory:embedder:migration", "promise:durable:kill")
-async def test_fifty_kills_leave_one_embedder_in_use_with_all_its_vectors(tmp_path: Path) -> None:
+async def test_kills_leave_one_embedder_in_use_with_all_its_vectors(tmp_path: Path) -> None:
     chance = random.Random(20261124)
     path = tmp_path / "m.db"
     async with Database.open(path) as database:
@@ -46,7 +46,7 @@ async def test_fifty_kills_leave_one_embedder_in_use_with_all_its_vectors(tmp_pa
                 await memory.reindex()
     embedder, changes = 1, 0
     with Killing("tests.memory.reindex_worker") as killing:
-        for _ in range(ROUNDS):
+        for _ in killing.rounds(KILLS):
             async with Database.open(path) as database:
                 before = (await by_model(database)).get(f"turned-{embedder}", ("", 0))[1]
             lines = killing.round(
@@ -68,8 +68,7 @@ async def test_fifty_kills_leave_one_embedder_in_use_with_all_its_vectors(tmp_pa
                 embedder, changes = chance.choice([changes + 2, max(0, embedder - 1)]), changes + 1
             else:
                 assert lines[-1:] != [["in use"]]
-    assert killing.killed > ROUNDS // 2
-    assert changes > ROUNDS // 10
+    assert changes > 1
     async with Database.open(path) as database:
         for user in ("default", "bob"):
             async with Memory.open(database, embedder=Turned(embedder), user=user, back_fill=False) as memory:

@@ -116,11 +116,17 @@ class RunningTurn:
         if self._is_cancelled:
             stop()
 
-    def cancel(self) -> None:
-        """Interrupt the turn. It ends with the status "cancelled" and a valid history. May be called at any time."""
-        if not self.is_over and not self._is_cancelled:
-            self._is_cancelled = True
-            self._stop()
+    def cancel(self) -> bool:
+        """Interrupt the turn. It ends with the status "cancelled" and a valid history. May be called at any time.
+
+        Returns:
+            Whether this interrupts it: False if it is over, or was interrupted before and is still ending.
+        """
+        if self.is_over or self._is_cancelled:
+            return False
+        self._is_cancelled = True
+        self._stop()
+        return True
 
     def finish(self, outcome: TurnResult | Exception) -> None:
         """End the turn with its result, or with the error that ended it without one."""

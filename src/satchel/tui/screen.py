@@ -703,8 +703,8 @@ class ConversationScreen(App[int]):
 
     def _stop_running(self) -> bool:
         running = self.session.running
-        if running is not None:
-            running.cancel()
+        if running is not None and running.cancel():
+            pass  # The next key is not lost while the turn is ending.
         elif self._work is not None and not self._work.is_finished:
             self._work.cancel()
             self._tell("(interrupted)", "warn")
