@@ -124,7 +124,6 @@ async def make_home(home: Path, memories: int) -> None:
         for note in notes[await memory.count(kind="fact") :]:
             await memory.add(note)
         await memory.embed_pending()
-        await memory.group()
         for file in await store.unsettled():
             await store.settle(file)
         await store.search("harvest")

@@ -77,5 +77,14 @@ ATTEMPTS: dict[str, Try] = {
         before="git init -q .; git config core.hooksPath my/hooks",
         commands=('mkdir -p my/hooks; printf "#!/bin/sh\\ntouch $RAN\\n" > my/hooks/pre-commit; chmod +x my/hooks/*',),
     ),
+    "a granted folder that a command makes a git folder": Try(
+        write=("gd",),
+        before="mkdir gd",
+        commands=(
+            "git init -q --bare gd; git -C gd config core.bare false; git -C gd config core.fsmonitor \"touch $RAN\"; "
+            "mkdir tree; echo \"gitdir: $PWD/gd\" > tree/.git",
+            "true",
+        ),
+    ),
 }  # fmt: skip
 """By what is tried."""

@@ -86,6 +86,10 @@ class SkillTools:
         """Look for skills, as `tools` does."""
         await anyio.to_thread.run_sync(self.skills.look, limiter=self._thread)
 
+    def any(self) -> bool:
+        """Whether there are skills."""
+        return bool(self.skills.all)
+
     async def read(self, name: str, file: str) -> ToolResult | None:
         """A document for the `read_docs` of capabilities; None if there is no skill of that name.
 

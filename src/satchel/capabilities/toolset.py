@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, Protocol
@@ -41,6 +42,10 @@ class Documents(Protocol):
 
     async def read(self, name: str, file: str) -> ToolResult | None:
         """The document `file` ("" for the main one) of `name`; None if there is nothing of that name."""
+        ...
+
+    def any(self) -> bool:
+        """Whether there is a document."""
         ...
 
 
@@ -162,15 +167,14 @@ class CapabilityTools:
         self._allowances = allowances
         self._version = -1
         self._active: dict[str, OwnTool] = {}
-        self._own: tuple[Tool, ...] = (self._find(), self._request(), self._execute(), self._read())
+        self._own: tuple[Tool, ...] = (self._find(), self._request(), self._execute())
 
     async def tools(self) -> Sequence[Tool]:
         """The four tools, then the active capabilities, oldest first; those known last if the database fails."""
-        try:
+        with suppress(StorageError):
             await self._refresh()
-        except StorageError:
-            return (*self._own, *self._active.values())
-        return (*self._own, *self._active.values())
+        has_documents = bool(self._active) or (self._documents is not None and self._documents.any())
+        return (*self._own, self._read(is_deferred=not has_documents), *self._active.values())
 
     async def own(self) -> Sequence[OwnTool]:
         """The active capabilities, oldest first; those known last if the database fails."""
@@ -249,6 +253,7 @@ class CapabilityTools:
                 },
             },
             annotations=_READS,
+            is_deferred=True,
         )
 
     async def _answer(self, query: str, *, limit: int) -> dict[str, Any]:
@@ -286,22 +291,19 @@ class CapabilityTools:
         return function_tool(
             call,
             name="request_capability",
-            description="Have a new tool built: a small program that is written and tested in the background while the "
-            "conversation goes on. Use it if the user wants something that none of your tools does and may want again; "
-            "look with lookup_capability first. Describe exactly what it shall do and return. Gives "
-            '{"status": "building", "capability_id", "build_id"}; say that it is being built, and go on. A message '
-            "tells when it can be used. If there is one already, its status is given instead.",
+            description="Have a new tool built, in the background, for what none of your tools does and the user may "
+            "want again; look with tool_search first. Say so and go on: a message tells when it can be used.",
             properties={
                 "name": {
                     "type": "string",
                     "pattern": "^[a-z][a-z0-9_]{0,59}$",
-                    "description": "In lowercase with underscores, such as weather_lookup",
+                    "description": "Such as weather_lookup",
                 },
                 "description": {
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 4000,
-                    "description": "What it shall do, with everything that the user said about it",
+                    "description": "What it shall do and return, with all that the user said about it",
                 },
                 "input_schema": {"type": "object", "description": "JSON Schema of its input, if you know it"},
                 "distinct": {
@@ -312,6 +314,7 @@ class CapabilityTools:
             required=["name", "description"],
             annotations=_BUILDS,
             effects=lambda _, __: (Effect(resource="capabilities", writes=True),),
+            seldom=("input_schema", "distinct"),
         )
 
     def _execute(self) -> Tool:
@@ -336,11 +339,12 @@ class CapabilityTools:
                 },
                 annotations=Annotations(),
                 timeout_s=MOST_WALL_S + _PREPARATION_S,
+                is_deferred=True,
             ),
             self,
         )
 
-    def _read(self) -> Tool:
+    def _read(self, *, is_deferred: bool) -> Tool:
         async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
             name, file = input["name"], input.get("file", "")
             capability = await self._catalogue.find(name)
@@ -354,14 +358,14 @@ class CapabilityTools:
         return function_tool(
             call,
             name="read_docs",
-            description="Read the document of a capability or a skill: how it is used, edge cases, examples. Read it "
-            "when description and input_schema don't suffice, and before you follow a skill.",
+            description="Read the document of a capability or a skill, before you follow a skill.",
             properties={
-                "name": {"type": "string", "minLength": 1, "description": "Of the capability or skill"},
+                "name": {"type": "string", "minLength": 1},
                 "file": {"type": "string", "description": f"Another of its files (default {SKILL})"},
             },
             required=["name"],
             annotations=_READS,
+            is_deferred=is_deferred,
         )
 
     async def _document(self, capability: Capability, file: str) -> ToolResult:

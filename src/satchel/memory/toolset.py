@@ -34,15 +34,14 @@ _READS_MEMORY = (Effect(resource="memory", writes=False),)
 _STORE = ToolSpec(
     name="store_memory",
     description=(
-        "Remember something for good: a fact, a preference, a decision, a plan. What is said in the conversation is "
-        "remembered word for word anyway; use this for what is worth stating on its own, in one sentence that is "
-        "clear without the conversation: names instead of pronouns, dates instead of 'tomorrow'. Never store "
-        "passwords, keys or other secrets."
+        "Remember a fact, preference, decision or plan in one sentence that is clear on its own: names instead of "
+        "pronouns, dates instead of 'tomorrow'. What is said here is remembered word for word anyway. Never store "
+        "secrets."
     ),
     input_schema={
         "type": "object",
         "properties": {
-            "content": {"type": "string", "minLength": 1, "description": "One self-contained statement."},
+            "content": {"type": "string", "minLength": 1},
             "tags": {
                 "type": "array",
                 "items": {"type": "string"},
@@ -81,28 +80,27 @@ _STORE = ToolSpec(
             },
             "supersedes": {
                 "type": "string",
-                "description": "The id of the memory that this one takes the place of, where it corrects one.",
+                "description": "The id of the memory that this one takes the place of",
             },
         },
         "required": ["content"],
         "additionalProperties": False,
     },
     annotations=Annotations(read_only=False, destructive=False, idempotent=False, open_world=False),
+    seldom=("tags", "tier", "memory_type", "importance", "valid_from", "valid_to", "cues"),
 )
 
 _RECALL = ToolSpec(
     name="recall_memory",
     description=(
-        "Search everything that was said in earlier conversations or stored, by words and by meaning. Use it before "
-        "you say that you don't know something about the user, their people, projects or past decisions. Gives the "
-        "best matches with id, date, speaker, source and score, or says that nothing fits."
+        "Search all that was said in earlier conversations or stored, by words and by meaning. Use it before you say "
+        "that you don't know something about the user, their people, projects or past decisions."
     ),
     input_schema={
         "type": "object",
         "properties": {
             "query": {
                 "type": "string",
-                "description": "What you want to know, as a question or in a few words.",
             },
             "keywords": {
                 "type": "array",
@@ -134,8 +132,8 @@ _RECALL = ToolSpec(
             },
             "tier": {"type": "string", "enum": list(get_args(Tier)), "description": "Only this tier."},
             "speaker": {"type": "string", "description": "Only what this person said."},
-            "since": {"type": "string", "description": "Only what was said then or later, as 2026-03-01."},
-            "until": {"type": "string", "description": "Only what was said before then."},
+            "since": {"type": "string", "description": "Said then or later, as 2026-03-01"},
+            "until": {"type": "string"},
             "as_of": {
                 "type": "string",
                 "description": "What was believed then, instead of what holds now: what has been replaced since, too.",
@@ -144,6 +142,7 @@ _RECALL = ToolSpec(
         "additionalProperties": False,
     },
     annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+    seldom=("keywords", "limit", "tags", "memory_type", "kind", "tier", "speaker", "as_of"),
 )
 
 _DEEP = ToolSpec(
@@ -170,28 +169,26 @@ _DEEP = ToolSpec(
     },
     annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
     timeout_s=120.0,
+    is_deferred=True,
 )
 
 _FORGET = ToolSpec(
     name="forget_memory",
     description=(
-        "Remove memories for good, when the user asks for something to be forgotten. With a query it removes nothing: "
-        "it shows what would be found, with ids. With ids it removes those, with everything that rests on them alone; "
-        "that cannot be undone. Look first, make sure with the user which ones are meant, then call it with their ids."
+        "Remove memories for good when the user asks for it. `query` only shows what would be found, with ids; `ids` "
+        "removes those and all that rests on them alone. Look first, make sure with the user which ones are meant."
     ),
     input_schema={
         "type": "object",
         "properties": {
             "query": {
                 "type": "string",
-                "description": "Shows the memories that this finds; removes nothing.",
             },
             "ids": {
                 "type": "array",
                 "items": {"type": "string"},
                 "minItems": 1,
                 "maxItems": 200,
-                "description": "Removes these.",
             },
         },
         "additionalProperties": False,

@@ -158,8 +158,12 @@ def _outermost(path: str, setting: Setting) -> str:
 
 
 def _is_agreed(path: str, setting: Setting, agreed: Sequence[Path]) -> bool:
-    """Whether the user lets commands write it: a folder of sources isn't enough, the setting itself has to be named."""
-    named = path[: -len(setting.key) - 1] if setting.git else _outermost(path, setting)
+    """Whether the user lets commands write it: a folder of sources isn't enough, the setting itself has to be named.
+
+    A git folder is named by a name that ends with `.git`; under any other, a command may have made it one since.
+    """
+    git = path[: -len(setting.key) - 1] if setting.git else ""
+    named = git if git.endswith(".git") else _outermost(path, setting)
     return any(Path(path).is_relative_to(each) for each in agreed if each.is_relative_to(named))
 
 

@@ -41,17 +41,18 @@ class ToolFinder(Protocol):
 def split_by_number(tools: Sequence[Tool], *, defer_above: int) -> tuple[tuple[Tool, ...], tuple[Tool, ...]]:
     """Split the tools into those in the prompt and those that are deferred.
 
-    If there are too many tools that are not built in, all of those are deferred. Those that the caller runs never are,
-    because the bridge can't call them.
+    Deferred are those that few conversations need (`ToolSpec.is_deferred`), and, if there are too many tools that are
+    not built in, all of those. Those that the caller runs never are, because the bridge can't call them.
 
     Args:
         tools: In their order.
         defer_above: The most tools in the prompt that are not built in.
     """
     others = [tool for tool in tools if tool.spec.source != "builtin" and not tool.spec.client_side]
-    if len(others) <= defer_above:
-        return tuple(tools), ()
-    return tuple(tool for tool in tools if tool not in others), tuple(others)
+    deferred = [tool for tool in tools if tool.spec.is_deferred] + (
+        others if len(others) > defer_above else []
+    )
+    return tuple(tool for tool in tools if tool not in deferred), tuple(deferred)
 
 
 def document_of(spec: ToolSpec) -> str:
@@ -138,16 +139,14 @@ class Bridge:
         return function_tool(
             call,
             name="tool_search",
-            description="Find tools that are not in your list: there may be more, for other services and programs, and "
-            "new ones may appear during a conversation. Say what you want to do, in a sentence or in keywords. Returns "
-            "names with a line about each.",
+            description="Find tools that are not in your list, for other services and programs, a browser, tools that "
+            "were built before. Say what you want to do. Returns names with a line about each.",
             properties={
-                "query": {"type": "string", "minLength": 1, "description": "What you want to do"},
+                "query": {"type": "string", "minLength": 1},
                 "limit": {
                     "type": "integer",
                     "minimum": 1,
                     "maximum": _MOST_FOUND,
-                    "description": "The most tools to return (default 8)",
                 },
             },
             required=["query"],
@@ -169,8 +168,8 @@ class Bridge:
         return function_tool(
             call,
             name="tool_describe",
-            description="Describe a tool that tool_search found: what it does, and the JSON Schema of its input.",
-            properties={"name": {"type": "string", "description": "The tool's name"}},
+            description="What a tool does, and the JSON Schema of its whole input.",
+            properties={"name": {"type": "string"}},
             required=["name"],
             annotations=_LOOKS,
         )
@@ -179,12 +178,12 @@ class Bridge:
         return _Call(
             ToolSpec(
                 name="tool_call",
-                description="Call a tool that tool_search found. Its input must match the schema from tool_describe.",
+                description="Call a tool that tool_search found, with the input that tool_describe shows.",
                 input_schema={
                     "type": "object",
                     "properties": {
-                        "name": {"type": "string", "description": "The tool's name"},
-                        "input": {"type": "object", "description": "Its input"},
+                        "name": {"type": "string"},
+                        "input": {"type": "object"},
                     },
                     "required": ["name"],
                     "additionalProperties": False,

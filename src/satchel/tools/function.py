@@ -61,6 +61,8 @@ def function_tool(
     origin: str = "",
     timeout_s: float | None = None,
     pattern_key: str = "",
+    seldom: Sequence[str] = (),
+    is_deferred: bool = False,
 ) -> Tool:
     """Make a tool from an async function.
 
@@ -76,6 +78,8 @@ def function_tool(
         origin: See `ToolSpec`.
         timeout_s: See `ToolSpec`.
         pattern_key: See `ToolSpec`.
+        seldom: See `ToolSpec`.
+        is_deferred: See `ToolSpec`.
     """
     return FunctionTool(
         spec=ToolSpec(
@@ -92,6 +96,8 @@ def function_tool(
             annotations=annotations or Annotations(),
             timeout_s=timeout_s,
             pattern_key=pattern_key,
+            seldom=seldom,
+            is_deferred=is_deferred,
         ),
         function=function,
         effects_of=effects,

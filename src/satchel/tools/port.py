@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from satchel.clock import Clock
 from satchel.messages import Message
@@ -68,6 +68,11 @@ class Effect:
     writes: bool
 
 
+_BOUNDS: Final = frozenset(
+    {"minLength", "maxLength", "minItems", "maxItems", "minimum", "maximum", "exclusiveMinimum", "pattern"}
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
     """The description of a tool.
@@ -85,6 +90,8 @@ class ToolSpec:
         pattern_key: The input field that permission patterns match ("command" for `bash(git *)`), or "".
         repeatable: A call that the program's end interrupted runs again when its turn resumes, with the same call id.
             The tool makes sure that this has the effect of one call. Other interrupted calls are not repeated.
+        seldom: The input fields that only `tool_describe` shows. They are accepted like the others.
+        is_deferred: No request defines the tool: a model finds it with `tool_search`.
     """
 
     name: str
@@ -99,11 +106,30 @@ class ToolSpec:
     pattern_key: str = ""
     client_side: bool = False
     repeatable: bool = False
+    seldom: Sequence[str] = ()
+    is_deferred: bool = False
 
     @property
     def definition(self) -> ToolDefinition:
-        """The part that a model sees."""
-        return ToolDefinition(name=self.name, description=self.description, input_schema=self.input_schema)
+        """The part that a model sees in every request.
+
+        Of tools that are built in, bounds of fields are left out: a call that breaks one is told what is wrong.
+        """
+        if self.source != "builtin":
+            return ToolDefinition(
+                name=self.name, description=self.description, input_schema=self.input_schema
+            )
+        unnamed = [name for name in self.seldom if f"`{name}`" not in self.description]
+        more = f" Also takes {', '.join(unnamed)}: see tool_describe." if unnamed else ""
+        fields = {
+            name: {key: value for key, value in field.items() if key not in _BOUNDS}
+            for name, field in self.input_schema.get("properties", {}).items()
+            if name not in self.seldom
+        }
+        schema: dict[str, Any] = {"type": "object", "properties": fields}
+        if required := self.input_schema.get("required"):
+            schema["required"] = required
+        return ToolDefinition(name=self.name, description=self.description + more, input_schema=schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

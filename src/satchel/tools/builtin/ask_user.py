@@ -10,10 +10,8 @@ from satchel.tools.port import Annotations, Question, Tool, ToolContext, ToolRes
 
 __all__ = ["ask_user_tool"]
 
-DESCRIPTION = """Ask the user a question and wait for the answer. Use it only for what you need and can't find out \
-yourself: a choice that is theirs, a fact that only they know, or permission for something that can't be undone. Ask \
-one question at a time. `options` are suggestions; the user may give another answer. Don't repeat the question in your \
-text: it is shown to the user."""
+DESCRIPTION = """Ask the user one question and wait for the answer: a choice that is theirs, a fact that only they \
+know, permission for what can't be undone. Don't repeat it in your text."""
 
 
 def ask_user_tool() -> Tool:

@@ -40,39 +40,33 @@ eval " $1"
 """
 """Runs the command, its first argument, in the shell itself, and reports the working directory at its end."""
 
-DESCRIPTION = """Run a shell command (bash) and get its exit code, stdout and stderr. The working directory \
-persists between calls (`cd` works, also outside the project); variables don't. There is no terminal and no stdin. \
-When the command ends, everything that it started is stopped, including `&` and nohup: run a server and its test in \
-one command. Calls of one round run concurrently: join dependent commands with &&. Prefer file_read, file_edit, glob \
-and grep to cat, sed, find and grep."""
-
-
-SANDBOX = """ In mode auto, it runs in a sandbox: it can write in the project's folder and /tmp, package managers \
-have caches of their own there, and there is no network. If a command needs more, name it in the same call, with a \
-`reason`: `network` (hosts), `read` and `write` (paths outside of the project; \
-the home is hidden), or `outside_box` for what no sandbox can do \
-(docker, sudo, sockets of other programs). The user is asked."""
+DESCRIPTION = """Run a bash command; gives its exit code, stdout and stderr. The working directory persists between \
+calls, variables don't. There is no stdin. Whatever the command started ends with it: run a server and its test in one \
+command. Join dependent commands with &&. Prefer file_read, file_edit, glob and grep to cat, sed, find and grep."""
+SANDBOX = """ In mode auto it runs in a sandbox: the project and /tmp are writable, the home is hidden, there is no \
+network. If it needs more, name it in the same call, and the user is asked: `network` (hosts), `read`, `write` \
+(paths), `outside_box` (true, for docker and sudo), with a `reason`."""
 WISHES: Mapping[str, Mapping[str, Any]] = {
     NETWORK: {
         "type": "array",
         "items": {"type": "string"},
         "maxItems": 32,
-        "description": 'Hosts that a sandboxed command has to reach: "registry.npmjs.org", "api.example.org:8443".',
+        "description": 'Hosts, such as "registry.npmjs.org"',
     },
     READ: {
         "type": "array",
         "items": {"type": "string"},
         "maxItems": 32,
-        "description": "Files or folders outside of the project and the system that a sandboxed command has to read.",
+        "description": "Paths to read, outside of the project",
     },
     WRITE: {
         "type": "array",
         "items": {"type": "string"},
         "maxItems": 32,
-        "description": "Existing files or folders outside of the project that a sandboxed command has to write.",
+        "description": "Existing paths to write, outside of the project",
     },
-    OUTSIDE: {"type": "boolean", "description": "Run outside of the sandbox. Only if nothing else does."},
-    REASON: {"type": "string", "description": "Why it needs that, in a few words, for the user."},
+    OUTSIDE: {"type": "boolean", "description": "Only for what no sandbox can do: docker, sudo"},
+    REASON: {"type": "string", "description": "Why, in a few words"},
 }
 
 
@@ -120,16 +114,17 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
         name="bash",
         description=DESCRIPTION + (SANDBOX if boxes is not None else ""),
         properties={
-            "command": {"type": "string", "minLength": 1, "description": "The command, as in a script."},
+            "command": {"type": "string", "minLength": 1},
             "timeout_s": {
                 "type": "number",
                 "exclusiveMinimum": 0,
                 "maximum": MAX_TIMEOUT_S,
-                "description": f"Seconds after which the command is stopped. Default: {default_timeout_s:g}.",
+                "description": f"Default: {default_timeout_s:g}",
             },
             **(WISHES if boxes is not None else {}),
         },
         required=["command"],
+        seldom=tuple(WISHES) if boxes is not None else (),
         annotations=Annotations(
             read_only=False, destructive=True, idempotent=False, open_world=True, boxed=boxes is not None
         ),

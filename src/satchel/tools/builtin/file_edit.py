@@ -23,10 +23,8 @@ LISTED_LINES = 10
 COMPARED_LINES = 2000
 """Lines that are compared with a text that was not found, to show the nearest."""
 
-DESCRIPTION = """Replace an exact text in a file. `old` must occur in the file exactly once, including its white space \
-and without file_read's line numbers, unless you use `replace_all`. If it occurs more than once, include more of the \
-surrounding text. Line endings and encoding are kept. Returns the diff. Fails if the file has changed since you read \
-it."""
+DESCRIPTION = """Replace an exact text in a file that you have read. `old` must occur exactly once, with its white \
+space and without line numbers, unless `replace_all` is true. Returns the diff."""
 
 
 def file_edit_tool(fence: Fence) -> Tool:
@@ -53,13 +51,10 @@ def file_edit_tool(fence: Fence) -> Tool:
         name="file_edit",
         description=DESCRIPTION,
         properties={
-            "path": {
-                "type": "string",
-                "description": "The file; relative paths start in the session's folder.",
-            },
-            "old": {"type": "string", "description": "The text to replace."},
-            "new": {"type": "string", "description": "The text that replaces it; may be empty."},
-            "replace_all": {"type": "boolean", "description": "Replace every occurrence. Default: false."},
+            "path": {"type": "string"},
+            "old": {"type": "string"},
+            "new": {"type": "string"},
+            "replace_all": {"type": "boolean"},
         },
         required=["path", "old", "new"],
         annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=False),

@@ -31,9 +31,7 @@ FOLDER_ENTRIES = 100
 NULS = re.compile("\0{2,}")
 
 DESCRIPTION = """Read a text file. Returns its lines as `number<TAB>text`, at most 2000 lines or about 26,000 \
-characters per call; a last line in brackets says how to continue. Use `offset` and `limit` for pages; a negative \
-`offset` counts from the end (-50: the last 50 lines) and is fast even in huge files. Images, archives and other \
-binary files are only described. Read a file before you edit or overwrite it."""
+characters; a last line in brackets says how to continue. Read a file before you edit or overwrite it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,26 +106,24 @@ def file_read_tool(fence: Fence) -> Tool:
         name="file_read",
         description=DESCRIPTION,
         properties={
-            "path": {
-                "type": "string",
-                "description": "The file; relative paths start in the session's folder.",
-            },
+            "path": {"type": "string"},
             "offset": {
                 "type": "integer",
-                "description": "The first line, counted from 1, or negative from the end. Default: 1.",
+                "description": "The first line, from 1; -50: the last 50 lines",
             },
             "limit": {
                 "type": "integer",
                 "minimum": 1,
-                "description": f"The number of lines. Default: {PAGE_LINES}.",
+                "description": f"Lines; default {PAGE_LINES}",
             },
             "column": {
                 "type": "integer",
                 "minimum": 1,
-                "description": "The first character of the line `offset`, to continue a line that was cut. Default: 1.",
+                "description": "The first character of line `offset`, to continue a line that was cut",
             },
         },
         required=["path"],
+        seldom=("column",),
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
         effects=effects,
         pattern_key="path",

@@ -16,8 +16,8 @@ from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResul
 
 __all__ = ["file_write_tool", "read_whole"]
 
-DESCRIPTION = """Write a whole text file as UTF-8, creating it and its folders if needed. An existing file is replaced \
-only if you have read it in this session and it has not changed since. To change part of a file, use file_edit."""
+DESCRIPTION = """Write a whole text file, creating it and its folders if needed. An existing one is replaced only if \
+you have read it. To change a part, use file_edit."""
 
 
 def file_write_tool(fence: Fence) -> Tool:
@@ -37,11 +37,8 @@ def file_write_tool(fence: Fence) -> Tool:
         name="file_write",
         description=DESCRIPTION,
         properties={
-            "path": {
-                "type": "string",
-                "description": "The file; relative paths start in the session's folder.",
-            },
-            "content": {"type": "string", "description": "Its whole content."},
+            "path": {"type": "string"},
+            "content": {"type": "string"},
         },
         required=["path", "content"],
         annotations=Annotations(read_only=False, destructive=True, idempotent=True, open_world=False),

@@ -23,10 +23,8 @@ __all__ = ["glob_tool"]
 
 SHOWN = 200
 MAGIC = frozenset("*?[{")
-DESCRIPTION = """Find files by a glob pattern, newest first (at most 200). `*.py` matches in the folder itself, \
-`**/*.py` also in all folders below; `?`, `[ab]` and `{a,b}` work too. A pattern that ends in `/` finds folders. Skips \
-`.git`, symlinks and ignored files (.gitignore), unless `path` is in an ignored folder. To search file contents, use \
-grep."""
+DESCRIPTION = """Find files by a glob pattern, newest first (at most 200). A pattern that ends in `/` finds folders. \
+Skips `.git`, links and ignored files (.gitignore)."""
 
 
 def glob_tool(fence: Fence) -> Tool:
@@ -68,8 +66,8 @@ def glob_tool(fence: Fence) -> Tool:
         name="glob",
         description=DESCRIPTION,
         properties={
-            "pattern": {"type": "string", "description": "Such as **/*.py or src/*.{ts,tsx}."},
-            "path": {"type": "string", "description": "The folder to search. Default: the session's folder."},
+            "pattern": {"type": "string", "description": "Such as src/**/*.{ts,tsx}"},
+            "path": {"type": "string"},
         },
         required=["pattern"],
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),

@@ -44,10 +44,9 @@ REMARK = re.compile(
 )
 """ripgrep's message about a file that contains a NUL, printed among the records."""
 
-DESCRIPTION = """Search file contents for a regular expression. Returns `file:line:text` (`file-line-text` for \
-context lines), sorted by path. `output` "files" returns only names, "count" the number of matching lines per file. \
-Skips binary files, files over 64 MB, `.git`, symlinks, ignored files (.gitignore) and, outside the session's folder, \
-hidden and private files. A file that `path` names is always searched."""
+DESCRIPTION = """Search file contents for a regular expression. Returns `file:line:text`, sorted by path; `output` \
+"files" returns only names, "count" the matching lines per file. Skips binary, hidden and ignored files \
+(.gitignore), but never a file that `path` names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,32 +103,29 @@ def grep_tool(fence: Fence) -> Tool:
         name="grep",
         description=DESCRIPTION,
         properties={
-            "pattern": {
-                "type": "string",
-                "minLength": 1,
-                "description": "A regular expression. Escape . ( [ to match them literally.",
-            },
-            "path": {"type": "string", "description": "A file or folder. Default: the session's folder."},
+            "pattern": {"type": "string", "minLength": 1},
+            "path": {"type": "string"},
             "glob": {
                 "type": "string",
-                "description": "Only search files with a matching name (*.py) or path (src/**/*.ts).",
+                "description": "Names (*.py) or paths (src/**/*.ts) to search",
             },
             "ignore_case": {"type": "boolean"},
             "context": {
                 "type": "integer",
                 "minimum": 0,
                 "maximum": 20,
-                "description": "The number of lines to show around each match.",
+                "description": "Lines around each match",
             },
-            "output": {"enum": ["content", "files", "count"], "description": "Default: content."},
+            "output": {"enum": ["content", "files", "count"]},
             "limit": {
                 "type": "integer",
                 "minimum": 1,
                 "maximum": 1000,
-                "description": f"The most matches, files or counts to return. Default: {DEFAULT_LIMIT}.",
+                "description": f"Default: {DEFAULT_LIMIT}",
             },
         },
         required=["pattern"],
+        seldom=("ignore_case", "context", "limit"),
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
         pattern_key="path",
     )

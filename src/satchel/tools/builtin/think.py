@@ -27,4 +27,5 @@ def think_tool() -> Tool:
         properties={"thought": {"type": "string"}},
         required=["thought"],
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+        is_deferred=True,
     )

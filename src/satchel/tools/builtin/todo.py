@@ -12,9 +12,8 @@ __all__ = ["todo_tool"]
 
 STATE_KEY = "todo.items"
 SIGNS = {"pending": "[ ]", "doing": "[~]", "done": "[x]"}
-DESCRIPTION = """Keep a to-do list for work of three or more steps. Give the whole list each time: it replaces the \
-previous one. Without `items`, the list is only returned. Mark one item as `doing` at a time, and mark it as `done` as \
-soon as it is done."""
+DESCRIPTION = """Keep a to-do list for work of three or more steps. Give the whole list each time; one item is \
+`doing`. Without `items`, it is only returned."""
 
 
 def todo_tool() -> Tool:

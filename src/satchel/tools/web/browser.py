@@ -95,6 +95,7 @@ def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_
         annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=True),
         effects=lambda _input, _context: [Effect(resource="browser", writes=True)],
         timeout_s=timeout_s,
+        is_deferred=True,
     )
 
 

@@ -30,9 +30,8 @@ _KEPT = 4
 _SPARE_S = 1.0
 """Part of the call's time limit that is kept for returning the result."""
 _STATE = "web_fetch.pages"
-_DESCRIPTION = """Fetch a web page, PDF, text or JSON from the public internet, as readable text. A long page comes in \
-parts: call again with the `offset` that the result names. It runs no scripts: for forms and pages that need scripts, \
-use browser if it is offered."""
+_DESCRIPTION = """Fetch a web page, PDF, text or JSON as readable text. A long one comes in parts: call again with the \
+`offset` that the result names. Pages that need scripts, clicks or forms: tool_search finds a browser."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +85,8 @@ def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
         name=WEB_FETCH,
         description=_DESCRIPTION,
         properties={
-            "url": {"type": "string", "description": "An address that begins with https:// or http://."},
-            "offset": {"type": "integer", "minimum": 0, "description": "Characters to skip. Default: 0."},
+            "url": {"type": "string"},
+            "offset": {"type": "integer", "minimum": 0},
         },
         required=["url"],
         annotations=READS_THE_WEB,

@@ -14,8 +14,9 @@ from satchel.tools.web.fetch import READS_THE_WEB
 __all__ = ["search_tool"]
 
 _MOST_TEXT_CHARS = 500
-_DESCRIPTION = """Search the web. Returns titles, addresses and a few lines of each result, best first. Use web_fetch \
-to read a page."""
+_DESCRIPTION = (
+    """Search the web. Returns titles, addresses and a few lines of each result; web_fetch reads a page."""
+)
 
 
 def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
@@ -59,9 +60,8 @@ def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
             "query": {
                 "type": "string",
                 "maxLength": 1000,
-                "description": "Search terms, as people type them.",
             },
-            "limit": {"type": "integer", "minimum": 1, "maximum": 20, "description": "Default: 8."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 20},
         },
         required=["query"],
         annotations=READS_THE_WEB,
