@@ -355,6 +355,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "tools:forget-memory", "DESIGN 6", "forget_memory forgets and returns the receipt."),
     built(3, "tools:deep-memory", "seed-0 retrieval", "deep_memory expands the question, searches concurrently and synthesises an answer, with progress."),
     built(9, "tools:capability-tools", "seed-0 §1", "lookup_capability, request_capability, execute_capability and read_docs are tools."),
+    built(21, "tools:prompt:short", "DESIGN 6", "A first request takes at most 2,500 tokens of system text and tools; what it leaves out is found with tool_search and shown by tool_describe."),
     built(4, "tools:many:bridge", "DESIGN 6", "Above [tools] defer_above, definitions are left out of the prompt, and tool_search, tool_describe and tool_call reach them."),
     built(4, "tools:many:found", "issue 4", "Among a thousand tools the right one is found, and the prompt is no longer than with a dozen."),
     built(8, "tools:invisible-characters", "issue 8", "Invisible characters from outside never reach the model unmarked: names that contain them are refused, and texts show them."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from satchel.clock import SystemClock
 from satchel.errors import ModelError
+from satchel.memory.framing import estimate_tokens
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime.tool_index import ToolIndex
@@ -44,6 +46,36 @@ async def test_the_right_tool_is_found_and_a_changed_tool_is_found_by_its_new_de
     changed = made("send_mail", "Rent a bicycle.")
     assert (await index.find("bicycle", [WEATHER, changed], limit=1)) == ["send_mail"]
     assert "create_invoice" not in await index.find("bill a customer", [WEATHER, changed], limit=3)
+
+
+@requirement("tools:prompt:short")
+async def test_a_first_request_is_short_and_what_it_leaves_out_is_found_described_and_taken(
+    tmp_path: Path,
+) -> None:
+    script: list[Reply | str | ModelError] = [
+        Reply(
+            calls=[
+                Call(name="tool_search", input={"query": "click a button on a web page"}),
+                Call(name="tool_describe", input={"name": "recall_memory"}),
+                Call(name="recall_memory", input={"query": "boat", "speaker": "nobody"}),
+            ]
+        ),
+        "Done.",
+    ]
+    model = ScriptedModel(script)
+    async with opened(tmp_path, model) as satchel:
+        turn = await (await satchel.session()).run_turn("hi")
+    request = model.requests[0]
+    definitions = [json.dumps([t.name, t.description, t.input_schema]) for t in request.tools]
+    # The aim for a first message, as `estimate_tokens` counts.
+    assert estimate_tokens(request.system) + sum(map(estimate_tokens, definitions)) <= 2_500
+    (recall,) = (tool for tool in request.tools if tool.name == "recall_memory")
+    assert "speaker" not in recall.input_schema["properties"]
+    assert "speaker" in recall.description
+    searched, described, recalled = turn.steps
+    assert searched.result.startswith("- browser: ")
+    assert "Only what this person said." in described.result
+    assert not recalled.is_error
 
 
 @requirement("tools:many:bridge")

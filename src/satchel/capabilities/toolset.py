@@ -303,7 +303,7 @@ class CapabilityTools:
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 4000,
-                    "description": "What it shall do and return, with all that the user said about it",
+                    "description": "What it shall do, with all that the user said",
                 },
                 "input_schema": {"type": "object", "description": "JSON Schema of its input, if you know it"},
                 "distinct": {

@@ -53,7 +53,7 @@ def read_answer(text: str, count: int) -> list[Approval] | None:
 class TerminalAnswers:
     """Asks at the terminal and passes the answers to the session."""
 
-    def __init__(self, reader: LineReader, view: TurnView, *, interrupt: Callable[[], None]) -> None:
+    def __init__(self, reader: LineReader, view: TurnView, *, interrupt: Callable[[], object]) -> None:
         """Set the terminal.
 
         Args:

@@ -59,7 +59,7 @@ class OfferedTools:
             in_prompt = {tool.spec.name for tool in self._prompt}
             deferred = tuple(tool for tool in registry.tools if tool.spec.name not in in_prompt)
             definitions = self.toolbox.definitions
-        self._bridge.defer(deferred)
+        self._bridge.defer(deferred, others=self._prompt)
         self.registry = registry
         # Without any tool, there is nothing that the bridge could reach.
         bridge = self._bridge.tools if self._prompt or deferred else ()

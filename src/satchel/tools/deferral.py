@@ -100,6 +100,7 @@ class Bridge:
         """Create the bridge to `deferred`, which `defer` can replace; `finder` searches them."""
         self._finder = finder
         self._deferred = Registry(deferred)
+        self._others = Registry(())
         self.tools: tuple[Tool, ...] = (self._search(), self._describe(), self._call())
 
     @property
@@ -107,9 +108,10 @@ class Bridge:
         """The tools behind the bridge."""
         return self._deferred.tools
 
-    def defer(self, tools: Sequence[Tool]) -> None:
-        """Replace the tools behind the bridge."""
+    def defer(self, tools: Sequence[Tool], *, others: Sequence[Tool] = ()) -> None:
+        """Replace the tools behind the bridge, and the `others`, which it only describes."""
         self._deferred = Registry(tools)
+        self._others = Registry(others)
 
     def find_deferred(self, name: str) -> Tool | None:
         """The tool behind the bridge with this name, or None."""
@@ -155,7 +157,7 @@ class Bridge:
 
     def _describe(self) -> Tool:
         async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
-            tool = self._deferred.get(input["name"])
+            tool = self._deferred.get(input["name"]) or self._others.get(input["name"])
             if tool is None:
                 return ToolResult(text=self.unknown(input["name"]), is_error=True)
             definition = {

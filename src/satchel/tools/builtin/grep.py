@@ -107,7 +107,7 @@ def grep_tool(fence: Fence) -> Tool:
             "path": {"type": "string"},
             "glob": {
                 "type": "string",
-                "description": "Names (*.py) or paths (src/**/*.ts) to search",
+                "description": "Only in such files: *.py, src/**/*.ts",
             },
             "ignore_case": {"type": "boolean"},
             "context": {
