@@ -313,6 +313,13 @@ class Finder:
         """For "new" in "C:\\new", where it seems to be the end of an escape."""
         return _Words(self._wanted, escapes=False)
 
+    def finds(self, text: str) -> bool:
+        """Whether the words stand in the text; parts of them don't count."""
+        ways = (self._words, self._raw) if "\\" in text or "&" in text else (self._words,)
+        return any(
+            any(True for _ in words.found(_fold(text, words.escapes))) for words in ways if words.forms
+        ) or any(one in text for one in self._unseen)
+
     def subn(self, text: str, replacement: str) -> tuple[str, int, str]:
         """Replace the words.
 

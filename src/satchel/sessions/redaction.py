@@ -21,6 +21,7 @@ __all__ = [
     "Matchers",
     "Redacted",
     "Redaction",
+    "Sieve",
     "Words",
     "inbox_redactor",
     "live_redactor",
@@ -35,6 +36,11 @@ _MIN_OVERLAP = 4
 """Where a long text was cut, this many characters at the cut are enough to recognise the words."""
 _OMISSION = re.compile(r"\s*\[… [^\]]* …\]\s*")
 """What replaces the middle of a long text."""
+_NOT_WHOLE = (rb"\[(?:\xe2\x80\xa6|\\u2026)", rb'"spill": ?"')
+"""A text whose middle is left out, and a result that is in a file of its own: what was said may be there in part."""
+_JSON_ESCAPE = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}" r'|\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])'
+)
 _BUFFER = 1 << 20
 
 _STRUCTURE = frozenset(
@@ -192,6 +198,41 @@ class Matchers:
         return self._made[telling, parts]
 
 
+def _unescaped(found: re.Match[str]) -> str:
+    return str(json.loads(f'"{found[0]}"'))
+
+
+class Sieve:
+    """Tells quickly of most logs that they contain none of the words. Without it, forgetting parses every record.
+
+    What it looks for stands in every log that `redact_log` would change; a log in which it finds something may still be
+    one that stays as it is.
+    """
+
+    def __init__(self, words: Sequence[Words], memory_ids: Collection[str]) -> None:
+        """Prepare it for all logs of one forgetting."""
+        # Where a memory was shown, where its session is named, and where a result was cut or is in a file of its own.
+        telling = [*memory_ids, *(w.session for w in words if w.session is not None)]
+        self._sessions = {w.session for w in words}
+        self._marks = re.compile(b"|".join((*(re.escape(one.encode()) for one in telling), *_NOT_WHOLE)))
+        anywhere = {w.text for w in words if w.session is None}
+        self._finder = Finder(anywhere) if anywhere else None
+
+    def lets_through(self, session_id: str, lines: Iterable[bytes]) -> bool:
+        """Whether a log with these lines may contain the words."""
+        return session_id in self._sessions or any(map(self._is_telling, lines))
+
+    def _is_telling(self, raw: bytes) -> bool:
+        if self._marks.search(raw):
+            return True
+        if self._finder is None:
+            return False
+        text = raw.decode("utf-8", "replace")
+        # A line that is no JSON is searched as it is.
+        texts = (text, _JSON_ESCAPE.sub(_unescaped, text)) if "\\" in text else (text,)
+        return any(map(self._finder.finds, texts))
+
+
 class _Scope:
     """Decides which of the words to look for in each line of a log, read in order."""
 
@@ -301,6 +342,7 @@ def redact_log(
     memory_ids: Collection[str],
     home: Path,
     matchers: Matchers,
+    sieve: Sieve,
 ) -> Redacted | None:
     """Rewrite one log and its spilled results without the words. Blocks.
 
@@ -314,6 +356,7 @@ def redact_log(
         memory_ids: Memories that were surfaced with these ids are forgotten too.
         home: Spilled results are rewritten only below this folder, whatever paths the log contains.
         matchers: For all logs of this forgetting.
+        sieve: For all logs of this forgetting, too.
 
     Returns:
         What was changed; None if nothing was.
@@ -322,12 +365,16 @@ def redact_log(
         StorageUnwritable, StorageError: The log can't be read or rewritten, and is unchanged.
     """
     scope = _Scope(session_id, words, memory_ids, matchers)
-    calls = _calls_that_found(path, memory_ids)
     temporary = rewriting_path(path)
     changed: list[int] = []
     spilled: dict[Path, _Matcher] = {}
     try:
-        with locked_log(path) as source_mode, temporary.open("wb", buffering=_BUFFER) as out:
+        with contextlib.ExitStack() as stack:
+            source_mode = stack.enter_context(locked_log(path))
+            if not sieve.lets_through(session_id, raw_lines(path)):
+                return None
+            calls = _calls_that_found(path, memory_ids)
+            out = stack.enter_context(temporary.open("wb", buffering=_BUFFER))
             os.fchmod(out.fileno(), source_mode)
             for number, raw in enumerate(raw_lines(path), 1):
                 if not raw.strip():

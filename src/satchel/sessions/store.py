@@ -32,6 +32,7 @@ from satchel.sessions.redaction import (
     Matchers,
     Redacted,
     Redaction,
+    Sieve,
     Words,
     inbox_redactor,
     live_redactor,
@@ -392,7 +393,7 @@ class SessionStore:
         """
         if not words and not memory_ids:
             return Redaction()
-        matchers = Matchers()
+        matchers, sieve = Matchers(), Sieve(words, memory_ids)
         await self.client_history.forget(memory_ids, without=live_redactor(words, matchers))
         paths = await self._run(lambda: log_files(self._root))
         done: builtins.list[Redacted] = []
@@ -410,6 +411,7 @@ class SessionStore:
                         memory_ids=memory_ids,
                         home=self._root.parent,
                         matchers=matchers,
+                        sieve=sieve,
                     ),
                     lane=self._lanes.long,
                 )
