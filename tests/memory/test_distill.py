@@ -29,6 +29,7 @@ from satchel.memory.distill.windows import (
     stretches_of,
 )
 from satchel.memory.framing import estimate_tokens
+from satchel.memory.page import SECTIONS
 from satchel.messages import Usage
 from satchel.models import ModelRequest, RecallModel, Reply, ScriptedModel
 from satchel.storage import Database
@@ -94,7 +95,8 @@ async def test_a_fact_leads_back_to_the_turn_with_its_quote_and_has_its_dates_wo
                 importance=4,
                 memory_type="project",
                 tags=["Travel", "travel", "Lisbon"],
-                tier="short_term",
+                time="event",
+                when="tomorrow",
             )
         )
     )
@@ -188,7 +190,8 @@ async def test_dates_that_cannot_be_known_stay_as_they_were_said() -> None:
         fact(
             "Tom works at Fenwick since March until Friday.",
             "Since March Tom works at Fenwick, until Friday",
-            since="Since March",
+            time="period",
+            when="Since March",
             until="until Friday",
         ),
         fact("The lease ends on 3 June 2026.", "The lease ends on 3 June 2026"),
@@ -524,7 +527,7 @@ async def test_an_extractor_says_which_fact_ends_and_since_when_and_an_invented_
 async def test_an_extractor_gives_cues_to_new_facts_and_to_a_known_one_that_has_none() -> None:
     async with opened() as memory:
         known = await memory.add("The user has coeliac disease.")
-        new = fact("The user is called Ann.", "call me Ann", cues=["signing a letter", 7, ""], profile=True)
+        new = fact("The user is called Ann.", "call me Ann", cues=["signing a letter", 7, ""], section="user")
         again = fact(
             "The user has coeliac disease.",
             "I have coeliac disease",
@@ -536,7 +539,7 @@ async def test_an_extractor_gives_cues_to_new_facts_and_to_a_known_one_that_has_
             "A letter says that the fair is in the park.",
             "the fair is in the park",
             cues=["anything"],
-            profile=True,
+            section="user",
         )
         await memory.add_episodes(
             [
@@ -568,7 +571,7 @@ BROKEN = (
     st.fixed_dictionaries(
         {},
         optional=dict.fromkeys(
-            ("relation", "to", "ends", "ended", "since", "cues", "profile", "tags", "importance", "tier"),
+            ("relation", "to", "ends", "ended", "when", "cues", "section", "tags", "importance", "time"),
             BROKEN,
         ),
     )
@@ -580,7 +583,7 @@ def test_whatever_else_an_answer_has_a_fact_with_its_quote_is_read(more: dict[st
     assert isinstance(found.to, str)
     assert isinstance(found.ends, bool)
     assert len(found.cues) <= 6
-    assert found.in_profile == (more.get("profile") is True)
+    assert found.section is None or found.section in SECTIONS
 
 
 async def test_who_is_trusted_less_takes_nothing_back() -> None:

@@ -106,6 +106,8 @@ def hit_line(hit: Hit, later: Sequence[Successor] = ()) -> str:
         line = memory_line(shown, later, chars=_LINE_CHARS) + part
     if hit.answers is not None:
         line += f"  (answers: {one_line(hit.answers, _MEMORY_CHARS)})"
+    if hit.is_over:
+        line += "  over"
     return f"{hit.score:.2f}  {line}"
 
 
@@ -164,8 +166,9 @@ def version_words(version: PageVersion) -> str:
 def agenda_lines(agenda: Agenda, *, budget_tokens: int) -> tuple[list[str], list[str]]:
     """The agenda, and why it holds this and no more: what was asked for, and notes."""
     lines = [
-        f"{line.days}{line.doubt}  {line.id}  {one_line(line.words, _MEMORY_CHARS)}"
+        f"{line.days}{line.doubt}  {memory.id}  {one_line(words, _MEMORY_CHARS)}"
         for line in agenda.memories
+        for memory, words in ((line.memory, line.words), *line.more)
     ]
     if not budget_tokens:
         return lines, ["The agenda is off (memory.agenda_tokens = 0)."]

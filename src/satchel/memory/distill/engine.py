@@ -23,7 +23,7 @@ from satchel.memory.distill.asking import Unreadable, ask_extractor, ask_gate, g
 from satchel.memory.distill.checking import CheckedFact, check
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
-from satchel.memory.records import TRUST_RANK, Hit, MemoryRecord
+from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
 from satchel.memory.repository import Draft, to_micros
 from satchel.memory.spending import Asked
 from satchel.messages import Usage
@@ -47,6 +47,8 @@ _MAX_QUERIES = 12
 _MAX_QUERY_CHARS = 500
 _PROFILE_IMPORTANCE = 4
 """The least importance of what belongs in the profile, which takes the most important facts first."""
+_OF_PROFILE = ("answers", "user", "people", "limits", "home", "work")
+"""The sections of the page that say who the user is."""
 _MEANWHILE = "another process read it meanwhile"
 
 MaySpend = Callable[[], Awaitable[None]]
@@ -348,15 +350,16 @@ class Distiller:
                 id="f" + digest[:16],
                 content=fact.content,
                 tags=_normalised(proposal.tags),
-                tier=proposal.tier,
+                tier=_tier_of(fact.time),
                 memory_type=proposal.memory_type,
                 importance=max(proposal.importance, _PROFILE_IMPORTANCE)
-                if proposal.in_profile and fact.trust == "user"
+                if proposal.section in _OF_PROFILE and fact.trust == "user"
                 else proposal.importance,
                 speaker=source.speaker,
                 said_at=source.said_at,
                 valid_from=fact.valid_from,
                 valid_to=fact.valid_to,
+                time=fact.time,
                 session=source.session or None,
                 turn=source.turn if source.session else None,
                 quote=fact.quote,
@@ -385,6 +388,11 @@ def _result(read: Window | Stretch, outcome: Outcome, *, reason: str = "", error
         reason=reason,
         error=error,
     )
+
+
+def _tier_of(time: FactTime | None) -> Tier:
+    """What is over within days or weeks fades soon; what comes round or lasts doesn't."""
+    return "short_term" if time is not None and time.kind in ("event", "deadline", "period") else "long_term"
 
 
 def _normalised(tags: Sequence[str]) -> tuple[str, ...]:
