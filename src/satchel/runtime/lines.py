@@ -86,7 +86,8 @@ def memory_line(record: MemoryRecord, later: Sequence[Successor] = (), *, chars:
 
 def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
     """What a line says of a memory that has an end, or that a later one replaces; "" for one that simply holds."""
-    until = "" if record.valid_to is None else f"  until {record.valid_to:%Y-%m-%d}"
+    end = record.valid_to if record.time is None else record.time.last
+    until = "" if record.valid_to is None or end is None else f"  until {end:%Y-%m-%d}"
     certain = [one.memory.id for one in later if one.is_certain]
     if certain:
         return f"{until}  no longer holds: {', '.join(certain)}"
@@ -159,7 +160,7 @@ def standing_lines(found: Page | Profile, settings: MemorySettings) -> tuple[lis
 
 def version_words(version: PageVersion) -> str:
     """What a version of the page is, in a few words."""
-    by = "you" if version.by == "user" else version.model
+    by = "you" if version.by == "user" else version.model or "reading what was said"
     return f"version {version.number}, written {version.written_at.astimezone():%Y-%m-%d %H:%M} by {by}"
 
 

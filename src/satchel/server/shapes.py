@@ -776,6 +776,9 @@ class Spent(_Answered):
     day: str
     model: str
     purpose: str = Field(description='The purpose, such as "conversation", "gate", "extract".')
+    background: bool = Field(
+        description="Whether nobody asked for it: it counts towards the background's budget."
+    )
     calls: int
     input_tokens: int
     output_tokens: int

@@ -39,9 +39,9 @@ __all__ = ["Distiller"]
 
 _ATTEMPTS = 3
 """After this many answers that can't be parsed, a window is given up, and `doctor` reports it."""
-_KNOWN_FACTS = 16
-"""The most related facts that the extractor is shown (seed-2, 4.2: "existing relevant memories"): about 400 tokens."""
-_KNOWN_TO_EACH = 4
+_KNOWN_FACTS = 8
+"""The most related facts that the extractor is shown (seed-2, 4.2: "existing relevant memories"): about 200 tokens."""
+_KNOWN_TO_EACH = 3
 """Of these, the most that are looked for with each line; what one line corrects is not near to the whole window."""
 _MAX_QUERIES = 12
 _MAX_QUERY_CHARS = 500
@@ -278,6 +278,9 @@ class Distiller:
             facts=written.facts,
             confirmed=written.confirmed,
             dropped=written.dropped,
+            sections={
+                draft.id: fact.proposal.section for fact, draft in facts if draft.id in set(written.facts)
+            },
         )
 
     async def _leave_out(self, stretch: Stretch, reason: str, run: _Run) -> None:
@@ -370,12 +373,8 @@ class Distiller:
 
 
 def _is_short(stretches: Sequence[Stretch]) -> bool:
-    """Whether a whole conversation is one window: reading it costs little more than asking whether to."""
-    return (
-        len(stretches) == 1
-        and len(stretches[0].windows) == 1
-        and all(piece.is_new for piece in stretches[0].windows[0].pieces)
-    )
+    """Whether what is unread of a conversation is one window: reading it costs little more than asking whether to."""
+    return len(stretches) == 1 and len(stretches[0].windows) == 1
 
 
 def _result(read: Window | Stretch, outcome: Outcome, *, reason: str = "", error: str = "") -> WindowResult:
