@@ -299,6 +299,15 @@ def test_usage_sums_by_day_and_model(run: Run) -> None:
     (row,) = run("usage", "--json").json
     assert (row["model"], row["calls"], row["cost_usd"]) == ("none:recall", 1, 0.0)
     assert "none:recall" in run("usage").out
+    assert "In the background" not in run("usage").out
+    run("config", "set", "background.day_tokens", "20000")
+    assert run("usage").out.splitlines()[-6:] == [
+        "In the background today, of 20,000 tokens:",
+        *(
+            f"  {kind:8}      0 calls           0 tokens"
+            for kind in ("gate", "extract", "page", "judge", "total")
+        ),
+    ]
 
 
 @requirement("cli:doctor")

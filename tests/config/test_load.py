@@ -257,7 +257,7 @@ def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path
             'model = "none"\n[agnet]\nmode = "ask"\n',
             'HOME/config.toml, line 2: there is no section "agnet". Did you mean "agent"? There are the '
             "settings "
-            "model, small_model, database and the sections agent, budget, builder, memory, tools, sandbox, web, sessions, terminal, "
+            "model, small_model, database and the sections agent, budget, background, builder, memory, tools, sandbox, web, sessions, terminal, "
             "server, providers, mcp_servers, permissions.",
         ),
         (

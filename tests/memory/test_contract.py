@@ -99,6 +99,7 @@ async def test_a_memory_carries_every_field_of_the_design_and_the_tiers_have_the
         "trust": "user",
         "created_at": "",
         "pinned": False,
+        "time": None,
         "last_accessed": None,
         "access_count": 0,
         "scope": "default",

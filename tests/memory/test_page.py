@@ -366,7 +366,7 @@ async def test_a_model_that_fails_or_writes_nonsense_changes_nothing_and_is_left
             assert written.version is None
             assert written.stopped
             assert not await memory.page_is_due()
-            clock.advance(3_600)
+            clock.advance(86_400)
             assert await memory.page_is_due()
         assert (await memory.distill_status()).page_trouble
         assert (await memory.distill_status()).trouble == ""
@@ -445,3 +445,89 @@ async def test_an_edited_fact_leaves_its_line_until_the_page_is_written_again() 
         assert await shown(memory) == []
         await memory.write_page(model=ScriptedModel(copying))
         assert await shown(memory) == ["Linh can't stand soy."]
+
+
+@requirement("memory:page:noted")
+async def test_what_is_read_stands_on_the_page_at_once_without_another_request() -> None:
+    def found(content: str, quote: str, section: str, **more: Any) -> dict[str, Any]:
+        return {"content": content, "quote": quote, "importance": 3, "section": section, **more}
+
+    async with opened() as (memory, clock):
+
+        async def says(turn: int, text: str, *facts: dict[str, Any]) -> list[str]:
+            await memory.add_episodes(
+                [Episode(session=f"s{turn}", turn=turn, speaker="user", text=text, said_at=clock.now())]
+            )
+            model = ScriptedModel(lambda _: json.dumps({"facts": list(facts)}))
+            report = await memory.distill(model=model)
+            assert len(model.requests) == 1
+            return list(report.facts)
+
+        (wife, _, dog, _) = await says(
+            1,
+            "Linh is my wife. I want short answers. Bollard is my dog. I like green.",
+            found("Linh is the user's wife.", "Linh is my wife", "people"),
+            found("The user wants short answers.", "I want short answers", "answers"),
+            found("Bollard is the user's dog.", "Bollard is my dog", "home"),
+            found("The user likes green.", "I like green", ""),
+        )
+        first = ["The user wants short answers.", "Linh is the user's wife.", "Bollard is the user's dog."]
+        assert await shown(memory) == first
+        clock.advance(2 * 86_400)
+        assert not await memory.page_is_due()
+        # What a model wrote is joined by what is read later, and a fact whose neighbour ended stands alone.
+        await memory.edit(wife, content="Linh is the user's dear wife.")
+
+        def joining(request: ModelRequest) -> str:
+            facts, lines = offered(request)
+            (fresh,) = facts.values()
+            found = [json.loads(one) for one in request.messages[0].text.splitlines()]
+            ((of_dog,),) = (one["facts"] for one in found if "Bollard" in one.get("text", ""))
+            return answer(
+                line("Linh is the user's dear wife; Bollard is the user's dog", fresh, of_dog),
+                keep=[number for text, number in lines.items() if "short" in text],
+            )
+
+        await memory.write_page(model=ScriptedModel(joining))
+        assert (await shown(memory))[1:] == ["Linh is the user's dear wife; Bollard is the user's dog"]
+        clock.advance(3_600)
+        await says(
+            2,
+            "Bollard died. I moved to Metz.",
+            found("Bollard died.", "Bollard died", "", relation="corrects", to=dog[:8], time="past"),
+            found("The user lives in Metz.", "I moved to Metz", "home", importance=4),
+        )
+        last = [
+            "The user wants short answers.",
+            "Linh is the user's dear wife.",
+            "The user lives in Metz.",
+        ]
+        assert await shown(memory) == last
+        await says(3, "I like grey.", found("The user likes grey.", "I like grey", ""))
+        assert await shown(memory) == last
+        clock.advance(2 * 86_400)
+        assert not await memory.page_is_due()
+        await memory.supersede((await memory.page()).memories[1].id, dog)  # type: ignore[union-attr]
+        assert await shown(memory) == [last[0], last[2]]
+
+
+@requirement("memory:page:daily")
+async def test_a_model_is_asked_for_the_page_once_a_day_when_it_no_longer_fits_or_facts_have_no_place() -> (
+    None
+):
+    async with opened() as (memory, clock):
+        await memory.add("Linh is the user's wife.")
+        assert await memory.page_is_due()  # There is none yet.
+        await memory.write_page(model=ScriptedModel(copying))
+        await memory.add("The user has a dog.")
+        assert not await memory.page_is_due()
+        clock.advance(86_400)
+        assert await memory.page_is_due()
+        await memory.write_page(model=ScriptedModel(copying))
+        assert not await memory.page_is_due(budget_tokens=30)
+        clock.advance(86_400)
+        assert not await memory.page_is_due()
+        assert await memory.page_is_due(budget_tokens=30)
+        await memory.write_page(model=ScriptedModel(copying), budget_tokens=1_200)
+        await memory.add("The user is allergic to nuts.", importance=5)
+        assert await memory.page_is_due()  # That doesn't wait for tomorrow.

@@ -252,6 +252,9 @@ async def marked_home(path: Path) -> dict[str, str]:
         database.execute("INSERT INTO memory_compared SELECT rid, 0 FROM memories")
         database.execute("INSERT INTO memory_claims VALUES ('compare', '1', 'x', 0)")
         database.execute("DROP TABLE memory_pages")
+        database.execute("DROP INDEX ix_memory_statements_every")
+        database.execute("ALTER TABLE memory_statements DROP COLUMN every")
+        database.execute("ALTER TABLE memories DROP COLUMN time")
         database.execute("UPDATE alembic_version SET version_num = '0016_journal'")
     return dict(zip("abcdefgh", ids.values(), strict=True))
 

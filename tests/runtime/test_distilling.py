@@ -14,6 +14,7 @@ from satchel.messages import Usage
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel, extractor_of, small_model_of
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
+from satchel.runtime.background_models import background_lines
 from satchel.runtime.health import examine
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
@@ -93,6 +94,54 @@ async def test_the_days_budget_holds_for_it_too(tmp_path: Path) -> None:
             "$0.5000 was spent today, and the limit is $0.4 (budget.day_usd). Distilling continues tomorrow."
         )
         assert (report.pending, report.usage) == (2, Usage())
+
+
+@requirement("background:budget")
+async def test_one_switch_and_one_budget_hold_for_all_that_models_do_unasked(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"memory__distill_after_s": 0, "memory__surface_judge": "small_model"}
+    asked: list[ModelRequest] = []
+
+    def noting(request: ModelRequest) -> Reply:
+        asked.append(request)
+        return reply(request)
+
+    def purposes(rows: Any) -> list[str]:
+        return sorted(row.purpose for row in rows if not row.session_id)
+
+    # Turned off: nothing reads, and nobody judges.
+    off = {**settings, "memory__distill": "auto", "background__models": "off"}
+    async with opened(tmp_path, ScriptedModel(noting), **off) as satchel:
+        await (await satchel.session()).run_turn("This is my cat Mimi.")
+        await (await satchel.session()).run_turn("What is my cat called?")
+        assert await satchel.distilling.read_closed(silent_s=0) is None
+        assert purposes(await satchel.usage()) == []
+    # A budget that the first request uses up. What the user asks for is done all the same.
+    small = {**settings, "memory__distill": "auto", "background__day_tokens": 1_000}
+    async with opened(tmp_path, ScriptedModel(noting), **small) as satchel:
+        assert satchel.memory is not None
+        with anyio.fail_after(120):
+            while not purposes(await satchel.usage()):
+                await anyio.lowlevel.checkpoint()
+        await satchel.distilling.close()
+        today = await satchel.home.background_day(satchel.clock.now().astimezone().date().isoformat())
+        assert today.spent == "1,010 of 1,000 tokens a day (background.day_tokens)"
+        satchel.distilling.allow_more()
+        before = len(asked)
+        report = await satchel.distilling.read_closed(silent_s=0)
+        assert report is not None
+        assert (report.windows, len(asked)) == ((), before)
+        assert "satchel memory distill" in report.stopped
+        assert background_lines(today) == [
+            "In the background today, of 1,000 tokens:",
+            "  gate          0 calls           0 tokens",
+            "  extract       1 calls       1,010 tokens  $0.5000",
+            "  page          0 calls           0 tokens",
+            "  judge         0 calls           0 tokens",
+            "  total         1 calls       1,010 tokens  $0.5000",
+        ]
+        checks = {check.part: check.text for check in await examine(satchel)}
+        assert "today's budget is used up" in checks["distilling"]
+        assert (await satchel.distilling.run()).windows
 
 
 async def test_a_private_session_is_never_read(tmp_path: Path) -> None:

@@ -118,6 +118,9 @@ def test_a_month_of_usage_is_shown_by_day_as_a_table_and_by_model_and_purpose(
     assert models.startswith("anthropic:<big> $4.00 80 %. 11,050 tokens, 4 calls anthropic:small $1.00 20 %.")
     assert "Drawing facts from conversations $1.00" in purposes
     assert "33 %" in words_of(page.cssselect(".figures")[0])
+    assert "In the background today" in words_of(page)
+    assert "Drawing facts from conversations00$0.00" in words_of(page)
+    assert "No budget is set." in words_of(page)
     august = open_page(client, "/usage?month=2026-08")
     assert "The price of anthropic:local is unknown" in words_of(august)
     assert august.cssselect("rect.cost") == []

@@ -124,10 +124,11 @@ def _status_text(status: DistillStatus, settings: Settings) -> str:
         if status.waiting_since is not None
         else ""
     )
+    off = "background.models" if settings.background.models == "off" else "memory.distill"
     mode = (
         f"in the background, every {settings.memory.distill_every} messages or {settings.memory.distill_after_s:g} s"
-        if settings.memory.distill == "auto"
-        else "only by `satchel memory distill` (memory.distill = off)"
+        if settings.background.models == settings.memory.distill == "auto"
+        else f"only by `satchel memory distill` ({off} = off)"
     )
     windows = (
         ", ".join(f"{count} {_OUTCOMES.get(name, name)}" for name, count in status.windows.items()) or "none"

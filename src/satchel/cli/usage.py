@@ -9,7 +9,10 @@ from satchel.cli.commands import json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
+from satchel.clock import SystemClock, local_day
+from satchel.config import BackgroundSettings
 from satchel.messages import usage_to_json
+from satchel.runtime.background_models import BACKGROUND, BackgroundDay, background_lines
 from satchel.runtime.lines import spent_by_purpose, usage_table
 from satchel.sessions import UsageRow
 
@@ -22,23 +25,32 @@ __all__ = ["usage"]
 )
 @json_option
 def usage(days: int, as_json: bool) -> None:
-    """Show tokens and cost by day, model and purpose."""
+    """Show tokens and cost by day, model and purpose, and what models did in the background today."""
 
-    async def body() -> tuple[UsageRow, ...]:
-        async with opened_home(read_settings(), with_notices=False) as satchel:
-            return await satchel.usage()
+    async def body() -> tuple[tuple[UsageRow, ...], BackgroundDay]:
+        async with opened_home(read_settings(), with_notices=False) as home:
+            return await home.usage(), await home.background_day(local_day(SystemClock().now()))
 
-    rows = anyio.run(body)
+    rows, today = anyio.run(body)
     newest = sorted({row.day for row in rows}, reverse=True)[:days]
     summed = spent_by_purpose(row for row in rows if row.day in newest)
     if as_json:
         say_json(
             [
-                {"day": day, "model": model, "purpose": purpose, "calls": calls, **usage_to_json(spent)}
+                {
+                    "day": day,
+                    "model": model,
+                    "purpose": purpose,
+                    "background": purpose in BACKGROUND,
+                    "calls": calls,
+                    **usage_to_json(spent),
+                }
                 for (day, model, purpose), (calls, spent) in summed.items()
             ]
         )
     elif summed:
         say(usage_table(row for row in rows if row.day in newest))
+        if today.calls or today.settings != BackgroundSettings():
+            say("\n".join(["", *background_lines(today)]))
     else:
         tell("No model has been used yet.")

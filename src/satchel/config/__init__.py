@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from satchel.config.settings import (
         SETTINGS,
         AgentSettings,
+        BackgroundSettings,
         BudgetSettings,
         BuilderSettings,
         McpServerSettings,
@@ -64,6 +65,7 @@ __all__ = [
     "trust_record",
     "SETTINGS",
     "AgentSettings",
+    "BackgroundSettings",
     "BudgetSettings",
     "BuilderSettings",
     "ImportedServers",
@@ -130,6 +132,7 @@ __getattr__ = on_demand(
         "settings": (
             "SETTINGS",
             "AgentSettings",
+            "BackgroundSettings",
             "BudgetSettings",
             "BuilderSettings",
             "McpServerSettings",

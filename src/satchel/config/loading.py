@@ -28,6 +28,7 @@ from satchel.config.providers import BASE_URL_VARIABLES, builtin_providers
 from satchel.config.settings import (
     SETTINGS,
     AgentSettings,
+    BackgroundSettings,
     BudgetSettings,
     BuilderSettings,
     McpServerSettings,
@@ -150,6 +151,7 @@ def load(
         mcp_servers=found.mcp_servers,
         agent=AgentSettings(**found.section("agent")),
         budget=BudgetSettings(**found.section("budget")),
+        background=BackgroundSettings(**found.section("background")),
         builder=BuilderSettings(**found.section("builder")),
         memory=MemorySettings(**found.section("memory")),
         tools=ToolsSettings(**found.section("tools")),

@@ -13,6 +13,7 @@ from satchel.errors import ConfigError
 __all__ = [
     "SETTINGS",
     "AgentSettings",
+    "BackgroundSettings",
     "BudgetSettings",
     "BuilderSettings",
     "McpServerSettings",
@@ -137,6 +138,15 @@ class BudgetSettings:
     session_usd: float | None = None
     day_usd: float | None = None
     turn_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundSettings:
+    """What models do though nobody asked them: the switch and the budget of a day; None means no limit."""
+
+    models: Literal["auto", "off"] = "auto"
+    day_tokens: int | None = None
+    day_usd: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +348,7 @@ class Settings:
     mcp_servers: Mapping[str, McpServerSettings] = field(default_factory=dict)
     agent: AgentSettings = field(default_factory=AgentSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
+    background: BackgroundSettings = field(default_factory=BackgroundSettings)
     builder: BuilderSettings = field(default_factory=BuilderSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
     tools: ToolsSettings = field(default_factory=ToolsSettings)
@@ -543,6 +554,35 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         high=1_000_000_000,
         optional=True,
         doc="The maximum number of input and output tokens in one turn. If not set, there is no limit.",
+    ),
+    Setting(
+        key="background.models",
+        kind="text",
+        default="auto",
+        choices=("auto", "off"),
+        doc="Whether models do anything that you did not ask for: judge what is worth remembering, extract facts, "
+        'write the page about you, choose what is shown with a message. "off" turns all of it off, whatever '
+        "`memory.distill` and `memory.surface_judge` say.",
+    ),
+    Setting(
+        key="background.day_tokens",
+        kind="int",
+        default=None,
+        low=0,
+        high=1_000_000_000_000,
+        optional=True,
+        doc="The maximum number of tokens, in and out, that models use in the background in one day. What is left is "
+        "done the next day. If not set, there is no limit.",
+    ),
+    Setting(
+        key="background.day_usd",
+        kind="float",
+        default=None,
+        low=0,
+        high=1_000_000,
+        optional=True,
+        doc="The maximum cost of that in one day in US dollars, where prices are known. If not set, there is no limit. "
+        "It counts towards `budget.day_usd`, too.",
     ),
     Setting(
         key="builder.model",

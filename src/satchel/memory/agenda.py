@@ -1,16 +1,19 @@
-"""The agenda: what was said to happen today or in the next seven days, soonest first. Reads only.
+"""The agenda: what happens, falls due, comes round, begins or ends today or in the next seven days, soonest first.
+Reads only.
 
-It goes by the days that were read out of what the user said and of facts (`statements`). What is past is gone, and so
-is what was called off: its fact was superseded, it was forgotten, or the user said later that it is cancelled or moved.
+It goes by the days of facts, as a model said of what kind they are, and by the days that were read out of what else the
+user said (`statements`). What is past is gone, and so is what was called off: its fact was superseded, it was
+forgotten, or the user said later that it is cancelled or moved. Memories about one thing on one day share a line.
 """
 
 from __future__ import annotations
 
 import re
 from calendar import isleap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory import lexicon, statement_rows
@@ -28,6 +31,7 @@ from satchel.memory.standing import Standing, StandingLine, standing_to_json
 from satchel.memory.statements import without_days
 
 if TYPE_CHECKING:
+    from satchel.memory.records import MemoryRecord
     from satchel.memory.space import Space
     from satchel.memory.statement_rows import Appointment
 
@@ -37,8 +41,13 @@ AGENDA_TOKENS: Final = 100
 """Of the whole block (issue 11)."""
 _SAME_SHARE: Final = 0.7
 """Of the telling words of the shorter one that two statements about one appointment share."""
+_ONE_THING_SHARE: Final = 0.3
+"""The same for two that may say different things about it, and so stand on one line."""
+_MOST_ON_A_LINE: Final = 3
 _MOST_CHECKED: Final = 40
-"""The soonest are checked for what was said later; the agenda has room for four."""
+"""The most important, then the soonest, are checked for what was said later; the agenda has room for four."""
+_NEVER_DROPPED: Final = 5
+"""The importance from which a deadline stands in the agenda, whatever room there is."""
 _LASTS: Final = timedelta(hours=1)
 """An appointment stays for this long after its hour: its end is seldom said."""
 _CLOCK: Final = re.compile(
@@ -57,14 +66,31 @@ class AgendaLine(StandingLine):
 
     Attributes:
         first: The day it happens, or the first of its days; `last` is the last.
-        days: The same with their weekdays, as "Thu 2026-11-26".
+        days: The same with their weekdays, as "Thu 2026-11-26", after `lead`.
         doubt: Why it may not take place, as ", perhaps called off"; "" where nobody said so.
+        lead: "by " for a deadline, "until " for what goes on already, or "".
+        is_never_dropped: It must not be missed, whatever room there is.
+        more: What else is said about the same thing on the same day, with the words.
     """
 
     first: date
     last: date
     days: str
     doubt: str = ""
+    lead: str = ""
+    is_never_dropped: bool = False
+    more: tuple[tuple[MemoryRecord, str], ...] = ()
+
+    @property
+    def whole_ids(self) -> frozenset[str]:
+        """See `StandingLine`."""
+        parts = ((self.memory, self.words), *self.more)
+        return frozenset(memory.id for memory, words in parts if words == memory.content)
+
+    @property
+    def sources(self) -> tuple[MemoryRecord, ...]:
+        """See `StandingLine`."""
+        return (self.memory, *(memory for memory, _ in self.more))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +106,27 @@ class Agenda(Standing[AgendaLine]):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """An appointment on its next day."""
+    """An appointment on its next day; `lead` stands before it: "by ", "until " or ""."""
 
     found: Appointment
     first: date
     last: date
     stems: frozenset[int]
     doubt: str = ""
+    lead: str = ""
+    more: tuple[_Entry, ...] = ()
+
+    @property
+    def importance(self) -> int:
+        """Of the most important memory on its line."""
+        return max(one.found.memory.importance for one in (self, *self.more))
+
+    @property
+    def is_never_dropped(self) -> bool:
+        """Whether it must not be missed."""
+        return any(
+            one.lead == "by " and one.found.memory.importance >= _NEVER_DROPPED for one in (self, *self.more)
+        )
 
 
 class Agendas:
@@ -114,12 +154,20 @@ class Agendas:
             )
             and (entry := _entry(one, today, last)) is not None
         ]
-        # Of one appointment, the fact says it better than the turn.
-        entries.sort(key=lambda entry: (entry.first, entry.found.memory.kind != "fact", entry.found.rid))
         left_out = [(_line(entry), "is over") for entry in entries if _is_over(entry, now)]
         entries = [entry for entry in entries if not _is_over(entry, now)]
+        entries.sort(key=lambda entry: (-entry.importance, entry.first, entry.found.rid))
         left_out += [(_line(entry), "no room left") for entry in entries[_MOST_CHECKED:]]
-        entries = entries[:_MOST_CHECKED]
+        # Of one appointment, the fact says it better than the turn, and what says more comes before what says less.
+        entries = sorted(
+            entries[:_MOST_CHECKED],
+            key=lambda entry: (
+                entry.first,
+                entry.found.memory.kind != "fact",
+                -len(entry.stems),
+                entry.found.rid,
+            ),
+        )
         moved = {id(entry): _said_otherwise(entry, entries) for entry in entries}
         off = _called_off([entry for entry in entries if not moved[id(entry)]], changes)
         kept: list[_Entry] = []
@@ -128,8 +176,13 @@ class Agendas:
             why = called_off or moved[id(entry)] or _said_already(entry, kept)
             if why:
                 left_out.append((_line(entry), why))
+                continue
+            entry = replace(entry, doubt=doubt)
+            place = next((at for at, other in enumerate(kept) if _is_one_thing(entry, other)), None)
+            if place is None:
+                kept.append(entry)
             else:
-                kept.append(replace(entry, doubt=doubt))
+                kept[place] = replace(kept[place], more=(*kept[place].more, entry))
         return _composed(kept, today, budget_tokens, left_out)
 
 
@@ -141,6 +194,8 @@ def agenda_to_json(agenda: Agenda) -> dict[str, Any]:
             "first": line.first.isoformat(),
             "last": line.last.isoformat(),
             "doubt": line.doubt.removeprefix(", "),
+            "lead": line.lead.strip(),
+            "more": [{"id": memory.id, "words": words} for memory, words in line.more],
         },
     )
     return {"day": agenda.day.isoformat(), **found}
@@ -151,16 +206,19 @@ def _composed(
 ) -> Agenda:
     head = AGENDA_HEAD.format(day=day_of_agenda(today))
     left = budget_tokens - tokens_of(head + AGENDA_TAIL)
-    lines: list[AgendaLine] = []
-    for entry in entries:
-        line = _line(entry)
+    taken: dict[int, AgendaLine] = {}
+    by_weight = sorted(
+        range(len(entries)), key=lambda at: (not entries[at].is_never_dropped, -entries[at].importance, at)
+    )
+    for at in by_weight if budget_tokens > 0 else ():
+        line = _line(entries[at])
         cost = tokens_of(line.text + "\n")
-        if cost > left:
+        if cost > left and not entries[at].is_never_dropped:
             left_out.append((line, "no room left"))
-            left = -1.0  # Soonest first: nothing later takes its place.
             continue
         left -= cost
-        lines.append(line)
+        taken[at] = line
+    lines = [taken[at] for at in sorted(taken)]
     body = "".join(f"{line.text}\n" for line in lines) or f"{AGENDA_EMPTY}\n"
     text = head + body + AGENDA_TAIL
     return Agenda(
@@ -173,9 +231,26 @@ def _entry(found: Appointment, today: date, last: date) -> _Entry | None:
     if found.yearly:
         day = _next_of(found.yearly, today)
         return _Entry(found, day, day, _stems(found)) if day <= last else None
+    if found.every:
+        round = next(day for day in _days_from(today) if found.every in statement_rows.rounds_of(day))
+        return _Entry(found, round, round, _stems(found)) if round <= last else None
     if found.first is None or found.last is None or found.last < today or found.first > last:
         return None
+    time = found.memory.time
+    if time is not None and time.kind == "deadline":
+        return _Entry(found, found.last, found.last, _stems(found), lead="by ")
+    if time is not None and time.kind == "period" and found.first < today:
+        # It goes on; that it ends these days is worth a line.
+        return (
+            _Entry(found, found.last, found.last, _stems(found), lead="until ")
+            if found.last <= last
+            else None
+        )
     return _Entry(found, found.first, found.last, _stems(found))
+
+
+def _days_from(day: date) -> Iterator[date]:
+    return (day + timedelta(days=number) for number in count())
 
 
 def _is_over(entry: _Entry, now: datetime) -> bool:
@@ -275,6 +350,8 @@ def _said_otherwise(entry: _Entry, entries: Sequence[_Entry]) -> str:
             and _is_later(other.found, entry.found)
             and other.found.rid != entry.found.rid
             and not entry.found.yearly
+            # Of what a model read, it says which fact replaces which.
+            and None in (entry.found.memory.time, other.found.memory.time)
             and _shares(entry.stems, other.stems, _SAME_SHARE)
         ):
             return f"{other.found.memory.id} says another day"
@@ -283,25 +360,54 @@ def _said_otherwise(entry: _Entry, entries: Sequence[_Entry]) -> str:
 
 def _said_already(entry: _Entry, kept: Sequence[_Entry]) -> str:
     for other in kept:
-        is_told = other.found.memory.kind != entry.found.memory.kind
-        share = _TOLD_SHARE if is_told else _SAME_SHARE
-        if other.first == entry.first and _shares(entry.stems, other.stems, share):
+        if other.first != entry.first:
+            continue
+        if other.found.memory.kind != entry.found.memory.kind:
+            is_said = _shares(entry.stems, other.stems, _TOLD_SHARE)
+        else:
+            is_said = 0 < len(entry.stems & other.stems) >= _SAME_SHARE * len(entry.stems)
+            is_said = is_said and _figures(entry) <= _figures(other)
+        if is_said:
             return f"{other.found.memory.id} says it"
     return ""
 
 
+def _figures(entry: _Entry) -> set[str]:
+    """The figures of its words, but for those of its days: its hour, how many come, what it costs."""
+    days = {part for day in (entry.first, entry.last) for part in re.findall(r"[1-9]\d*", str(day))}
+    return set(re.findall(r"[1-9]\d*", entry.found.words)) - days
+
+
+def _is_one_thing(entry: _Entry, other: _Entry) -> bool:
+    """Whether an entry says something else about what a line is about, on the same days."""
+    return (
+        (entry.first, entry.last, entry.doubt, entry.lead)
+        == (other.first, other.last, other.doubt, other.lead)
+        and len(other.more) < _MOST_ON_A_LINE - 1
+        and _shares(entry.stems, other.stems, _ONE_THING_SHARE)
+    )
+
+
 def _line(entry: _Entry) -> AgendaLine:
     memory = entry.found.memory
+    parts = (entry, *entry.more)
     # The line begins with its days, so they need not be in its words as well.
-    words = _COMPUTED.sub(lambda days: "" if str(entry.first) in days[0] else days[0], entry.found.words)
-    text = agenda_line(memory.id, words, first=entry.first, last=entry.last, doubt=entry.doubt)
+    words = [
+        _COMPUTED.sub(lambda days: "" if str(entry.first) in days[0] else days[0], one.found.words)
+        for one in parts
+    ]
+    days = f"{entry.lead}{days_of_agenda(entry.first, entry.last)}"
+    text = agenda_line(memory.id, words, days=days, doubt=entry.doubt)
     return AgendaLine(
         memory=memory,
         words=entry.found.words,
         first=entry.first,
         last=entry.last,
-        days=days_of_agenda(entry.first, entry.last),
+        days=days,
         doubt=entry.doubt,
+        lead=entry.lead,
+        is_never_dropped=entry.is_never_dropped,
+        more=tuple((one.found.memory, one.found.words) for one in entry.more),
         text=text,
         tokens=estimate_tokens(text + "\n"),
     )

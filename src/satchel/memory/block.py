@@ -46,7 +46,10 @@ _BLOCK = re.compile(
     rf"(?:[ \t]*{_LINE}[ \t]*(?:\r?\n|\Z)?)*(?:[ \t]*{re.escape(CLOSE)}[ \t]*(?:\r?\n|\Z)?)?"
 )
 
-_STANDING_LINE = r'(?:[^\n"]{8,80}|-) "(?:[^"\\\n]|\\.)*"|[A-Z][a-z, ]{3,30}:(?=[ \t]*\r?\n[ \t]*- ")'
+_QUOTED = r'"(?:[^"\\\n]|\\.)*"'
+_STANDING_LINE = (
+    rf'(?:[^\n"]{{8,80}}|-) {_QUOTED}(?:; {_QUOTED})*|[A-Z][a-z, ]{{3,30}}:(?=[ \t]*\r?\n[ \t]*- ")'
+)
 """A line of the profile or the agenda, or one of the page or its heading."""
 _AS_OF = re.escape(AS_OF).replace(re.escape("{day}"), "[0-9-]{10}")
 _STANDING = re.compile(
@@ -149,7 +152,12 @@ def block_of(
         The same bytes for the same hits; an empty context where nothing fits.
     """
     text, places = block_text(
-        [hit.memory for hit in hits], stems=stems, budget_tokens=budget_tokens, limit=limit, best=best
+        [hit.memory for hit in hits],
+        stems=stems,
+        budget_tokens=budget_tokens,
+        limit=limit,
+        best=best,
+        over={hit.memory.id for hit in hits if hit.is_over},
     )
     return Context(
         text=text, memories=tuple(hits[at] for at in places), tokens=estimate_tokens(text) if text else 0

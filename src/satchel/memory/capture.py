@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,7 +27,16 @@ from satchel.memory.cues import clean_cues
 from satchel.memory.decay import EPISODE_DECAY_RATE
 from satchel.memory.echoes import may_repeat, said_only
 from satchel.memory.places import settle
-from satchel.memory.records import Episode, Kind, MemoryType, Moment, Tier, Trust
+from satchel.memory.records import (
+    Episode,
+    FactTime,
+    Kind,
+    MemoryType,
+    Moment,
+    Tier,
+    Trust,
+    time_to_json,
+)
 from satchel.memory.redaction import strip_private
 from satchel.memory.repository import Draft, place_hash, to_micros
 from satchel.memory.space import INLINE_CHARS, Space
@@ -64,6 +74,7 @@ class NewMemory:
     quote: str | None = None
     trust: Trust = "user"
     cues: Iterable[str] = ()
+    time: FactTime | None = None
 
 
 class Capture:
@@ -201,5 +212,6 @@ class Capture:
                 "source_quote": None if new.quote is None else await space.redacted(printable(new.quote)),
                 "trust": trust,
                 "created_at": to_micros(now),
+                "time": None if new.time is None else json.dumps(time_to_json(new.time)),
             },
         )

@@ -18,7 +18,7 @@ import anyio
 
 from satchel.errors import ModelError
 from satchel.memory import lexicon
-from satchel.memory.framing import excerpt, origin_of, quoted
+from satchel.memory.framing import OVER, excerpt, origin_of, quoted
 from satchel.memory.graph import Related
 from satchel.memory.records import Hit, MemoryRecord, hit_to_json
 from satchel.memory.spending import Asked, complete
@@ -314,7 +314,7 @@ async def _synthesise(model: ChatModel, question: str, hits: Sequence[Hit], aske
     """The model's answer without citations of what was not found; None where it gives none."""
     stems = lexicon.stems_of(question)
     lines = [
-        f"[{hit.memory.id}] {origin_of(hit.memory)}, {hit.memory.tier}: "
+        f"[{hit.memory.id}] {_origin(hit)}, {hit.memory.tier}: "
         f"{_words(hit.memory, stems)}{_tagged(hit.memory)}"
         for hit in hits
     ]
@@ -368,6 +368,8 @@ def _listed(hits: Sequence[Hit], question: str) -> str:
     if not hits:
         return "Nothing was found."
     stems = lexicon.stems_of(question)
-    return "\n".join(
-        f"- [{hit.memory.id}] {origin_of(hit.memory)}: {_words(hit.memory, stems)}" for hit in hits
-    )
+    return "\n".join(f"- [{hit.memory.id}] {_origin(hit)}: {_words(hit.memory, stems)}" for hit in hits)
+
+
+def _origin(hit: Hit) -> str:
+    return f"{origin_of(hit.memory)}{OVER if hit.is_over else ''}"

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from satchel.memory.block import TAGS, strip_injected
 from satchel.memory.filters import Filter
-from satchel.memory.framing import origin_of, quoted
+from satchel.memory.framing import OVER, origin_of, quoted
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import list_records, records_by_id
 from satchel.memory.statement_rows import find_beginning
@@ -31,15 +31,17 @@ _LINE: Final = re.compile(
     re.MULTILINE,
 )
 _STANDING: Final = re.compile(
-    r"^[ \t]*(?:[A-Z][a-z]{2} \d{4}-\d\d-\d\d (?:to [A-Z][a-z]{2} \d{4}-\d\d-\d\d )?)?"
-    r'(?P<id>[a-z]\w{7}) (?:\d{4}-\d\d-\d\d )?(?P<words>"(?:[^"\\\n]|\\.)*")[ \t]*(?:\r?\n|\Z)',
+    r"^[ \t]*(?:(?:by |until )?[A-Z][a-z]{2} \d{4}-\d\d-\d\d "
+    r"(?:to [A-Z][a-z]{2} \d{4}-\d\d-\d\d )?)?"
+    r'(?P<id>[a-z]\w{7}) (?:\d{4}-\d\d-\d\d )?(?P<words>"(?:[^"\\\n]|\\.)*")'
+    r'(?:; "(?:[^"\\\n]|\\.)*")*[ \t]*(?:\r?\n|\Z)',
     re.MULTILINE,
 )
 """A line of a profile or an agenda."""
 _MOST_STANDING: Final = 100
 """A profile has about ten lines."""
 _WEEKDAY: Final = re.compile(r"^(\d{4}-\d\d-\d\d) [A-Z][a-z]{2}(?=,)")
-_PART: Final = re.compile(r", part \d+ of \d+$")
+_PART: Final = re.compile(rf"(?:{OVER})?(?:, part \d+ of \d+)?$")
 _MOST_OF_A_DAY: Final = 5_000
 """Memories of one day that a line is compared with; more come from an import, and the rest is left alone."""
 

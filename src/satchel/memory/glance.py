@@ -23,6 +23,7 @@ from satchel.memory.framing import (
     agenda_line,
     block_text,
     day_of_agenda,
+    days_of_agenda,
     is_mere_question,
     profile_line,
     tokens_of,
@@ -102,7 +103,7 @@ class KeptLine(NamedTuple):
         changed: The memory's number of changes then; with another one, the words may be others.
         start: Where the words begin in its content; `length` is how many characters they have.
         first: Of an appointment, its first day in ISO 8601; `last` its last. "" in the profile.
-        doubt: As in `agenda.AgendaLine`.
+        doubt: As in `agenda.AgendaLine`, and so are `lead` and `is_never_dropped`.
     """
 
     id: str
@@ -112,6 +113,8 @@ class KeptLine(NamedTuple):
     first: str = ""
     last: str = ""
     doubt: str = ""
+    lead: str = ""
+    is_never_dropped: bool = False
 
 
 def space_of(rows: Rows, *, user: str = "default", scope: str = "default") -> int | None:
@@ -458,10 +461,12 @@ def _ahead(
         words = words_of(line)
         if not words or last < today or first > today + timedelta(days=AGENDA_AHEAD_DAYS):
             continue
-        text = agenda_line(line.id, words, first=first, last=last, doubt=line.doubt)
-        left -= tokens_of(f"{text}\n")
-        if left < 0:
-            break
+        days = f"{line.lead}{days_of_agenda(first, last)}"
+        text = agenda_line(line.id, [words], days=days, doubt=line.doubt)
+        cost = tokens_of(f"{text}\n")
+        if cost > left and not line.is_never_dropped:
+            continue
+        left -= cost
         lines.append(f"{text}\n")
         ids.append(line.id)
     if not agenda and not lines:

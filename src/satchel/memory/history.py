@@ -62,6 +62,7 @@ _FIELDS = (
     "valid_from",
     "valid_to",
     "pinned",
+    "time",
 )
 _WRITTEN = frozenset({"content", "tags", "speaker", "tier", "memory_type", "importance"})
 """Fields that an edit changes and that are shown with a memory."""
@@ -148,7 +149,7 @@ def apply_fields(connection: Connection, space: int, row: Any, fields: Mapping[s
         values["content_hash"] = content_hash(values["content"])
         # Vectors of the old text are no longer valid.
         connection.execute(delete(vectors).where(vectors.c.rid == row.rid))
-    if fields.keys() & {"content", "said_at", "said_offset_min", "speaker"}:
+    if fields.keys() & {"content", "said_at", "said_offset_min", "speaker", "time"}:
         # It is read anew: its statements stand elsewhere, and its days mean others.
         connection.execute(delete(statements).where(statements.c.rid == row.rid))
         connection.execute(delete(readings).where(readings.c.rid == row.rid))
@@ -227,6 +228,8 @@ def _readable(fields: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name == "pinned":
             shown[name] = bool(value)
+        elif name == "time":
+            shown[name] = None if value is None else json.loads(value)
         elif name in _TIMES and value is not None:
             shown[name] = from_micros(value, offset if name == "said_at" else 0).isoformat()
         else:

@@ -335,6 +335,9 @@ def edit(
     """
     row = find_row(connection, space, id)
     now = state_of(connection, row)
+    if now["time"] is not None and fields.get("content", now["content"]) != now["content"]:
+        # Its days are read out of the new words, and its end was that of the old ones.
+        fields = {"valid_to": None, **fields, "time": None}
     before = {name: now[name] for name, value in fields.items() if now[name] != value}
     if not before:
         return None

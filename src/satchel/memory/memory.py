@@ -598,9 +598,16 @@ class Memory:
         """Return what the page was, the newest version first."""
         return await self._pages.versions(limit=limit)
 
-    async def page_is_due(self) -> bool:
-        """Whether facts were stored, changed or ended since the page was written, and no failure is too recent."""
-        return await self._pages.is_due()
+    async def page_is_due(self, *, budget_tokens: int = PAGE_TOKENS) -> bool:
+        """Whether a model should write the page now: facts wait that nobody gave a place on it, or its lines don't fit.
+
+        That is so once a day at most, unless there is no page yet, or something of importance 5 waits; and not right
+        after a failure.
+
+        Args:
+            budget_tokens: Of the page.
+        """
+        return await self._pages.is_due(budget_tokens=budget_tokens)
 
     async def write_page(
         self,
@@ -609,7 +616,10 @@ class Memory:
         budget_tokens: int = PAGE_TOKENS,
         may_spend: MaySpend | None = None,
     ) -> PageWritten | None:
-        """Let a model write the page anew if facts have changed since it was written.
+        """Let a model write the page anew if facts wait for a place on it, or its lines don't fit.
+
+        What `distill` reads needs no writing: it says where each fact stands, and the fact stands there in its own
+        words until the page is written.
 
         The model sees the present lines and the facts that are new. Each line that it writes is compared with the facts
         that it names: what they don't say is refused and asked for once more, and after that the facts stand in their
@@ -1076,6 +1086,8 @@ class Memory:
         )
         if report.facts:
             self._upkeep.stored()
+            sections = {id: place for window in report.windows for id, place in window.sections.items()}
+            await self._pages.note(sections)
         return report
 
     async def distill_status(self) -> DistillStatus:

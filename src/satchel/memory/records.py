@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 __all__ = [
     "Context",
     "Episode",
+    "FactTime",
     "Forgotten",
     "Hit",
     "Kind",
@@ -24,10 +26,13 @@ __all__ = [
     "Stats",
     "TRUST_RANK",
     "Tier",
+    "TimeKind",
     "Trust",
     "hit_to_json",
     "receipt_to_json",
     "record_to_json",
+    "time_from_json",
+    "time_to_json",
 ]
 
 Kind: TypeAlias = Literal["episode", "fact", "summary"]
@@ -37,6 +42,9 @@ Tier: TypeAlias = Literal["short_term", "long_term"]
 MemoryType: TypeAlias = Literal[
     "general", "decision", "insight", "fact", "preference", "project", "conversation"
 ]
+TimeKind: TypeAlias = Literal["lasting", "event", "deadline", "period", "recurrence", "past"]
+"""What kind of time a fact has. "past" was over already when it was said, and holds for good."""
+
 Trust: TypeAlias = Literal["user", "agent", "outside"]
 """Whose words they are: the user's, a model's, or somebody's who is not part of the conversation."""
 
@@ -45,6 +53,8 @@ TRUST_RANK: Final[Mapping[Trust, int]] = {"outside": 0, "agent": 1, "user": 2}
 
 Moment: TypeAlias = datetime | date | str
 """A time: a `datetime`, a `date` for its midnight, or either in ISO 8601, as "2026-03-01T18:30"."""
+
+_EVERY: Final = re.compile(r"week( [0-6])+|month \d{1,2}|year \d{3,4}")
 
 Mode: TypeAlias = Literal["hybrid", "lexical", "dense", "semantic", "keyword"]
 """Both arms of the search, the words alone, the vectors alone; and the formulas of seed-2 and seed-0 (`formulas`)."""
@@ -67,6 +77,28 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FactTime:
+    """What kind of time a fact has, as the model that read it says, and its days, which the program computed.
+
+    Attributes:
+        first: The first day; None where no day was said, or what was said can't be known.
+        last: The last day: of a deadline, the day by which it is due. None where it has no end.
+        every: When a recurrence comes round: weekdays by their numbers ("week 0 3", Monday is 0), a day of the month
+            ("month 15"), or a day of the year as 100 * month + day ("year 602"); "" for all else.
+    """
+
+    kind: TimeKind
+    first: date | None = None
+    last: date | None = None
+    every: str = ""
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is over by itself after its last day."""
+        return self.last is not None and self.kind in ("event", "deadline", "period")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRecord:
     """One memory.
 
@@ -79,6 +111,7 @@ class MemoryRecord:
         valid_from: From when on it holds, and `valid_to` until when; None where open.
         last_accessed: When it was last shown to a model, or None.
         pinned: The user wants it in the profile.
+        time: What kind of time a fact that a model read has; None for everything else.
     """
 
     id: str
@@ -102,6 +135,12 @@ class MemoryRecord:
     scope: str
     user: str
     pinned: bool = False
+    time: FactTime | None = None
+
+    def is_over(self, now: datetime) -> bool:
+        """Whether its time is over, so that it is told as past; what a later memory replaced is something else."""
+        ends = self.time is not None and self.time.ends
+        return ends and self.valid_to is not None and self.valid_to <= now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,6 +187,7 @@ class Hit:
         signals: What the score is made of; "dense" is None where no vector could be compared.
         passage: Of a long memory, the part that the question is about. Only the first hits of a search have it.
         answers: For a short reply, the question right before it, which it means something beside.
+        is_over: Its time is over: it is told as past.
     """
 
     memory: MemoryRecord
@@ -155,6 +195,7 @@ class Hit:
     signals: Mapping[str, float | None]
     passage: Passage | None = None
     answers: str | None = None
+    is_over: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +334,37 @@ def record_to_json(memory: MemoryRecord) -> dict[str, Any]:
         "scope": memory.scope,
         "user": memory.user,
         "pinned": memory.pinned,
+        "time": None if memory.time is None else time_to_json(memory.time),
     }
+
+
+def time_to_json(time: FactTime) -> dict[str, Any]:
+    """The time of a fact as plain JSON data; days in ISO 8601."""
+    return {
+        "kind": time.kind,
+        "first": None if time.first is None else time.first.isoformat(),
+        "last": None if time.last is None else time.last.isoformat(),
+        "every": time.every,
+    }
+
+
+def time_from_json(found: object) -> FactTime | None:
+    """The time of a fact from JSON data; None where it is none."""
+    if not isinstance(found, Mapping) or found.get("kind") not in get_args(TimeKind):
+        return None
+    try:
+        first, last = (
+            date.fromisoformat(found[name]) if found.get(name) else None for name in ("first", "last")
+        )
+    except (TypeError, ValueError):
+        return None
+    every = found.get("every")
+    return FactTime(
+        kind=found["kind"],
+        first=first,
+        last=last,
+        every=every if isinstance(every, str) and _EVERY.fullmatch(every) else "",
+    )
 
 
 def hit_to_json(hit: Hit) -> dict[str, Any]:
@@ -307,6 +378,8 @@ def hit_to_json(hit: Hit) -> dict[str, Any]:
         found["passage"] = {"text": hit.passage.text, "number": hit.passage.number, "of": hit.passage.of}
     if hit.answers is not None:
         found["answers"] = hit.answers
+    if hit.is_over:
+        found["is_over"] = True
     return found
 
 

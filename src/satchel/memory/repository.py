@@ -14,6 +14,7 @@ from sqlalchemy import (
     BindParameter,
     ColumnElement,
     Connection,
+    and_,
     bindparam,
     case,
     delete,
@@ -31,11 +32,12 @@ from satchel.memory import lexicon
 from satchel.memory.candidates.sittings import OPENING_CHARS
 from satchel.memory.decay import FLOOR
 from satchel.memory.filters import Filter
-from satchel.memory.records import MemoryRecord, Source, Stats
+from satchel.memory.records import MemoryRecord, Source, Stats, time_from_json
 from satchel.memory.tables import (
     cue_vectors,
     cues,
     earlier_words,
+    edges,
     memories,
     spaces,
     tags,
@@ -85,6 +87,7 @@ __all__ = [
     "space_changed",
     "tags_of",
     "to_micros",
+    "turns_over",
 ]
 
 T = TypeVar("T")
@@ -547,6 +550,7 @@ def _record(row: Any, tagged: tuple[str, ...]) -> MemoryRecord:
         scope=row.scope,
         user=row.user_id,
         pinned=bool(row.pinned),
+        time=None if row.time is None else time_from_json(json.loads(row.time)),
     )
 
 
@@ -695,18 +699,46 @@ def matching_rids(connection: Connection, space: int, wanted: Filter) -> list[in
     return list(connection.execute(_filtered(select(memories.c.rid), space, wanted)).scalars())
 
 
-_EXPIRED = Prepared(
-    select(memories.c.rid).where(
-        memories.c.space_id == bindparam("space"),
-        memories.c.valid_to.is_not(None),
-        memories.c.valid_to <= bindparam("at"),
-    )
+_SUPERSEDED = (
+    select(literal(1)).where(edges.c.target_rid == memories.c.rid, edges.c.relation == "supersedes").exists()
+)
+_ENDED = select(memories.c.rid).where(
+    memories.c.space_id == bindparam("space"),
+    memories.c.valid_to.is_not(None),
+    memories.c.valid_to <= bindparam("at"),
+)
+_EXPIRED = {
+    True: Prepared(_ENDED),
+    False: Prepared(_ENDED.where(or_(memories.c.time.is_(None), _SUPERSEDED))),
+}
+
+
+def expired_rids(connection: Connection, space: int, at: int, *, with_over: bool) -> list[int]:
+    """The rids of the memories that no longer hold at a time, from a partial index of those with an end.
+
+    Args:
+        connection: In a transaction.
+        space: Whose.
+        at: The time, in microseconds since 1970.
+        with_over: Also what was never replaced, and is over because its time is over, as a trip.
+    """
+    return [rid for (rid,) in _EXPIRED[with_over].run(connection, {"space": space, "at": at})]
+
+
+_HAS_PASSED = and_(memories.c.time.is_not(None), memories.c.valid_to <= bindparam("at"))
+_TURNS_OVER = Prepared(
+    select(edges.c.target_rid)
+    .join(memories, memories.c.rid == edges.c.source_rid)
+    .where(edges.c.target_rid.in_(listed(bindparam("rids"))), edges.c.relation == "derived_from")
+    .group_by(edges.c.target_rid)
+    .having(func.count() == func.sum(case((_HAS_PASSED, 1), else_=0)))
 )
 
 
-def expired_rids(connection: Connection, space: int, at: int) -> list[int]:
-    """The rids of the memories that are no longer valid at a time, from a partial index of those with an end."""
-    return [rid for (rid,) in _EXPIRED.run(connection, {"space": space, "at": at})]
+def turns_over(connection: Connection, space: int, ids: Sequence[str], *, at: int) -> set[str]:
+    """Those of some turns from which facts were drawn of which the time of each is over."""
+    rids = {rid: id for id, rid in rids_by_id(connection, space, ids).items()}
+    return {rids[rid] for (rid,) in _TURNS_OVER.run(connection, {"rids": json.dumps(list(rids)), "at": at})}
 
 
 _faded_in = memories.alias()

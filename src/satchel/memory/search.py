@@ -87,9 +87,8 @@ class Search:
             hits = await self._by_keywords(query, visible, limit=limit)
         elif mode == "semantic":
             least = formulas.SEMANTIC_THRESHOLD if threshold is None else threshold
-            return await self.hits_as_of(
-                await self._by_meaning(query, visible, limit=limit, threshold=least), wanted.as_of
-            )
+            found_so = await self._by_meaning(query, visible, limit=limit, threshold=least)
+            return self._with_over(await self.hits_as_of(found_so, wanted.as_of), wanted.as_of)
         else:
             answer = await self.find(query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid")
             found = answer.found.ranked
@@ -98,7 +97,13 @@ class Search:
             hits = await self._with_factors(hits) if mode == "hybrid" else hits
         if threshold is not None:
             hits = tuple(hit for hit in hits if hit.score > threshold)
-        return await self._presented(query, await self.hits_as_of(hits, wanted.as_of))
+        hits = self._with_over(await self.hits_as_of(hits, wanted.as_of), wanted.as_of)
+        return await self._presented(query, hits)
+
+    def _with_over(self, hits: Sequence[Hit], moment: datetime | None) -> tuple[Hit, ...]:
+        """The same hits, those marked whose time is over now, or at the moment that is asked about."""
+        now = moment or self._space.clock.now()
+        return tuple(replace(hit, is_over=True) if hit.memory.is_over(now) else hit for hit in hits)
 
     async def _presented(self, query: str, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
         """The same hits, the first of them with what is shown of them."""
@@ -167,6 +172,7 @@ class Search:
         include_superseded: bool,
         without_session: str | None = None,
         exclude: Collection[str] = (),
+        with_over: bool = True,
     ) -> VisibleOf:
         """Return what reads which memories may be found.
 
@@ -175,13 +181,14 @@ class Search:
             include_superseded: Also what no longer holds.
             without_session: Nothing that was said in this session.
             exclude: None with these ids.
+            with_over: Also what is over because its time is over; it is shown as past.
         """
         now, space = self._space.now_micros(), self._space.id
 
         def read(connection: Connection) -> Visible:
             hidden: list[int] = []
             if not include_superseded:
-                hidden += repository.expired_rids(connection, space, now)
+                hidden += repository.expired_rids(connection, space, now, with_over=not with_over)
             if without_session is not None:
                 hidden += repository.rids_of_session(connection, space, without_session)
             if exclude:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, literal, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, literal, not_, or_, select
 
 from satchel.memory.graph import read_later
-from satchel.memory.records import MemoryRecord
+from satchel.memory.records import FactTime, MemoryRecord, time_from_json
 from satchel.memory.repository import from_micros, listed, read_records, slices
 from satchel.memory.statements import VERSION, Change, Statement
-from satchel.memory.tables import memories, readings, statements
+from satchel.memory.tables import distilled, memories, readings, statements
 from satchel.storage import Prepared
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "find_beginning",
     "pinned_count",
     "profile_candidates",
+    "rounds_of",
     "said_with",
     "shown_of",
     "unread",
@@ -55,6 +56,7 @@ class Unread:
     hash: str
     said_at: datetime
     is_own: bool
+    time: FactTime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,7 @@ class Appointment:
     last: date | None
     yearly: int
     change: Change
+    every: str = ""
 
 
 _SPACE: Any = bindparam("space")
@@ -131,6 +134,7 @@ _UNREAD = Prepared(
         memories.c.said_at,
         memories.c.said_offset_min,
         memories.c.kind,
+        memories.c.time,
     )
     # Chosen first, so that only their words are sorted.
     .where(memories.c.rid.in_(_UNREAD_RIDS))
@@ -155,6 +159,7 @@ def unread(connection: Connection, space: int, *, limit: int, since: int = 0) ->
             hash=row.content_hash,
             said_at=from_micros(row.said_at, row.said_offset_min),
             is_own=row.kind == "episode",
+            time=None if row.time is None else time_from_json(json.loads(row.time)),
         )
         for row in rows
     ]
@@ -210,6 +215,7 @@ def write_readings(
             "last_day": None if statement.last is None else statement.last.toordinal(),
             "yearly": statement.yearly or None,
             "change": statement.change or None,
+            "every": statement.every or None,
         }
         for one, found in kept
         for place, statement in enumerate(found)
@@ -364,20 +370,34 @@ _OF_STATEMENTS = (
     select(statements, memories.c.valid_to, memories.c.source_session, memories.c.source_turn)
     .join(memories, memories.c.rid == statements.c.rid)
     .where(statements.c.space_id == _SPACE, memories.c.trust != "outside")
-    .order_by(statements.c.rid.desc())
+)
+# Where a model has read a turn, its facts say what happens when.
+_IS_READ_BY_MODEL = (
+    select(literal(1))
+    .where(distilled.c.rid == memories.c.rid, distilled.c.chars >= func.length(memories.c.content))
+    .exists()
 )
 _ON_DAYS = Prepared(
     _OF_STATEMENTS.where(
+        or_(memories.c.kind != "episode", not_(_IS_READ_BY_MODEL)),
         or_(
             and_(
                 statements.c.last_day >= bindparam("first_day"),
                 statements.c.first_day <= bindparam("end_day"),
             ),
             statements.c.yearly.in_(listed(bindparam("yearly_days"))),
-        )
-    ).limit(_MOST_APPOINTMENTS)
+            statements.c.every.in_(listed(bindparam("rounds"))),
+        ),
+    )
+    # What must not be missed first.
+    .order_by(memories.c.importance.desc(), statements.c.rid.desc())
+    .limit(_MOST_APPOINTMENTS)
 )
-_CHANGES = Prepared(_OF_STATEMENTS.where(statements.c.change.is_not(None)).limit(_MOST_CHANGES))
+_CHANGES = Prepared(
+    _OF_STATEMENTS.where(statements.c.change.is_not(None))
+    .order_by(statements.c.rid.desc())
+    .limit(_MOST_CHANGES)
+)
 
 
 def appointments(
@@ -406,6 +426,7 @@ def appointments(
             "first_day": first.toordinal(),
             "end_day": last.toordinal(),
             "yearly_days": json.dumps(yearly),
+            "rounds": json.dumps(sorted({found for day in _days(first, last) for found in rounds_of(day)})),
         },
     )
     over = {
@@ -423,6 +444,11 @@ def appointments(
     )
 
 
+def rounds_of(day: date) -> tuple[str, str]:
+    """The rounds of a week and of a month that a day is, as `statements.every` has them."""
+    return f"week {day.weekday()}", f"month {day.day}"
+
+
 def _days(first: date, last: date) -> Iterable[date]:
     return (date.fromordinal(day) for day in range(first.toordinal(), last.toordinal() + 1))
 
@@ -436,6 +462,7 @@ def _appointment(row: Any, memory: MemoryRecord) -> Appointment:
         last=None if row.last_day is None else date.fromordinal(row.last_day),
         yearly=row.yearly or 0,
         change=row.change or "",
+        every=row.every or "",
     )
 
 

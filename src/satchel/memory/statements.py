@@ -24,6 +24,7 @@ from satchel.memory.framing import begins_as_request
 
 if TYPE_CHECKING:
     from satchel.memory.dates import ResolvedDate
+    from satchel.memory.records import FactTime
 
 __all__ = [
     "FEATURES",
@@ -39,11 +40,12 @@ __all__ = [
     "section_of",
     "sentences_of",
     "shown_words",
+    "timed_statements",
     "without_days",
     "without_times",
 ]
 
-VERSION: Final = 4
+VERSION: Final = 5
 """Of everything in here that decides what is stored; a memory that was read by another version is read again."""
 
 FEATURES: Final = (
@@ -145,6 +147,7 @@ class Statement:
         lasting: How sure it says something lasting about who said it, in log-odds; None for a day.
         first: The first day meant, and `last` the last one; None where there is no single reading.
         yearly: Month and day as 100 * month + day of what comes every year, such as a birthday; 0 otherwise.
+        every: The round of a week or a month that it comes in, as "week 0" for Mondays or "month 15"; "" otherwise.
         change: What it does to an appointment that was named before.
     """
 
@@ -154,7 +157,26 @@ class Statement:
     first: date | None = None
     last: date | None = None
     yearly: int = 0
+    every: str = ""
     change: Change = ""
+
+
+def timed_statements(text: str, time: FactTime) -> tuple[Statement, ...]:
+    """What is read out of a fact whose days are known: a statement for each of its rounds, or one for its days."""
+    # What has to be cancelled by a day is not cancelled.
+    change: Change = "" if time.kind in ("deadline", "recurrence") else _change(text)
+    end = _clipped(text, 0, len(text), _BEFORE_CHARS + 2 * _AROUND_CHARS)
+    period, *numbers = time.every.split() or [""]
+    if period == "year":
+        return (Statement(start=0, end=end, yearly=int(numbers[0]), change=change),)
+    rounds = [Statement(start=0, end=end, every=f"{period} {number}", change=change) for number in numbers]
+    if rounds:
+        return tuple(rounds)
+    has_days = time.ends and time.first is not None
+    if not has_days and not change:
+        return ()
+    first, last = (time.first, time.last) if has_days else (None, None)
+    return (Statement(start=0, end=end, first=first, last=last, change=change),)
 
 
 def read_statements(text: str, said_at: datetime, *, is_own: bool, locale: str = "") -> tuple[Statement, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -29,7 +29,7 @@ from satchel.memory.passages import passages
 from satchel.memory.past import asks_about_past, is_past_appointment
 from satchel.memory.question import read_question
 from satchel.memory.records import Context, Hit, MemoryRecord, Recall
-from satchel.memory.repository import faded_rids, read_records, rids_of, sessions_with_facts
+from satchel.memory.repository import faded_rids, read_records, rids_of, sessions_with_facts, turns_over
 from satchel.memory.weighed import Weighed
 
 if TYPE_CHECKING:
@@ -115,8 +115,10 @@ class Surface:
         said = said_texts(messages)[-_MESSAGES:]
         if not said or showing.limit < 1:
             return Surfaced()
+        moment = self._space.aware(showing.as_of)
+        with_past = showing.judge is not None or moment is not None or asks_about_past(said[-1][1])
         corrections = await self._corrections(showing)
-        weighed = await self.weigh([text for _, text in said], self._visible(showing))
+        weighed = await self.weigh([text for _, text in said], self._visible(showing, with_over=with_past))
         if weighed is None or not weighed.records:
             context = block_of(
                 corrections, stems=(), budget_tokens=showing.budget_tokens, limit=showing.limit
@@ -145,15 +147,16 @@ class Surface:
             if judgement.chosen is not None:
                 picked = [*standing_at, *(candidates[place] for place in judgement.chosen)]
                 chosen, one_with = _one_line_each(picked, weighed, limit=showing.limit)
-        moment = self._space.aware(showing.as_of)
         with_past = is_judged or moment is not None or asks_about_past(said[-1][1])
-        today = self._space.clock.now().date()
+        turns = [] if with_past else [weighed.records[at].id for at in chosen if weighed.told[at]]
+        over = await self._space.read(turns_over, turns, at=self._space.now_micros()) if turns else set()
+        now = self._space.clock.now()
 
         def read() -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
             found = with_later(chosen, weighed, there=showing.standing)
             if with_past:
                 return found
-            return _without_past(found, weighed, today)
+            return _without_past(found, weighed, over, now)
 
         # Reading the days in a text takes 0.3 ms: too long for the event loop.
         lines, out_of_date = await self._space.thread.run(read)
@@ -162,7 +165,7 @@ class Surface:
             return _hit(weighed, at, float(sure[at]))
 
         fresh = await self._search.hits_as_of(
-            [replace(hit(at), memory=record) for at, record in lines], moment
+            [replace(hit(at), memory=record, is_over=record.is_over(now)) for at, record in lines], moment
         )
         standing = tuple(hit for hit in fresh if hit.memory.id in showing.standing)
         fresh = tuple(hit for hit in fresh if hit.memory.id not in showing.standing)
@@ -243,13 +246,14 @@ class Surface:
 
         return [Hit(memory=record, score=1.0, signals={}) for record in await space.read(read)]
 
-    def _visible(self, showing: Showing) -> VisibleOf:
+    def _visible(self, showing: Showing, *, with_over: bool = False) -> VisibleOf:
         """The memories that may be shown: valid, not shown before and not said in this session."""
         return self._search.visible(
             Filter(as_of=self._space.aware(showing.as_of)),
             include_superseded=showing.include_superseded or showing.as_of is not None,
             without_session=showing.exclude_session,
             exclude=showing.exclude,
+            with_over=with_over,
         )
 
     async def weigh(self, texts: Sequence[str], visible: VisibleOf | None) -> Weighed | None:
@@ -479,13 +483,17 @@ def with_later(
 
 
 def _without_past(
-    found: tuple[list[tuple[int, MemoryRecord]], dict[int, str]], weighed: Weighed, today: date
+    found: tuple[list[tuple[int, MemoryRecord]], dict[int, str]],
+    weighed: Weighed,
+    over: Collection[str],
+    now: datetime,
 ) -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
-    """Leave out appointments that are over, unless one stands beside what it may have replaced."""
+    """Leave out what is over, and what tells only of that, unless one stands beside what it may have replaced."""
     lines, left_out = [], dict(found[1])
     for at, record in found[0]:
         is_own = record.id == weighed.records[at].id
-        if not (is_own or at in left_out) or not is_past_appointment(record, today):
+        is_over = record.is_over(now) or record.id in over
+        if not (is_own or at in left_out) or not (is_over or is_past_appointment(record, now.date())):
             lines.append((at, record))
         elif is_own:
             left_out[at] = "is over"

@@ -110,6 +110,8 @@ memories = Table(
     Column("request", BigInteger, nullable=False, server_default=text("0")),
     # Whether the user wants it in the profile: 0 or 1.
     Column("pinned", Integer, nullable=False, server_default=text("0")),
+    # What kind of time a fact has and its days, as JSON; see `records.FactTime`.
+    Column("time", Text),
     UniqueConstraint("space_id", "id", name="uq_memories_space_id"),
     CheckConstraint("kind IN ('episode', 'fact', 'summary')", name="ck_memories_kind"),
     CheckConstraint("length(content) > 0", name="ck_memories_content"),
@@ -390,7 +392,8 @@ readings = Table(
 )
 
 # What was read: a part of the memory's words and how likely it lasts, in log-odds; or the days that it speaks of, as
-# ordinals, or month and day of what comes every year, and whether it cancels or moves something.
+# ordinals, or what comes round (`every` has its days as `statement_rows.rounds_of` writes them; `yearly` is month and
+# day of what comes every year), and whether it cancels or moves something.
 statements = Table(
     "memory_statements",
     metadata,
@@ -404,10 +407,12 @@ statements = Table(
     Column("last_day", Integer),
     Column("yearly", Integer),
     Column("change", Text),
+    Column("every", Text),
     Index("ix_memory_statements_lasting", "space_id", "lasting", sqlite_where=text("lasting IS NOT NULL")),
     Index("ix_memory_statements_days", "space_id", "last_day", sqlite_where=text("last_day IS NOT NULL")),
     Index("ix_memory_statements_yearly", "space_id", "yearly", sqlite_where=text("yearly IS NOT NULL")),
     Index("ix_memory_statements_change", "space_id", sqlite_where=text("change IS NOT NULL")),
+    Index("ix_memory_statements_every", "space_id", "every", sqlite_where=text("every IS NOT NULL")),
 )
 
 # The texts that forgotten memories had before they were edited, as hashes like those in `tombstones`.

@@ -11,7 +11,7 @@ from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import lexicon
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.memory.deep import deep_answer_to_json
-from satchel.memory.framing import excerpt, origin_of, quoted, with_cuts
+from satchel.memory.framing import OVER, excerpt, origin_of, quoted, with_cuts
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.lifecycle import AGENT
 from satchel.memory.memory import Memory
@@ -419,9 +419,8 @@ def _lines(hits: Sequence[Hit], words: str) -> str:
         asked = "" if hit.answers is None else f" (answers {quoted(_excerpt(hit.answers, stems))})"
         words = _excerpt(hit.memory.content if part is None else part.text, stems)
         shown = quoted(words if part is None else with_cuts(words, part.number, part.of))
-        lines.append(
-            f"- {hit.memory.id} (score {hit.score:.2f}) {origin_of(hit.memory)}{place}: {shown}{asked}"
-        )
+        origin = f"{origin_of(hit.memory)}{OVER if hit.is_over else ''}{place}"
+        lines.append(f"- {hit.memory.id} (score {hit.score:.2f}) {origin}: {shown}{asked}")
     return "\n".join(lines)
 
 

@@ -14,7 +14,7 @@ import anyio
 
 from satchel.errors import EmbedderError, SatchelError, StorageLocked, StorageUnwritable
 from satchel.memory import repository, statement_rows
-from satchel.memory.statements import Statement, read_statements
+from satchel.memory.statements import Statement, read_statements, timed_statements
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -226,5 +226,11 @@ def _read_all(
     batch: Sequence[statement_rows.Unread], locale: str
 ) -> list[tuple[statement_rows.Unread, tuple[Statement, ...]]]:
     return [
-        (one, read_statements(one.content, one.said_at, is_own=one.is_own, locale=locale)) for one in batch
+        (
+            one,
+            read_statements(one.content, one.said_at, is_own=one.is_own, locale=locale)
+            if one.time is None
+            else timed_statements(one.content, one.time),
+        )
+        for one in batch
     ]

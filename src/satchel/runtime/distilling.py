@@ -60,7 +60,8 @@ class Distilling:
     @property
     def _is_wanted(self) -> bool:
         settings = self._parts.settings
-        return settings.memory.distill == "auto" and settings.keeps_memory
+        is_on = settings.background.models == settings.memory.distill == "auto"
+        return is_on and settings.keeps_memory
 
     def notify(self) -> None:
         """A turn was captured: check whether distilling is due."""
@@ -83,9 +84,11 @@ class Distilling:
         *,
         most_windows: int | None = None,
         closed: tuple[int, float] | None = None,
+        is_asked: bool = True,
         progress: Callable[[WindowResult], None] = lambda _: None,
     ) -> DistillReport:
-        """Distil what is pending now; see `Memory.distill`.
+        """Distil what is pending now; see `Memory.distill`. Where the user did not ask for it (`is_asked`), the budget
+        of the background holds.
 
         Raises:
             UsageError: Memory is off, or there is no language model.
@@ -101,7 +104,7 @@ class Distilling:
             small_model=small,
             most_windows=most_windows,
             closed=closed,
-            may_spend=self._may_spend,
+            may_spend=self._may_spend if is_asked else self._may_spend_unasked,
             progress=progress,
         )
 
@@ -133,7 +136,7 @@ class Distilling:
             return None  # Memory works with episodes alone; `doctor` and `memory distill --status` say so.
         try:
             # One window per call, so that the process can stop between two of them.
-            report = await self.run(most_windows=1, closed=closed)
+            report = await self.run(most_windows=1, closed=closed, is_asked=False)
         except SatchelError as error:
             self._later(str(error))
             raise
@@ -147,10 +150,10 @@ class Distilling:
         return report
 
     async def write_page(self, *, is_asked: bool = False) -> PageWritten | None:
-        """Write the standing page anew if facts have changed since it was written, and the settings want a page.
+        """Write the standing page anew if that is due, and the settings want a page.
 
         Args:
-            is_asked: The user wants it now, whatever `memory.distill` says.
+            is_asked: The user wants it now, whatever `memory.distill` and the budget of the background say.
 
         Returns:
             What was written, or why nothing was; None if nothing was due, or the last failure was too recent.
@@ -162,14 +165,21 @@ class Distilling:
         settings, memory = self._parts.settings, self._home.memory
         if memory is None or settings.memory.page_tokens <= 0 or not (is_asked or self._is_wanted):
             return None
-        if not await memory.page_is_due():
+        budget_tokens = settings.memory.page_tokens
+        if not is_asked and not await memory.page_is_due(budget_tokens=budget_tokens):
             return None
         model = await self._parts.models.extractor()
         if model.provider == "none":
             return None
         return await memory.write_page(
-            model=model, budget_tokens=settings.memory.page_tokens, may_spend=self._may_spend
+            model=model,
+            budget_tokens=budget_tokens,
+            may_spend=self._may_spend if is_asked else self._may_spend_unasked,
         )
+
+    async def _may_spend_unasked(self) -> None:
+        (await self._home.background_day(local_day(self._parts.clock.now()))).check()
+        await self._may_spend()
 
     async def _may_spend(self) -> None:
         limit = self._parts.settings.budget.day_usd

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from satchel.clock import local_day
 from satchel.config import Settings
 from satchel.errors import EmbedderError, SatchelError, StorageUnwritable
 from satchel.memory import Memory
@@ -301,12 +302,17 @@ async def _distilling(satchel: Satchel, memory: Memory) -> Check:
     if choice.name == "none":
         text = f"{progress}. Without a language model, no facts are extracted; conversations are recalled verbatim."
         return Check(part="distilling", state="warning", text=text)
-    if satchel.settings.memory.distill == "off":
-        return Check(
-            part="distilling",
-            state="ok",
-            text=f"{progress}; runs only by `satchel memory distill` (memory.distill = off)",
-        )
+    for key, value in (
+        ("background.models", satchel.settings.background.models),
+        ("memory.distill", satchel.settings.memory.distill),
+    ):
+        if value == "off":
+            text = f"{progress}; runs only by `satchel memory distill` ({key} = off)"
+            return Check(part="distilling", state="ok", text=text)
+    today = await satchel.home.background_day(local_day(satchel.clock.now()))
+    if today.spent:
+        text = f"{progress}; today's budget is used up: {today.spent}"
+        return Check(part="distilling", state="warning", text=text)
     return Check(part="distilling", state="ok", text=progress)
 
 

@@ -23,6 +23,7 @@ from satchel.memory.journal import FOLDER
 from satchel.memory.redaction import hide_private, redact
 from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
+from satchel.runtime.background_models import BackgroundDay, background_day
 from satchel.runtime.backup import interrupted_restore
 from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
@@ -208,6 +209,15 @@ class Home:
         if self.memory is not None:
             total += sum(row.usage.cost_usd or 0.0 for row in await self.memory.spent() if row.day == day)
         return total
+
+    async def background_day(self, day: str) -> BackgroundDay:
+        """What models did in the background on a local day. All of it is memory's.
+
+        Raises:
+            StorageError: The store failed.
+        """
+        spent = await self.memory.spent() if self.memory is not None else ()
+        return background_day(spent, day, self.settings.background)
 
     def titled(self, title: str) -> SessionTitled:
         """The event that gives a session a title; see `rename`."""

@@ -647,8 +647,15 @@ class SessionHub:
         )
 
     async def _surface_judge(self) -> ChatModel | None:
-        """The small model, or None where it can't be had: then memory chooses without it, and the user is told once."""
+        """The small model; None where it is not wanted, may do no more today, or can't be had: then memory chooses
+        without it.
+        """
+        settings = self._parts.settings
+        if settings.memory.surface_judge == "none" or settings.background.models == "off":
+            return None
         try:
+            if (await self._home.background_day(local_day(self._parts.clock.now()))).spent:
+                return None
             return await self._parts.models.small()
         except SatchelError as error:
             text = f"No small model chooses among the memories (memory.surface_judge): {error}"
@@ -671,7 +678,7 @@ class SessionHub:
             standing=self.conversation.standing_ids,
             known=() if recalls_only else self.conversation.shown_ids,
             exclude_session=None if recalls_only or self.conversation.is_compacted else self.id,
-            judge=None if recalls_only or settings.surface_judge == "none" else await self._surface_judge(),
+            judge=None if recalls_only else await self._surface_judge(),
         )
         if self._gathered is not None:
             self._gathered.memory = tuple(map(_surfaced, context.standing))

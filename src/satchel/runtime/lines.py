@@ -86,7 +86,8 @@ def memory_line(record: MemoryRecord, later: Sequence[Successor] = (), *, chars:
 
 def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
     """What a line says of a memory that has an end, or that a later one replaces; "" for one that simply holds."""
-    until = "" if record.valid_to is None else f"  until {record.valid_to:%Y-%m-%d}"
+    end = record.valid_to if record.time is None else record.time.last
+    until = "" if record.valid_to is None or end is None else f"  until {end:%Y-%m-%d}"
     certain = [one.memory.id for one in later if one.is_certain]
     if certain:
         return f"{until}  no longer holds: {', '.join(certain)}"
@@ -106,6 +107,8 @@ def hit_line(hit: Hit, later: Sequence[Successor] = ()) -> str:
         line = memory_line(shown, later, chars=_LINE_CHARS) + part
     if hit.answers is not None:
         line += f"  (answers: {one_line(hit.answers, _MEMORY_CHARS)})"
+    if hit.is_over:
+        line += "  over"
     return f"{hit.score:.2f}  {line}"
 
 
@@ -157,15 +160,16 @@ def standing_lines(found: Page | Profile, settings: MemorySettings) -> tuple[lis
 
 def version_words(version: PageVersion) -> str:
     """What a version of the page is, in a few words."""
-    by = "you" if version.by == "user" else version.model
+    by = "you" if version.by == "user" else version.model or "reading what was said"
     return f"version {version.number}, written {version.written_at.astimezone():%Y-%m-%d %H:%M} by {by}"
 
 
 def agenda_lines(agenda: Agenda, *, budget_tokens: int) -> tuple[list[str], list[str]]:
     """The agenda, and why it holds this and no more: what was asked for, and notes."""
     lines = [
-        f"{line.days}{line.doubt}  {line.id}  {one_line(line.words, _MEMORY_CHARS)}"
+        f"{line.days}{line.doubt}  {memory.id}  {one_line(words, _MEMORY_CHARS)}"
         for line in agenda.memories
+        for memory, words in ((line.memory, line.words), *line.more)
     ]
     if not budget_tokens:
         return lines, ["The agenda is off (memory.agenda_tokens = 0)."]

@@ -363,10 +363,13 @@ class Memory(_Answered):
     scope: str
     user: str
     pinned: bool
+    time: dict[str, str | None] | None = Field(
+        None, description="The kind of time that a fact has, and its days, as the model that read it says."
+    )
 
 
 class Hit(_Answered):
-    """A memory that was found, with its score and what that is made of."""
+    """A memory that was found, with its score and what that is made of; `is_over` says that its time is over."""
 
     memory: Memory
     score: float
@@ -773,6 +776,9 @@ class Spent(_Answered):
     day: str
     model: str
     purpose: str = Field(description='The purpose, such as "conversation", "gate", "extract".')
+    background: bool = Field(
+        description="Whether nobody asked for it: it counts towards the background's budget."
+    )
     calls: int
     input_tokens: int
     output_tokens: int

@@ -35,7 +35,7 @@ CREATE TABLE memories (
 	source_quote TEXT, 
 	trust TEXT NOT NULL, 
 	created_at BIGINT NOT NULL, 
-	changed BIGINT NOT NULL, request BIGINT DEFAULT 0 NOT NULL, pinned INTEGER DEFAULT 0 NOT NULL, 
+	changed BIGINT NOT NULL, request BIGINT DEFAULT 0 NOT NULL, pinned INTEGER DEFAULT 0 NOT NULL, time TEXT, 
 	CONSTRAINT uq_memories_space_id UNIQUE (space_id, id), 
 	CONSTRAINT ck_memories_kind CHECK (kind IN ('episode', 'fact', 'summary')), 
 	CONSTRAINT ck_memories_content CHECK (length(content) > 0), 
@@ -448,7 +448,7 @@ CREATE TABLE memory_statements (
 	first_day INTEGER, 
 	last_day INTEGER, 
 	yearly INTEGER, 
-	change TEXT, 
+	change TEXT, every TEXT, 
 	PRIMARY KEY (rid, place), 
 	CONSTRAINT fk_memory_statements_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE
 );
@@ -513,4 +513,6 @@ CREATE TABLE memory_pages (
 	CONSTRAINT ck_memory_pages_state CHECK (state IN ('used', 'proposed'))
 );
 
-INSERT INTO alembic_version VALUES ('0019_pages');
+CREATE INDEX ix_memory_statements_every ON memory_statements (space_id, every) WHERE every IS NOT NULL;
+
+INSERT INTO alembic_version VALUES ('0021_times');

@@ -11,6 +11,13 @@ unknown; nothing is guessed.
     resolving.py      puts them together
 """
 
-from satchel.memory.dates.resolving import NamedSpan, ResolvedDate, named_days, resolve_dates
+from satchel.memory.dates.resolving import (
+    NamedSpan,
+    ResolvedDate,
+    days_meant,
+    end_of_length,
+    named_days,
+    resolve_dates,
+)
 
-__all__ = ["NamedSpan", "ResolvedDate", "named_days", "resolve_dates"]
+__all__ = ["NamedSpan", "ResolvedDate", "days_meant", "end_of_length", "named_days", "resolve_dates"]

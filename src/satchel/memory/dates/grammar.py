@@ -242,10 +242,14 @@ class Language:
         """Whether a mention can begin with the token."""
         return "mention" in self._begun.get(_key(token.word), ())
 
-    def find(self, tokens: list[Token], at: int, meanings: object) -> Phrase | None:
-        """The longest mention that begins with the token `at`; `meanings` has a method for each one in the rules."""
+    def find(
+        self, tokens: list[Token], at: int, meanings: object, *, symbol: str = "mention"
+    ) -> Phrase | None:
+        """The longest phrase for a symbol that begins with the token `at`; `meanings` has a method for each one in the
+        rules.
+        """
         limit = min(at + _LONGEST, len(tokens))
-        found = _Search(self._rules, self._words, self._begun, tokens, limit, meanings).symbol("mention", at)
+        found = _Search(self._rules, self._words, self._begun, tokens, limit, meanings).symbol(symbol, at)
         return max(found, key=lambda phrase: phrase.end, default=None)
 
 

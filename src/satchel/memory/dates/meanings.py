@@ -147,6 +147,13 @@ class Said:
         found = self._counted(n, unit)
         return None if found is None else Span(found.first, found.last, lasting=True)
 
+    def length(self, n: int, unit: str) -> Value:
+        """So long from today on: days are counted from the first one, and a week goes to the same weekday."""
+        if n < 1 or unit in ("hour", "minute"):
+            return one(self.today) if n else None
+        last = _shifted(self.today, n, unit) - timedelta(days=unit == "day")
+        return Span(self.today, last)
+
     def _counted(self, n: int, unit: str, steps: int = 0) -> Span | None:
         if unit in ("hour", "minute"):
             if not self.has_hour:

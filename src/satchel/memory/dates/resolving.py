@@ -17,7 +17,7 @@ from satchel.memory.dates.meanings import Order, Said
 from satchel.memory.dates.spans import NO_MENTION, PERIODS, Cycle, Span, Value
 from satchel.memory.dates.tenses import Clauses
 
-__all__ = ["NamedSpan", "ResolvedDate", "named_days", "resolve_dates"]
+__all__ = ["NamedSpan", "ResolvedDate", "days_meant", "end_of_length", "named_days", "resolve_dates"]
 
 _MONTH_FIRST: Final = frozenset({"US", "PH", "CN", "TW", "JP", "KR", "HU"})
 """Countries that write the month before the day; Canada does both."""
@@ -114,6 +114,50 @@ def named_days(text: str, asked_at: datetime | date | str, *, locale: str = "") 
     return tuple(asked)
 
 
+def days_meant(
+    words: str, said_at: datetime | date, *, is_past: bool, context: str = "", locale: str = ""
+) -> tuple[date, date] | None:
+    """The days that some words mean of which it is known that they are a time, and whether it was over.
+
+    So no tense is read and no company is asked for: `resolve_dates` is for a text of which nothing is known.
+
+    Args:
+        words: A phrase from what was said, as "16 to 20 March" or "from Monday to Wednesday".
+        said_at: See `resolve_dates`.
+        is_past: It was over when it was said, or it was still to come, or going on.
+        context: What was said, which tells the language.
+        locale: See `resolve_dates`.
+
+    Returns:
+        The first and the last day; None where there is none, or no single reading.
+    """
+    at, has_hour = _moment(said_at)
+    tokens = tokens_of(words)
+    spans: list[Span] = []
+    for _, phrase in _mentions(words, tokens, at, has_hour, _country(locale), context, weak=True):
+        value = phrase.value
+        span = value.known(is_past, at.date()) if isinstance(value, Cycle) else value
+        if span is None:
+            return None
+        spans.append(span)
+    if not spans or spans[-1].last < spans[0].first:
+        return None
+    return spans[0].first, spans[-1].last
+
+
+def end_of_length(words: str, first: date, *, context: str = "") -> date | None:
+    """The last day of a time of which its length is said: "for four weeks" from 13 March is until 10 April, and three
+    days from Monday are until Wednesday. None where no length, or no exact one, is said.
+    """
+    tokens = tokens_of(words)
+    said = Said(at=datetime.combine(first, time()), has_hour=False, country="", orders=frozenset())
+    for index, spoken in enumerate(_languages(tokens, context)):
+        phrase = spoken.find(tokens, index, said, symbol="length")
+        if phrase is not None and isinstance(phrase.value, Span):
+            return phrase.value.last
+    return None
+
+
 _WIDE: Final = re.compile(r"(?<!\s)(?!\s*\n[^\S\n]*\n)\s{2,}")
 """White space of several characters; a blank line stays, which ends a clause."""
 
@@ -149,23 +193,8 @@ def _resolved_narrow(
 ) -> list[tuple[ResolvedDate, Value]]:
     """The mentions in a text, and what each means before a round of a cycle is picked; None if it is part of more."""
     at, has_hour = _moment(said_at)
-    country = _country(locale)
     tokens = tokens_of(text)
-    mentions: list[tuple[Language, Phrase]] = []
-    reached = 0
-    for index, spoken in _beginnings(tokens):
-        if index < reached:
-            continue
-        said = Said(at=at, has_hour=has_hour, country=country, orders=_orders(spoken, country))
-        phrase = spoken.find(tokens, index, said)
-        if phrase is None or not _stands_alone(text, tokens[phrase.start].start, tokens[phrase.end - 1].end):
-            continue
-        if isinstance(phrase.value, Cycle) and phrase.value.weak:
-            continue
-        reached = phrase.end
-        if phrase.value is not NO_MENTION:
-            mentions.append((spoken, phrase))
-    mentions = _sure(text, tokens, mentions)
+    mentions = _sure(text, tokens, list(_mentions(text, tokens, at, has_hour, _country(locale))))
     unclear = _unclear(tokens, mentions)
     places = [_place(phrase, text, tokens) for _, phrase in mentions]
     clauses = {
@@ -186,6 +215,32 @@ def _resolved_narrow(
         resolved.append((ResolvedDate(text=text[start:end], offset=start, start=first, end=last), value))
         before = phrase
     return resolved
+
+
+def _mentions(
+    text: str,
+    tokens: list[Token],
+    at: datetime,
+    has_hour: bool,
+    country: str,
+    context: str = "",
+    *,
+    weak: bool = False,
+) -> Iterator[tuple[Language, Phrase]]:
+    """The phrases of a text; `weak` ones are words that are a date only in certain company."""
+    reached = 0
+    for index, spoken in _beginnings(tokens, context):
+        if index < reached:
+            continue
+        said = Said(at=at, has_hour=has_hour, country=country, orders=_orders(spoken, country))
+        phrase = spoken.find(tokens, index, said)
+        if phrase is None or not _stands_alone(text, tokens[phrase.start].start, tokens[phrase.end - 1].end):
+            continue
+        if isinstance(phrase.value, Cycle) and phrase.value.weak and not weak:
+            continue
+        reached = phrase.end
+        if phrase.value is not NO_MENTION:
+            yield spoken, phrase
 
 
 def _inside(phrase: Phrase, before: Phrase, tokens: list[Token], spoken: Language) -> Span | None:
@@ -327,7 +382,7 @@ def _speakers() -> dict[str, tuple[Language, ...]]:
     return found
 
 
-def _beginnings(tokens: list[Token]) -> Iterator[tuple[int, Language]]:
+def _beginnings(tokens: list[Token], context: str = "") -> Iterator[tuple[int, Language]]:
     """The tokens that a mention can begin with, and their language: few, since a date has words of its own."""
     dated = _dated()
     places = [i for i, token in enumerate(tokens) if token.word in dated or token.word.isdecimal()]
@@ -335,7 +390,7 @@ def _beginnings(tokens: list[Token]) -> Iterator[tuple[int, Language]]:
         return
     following = iter(places)
     place: int | None = next(following)
-    for index, spoken in enumerate(_languages(tokens)):
+    for index, spoken in enumerate(_languages(tokens, context)):
         while place is not None and place < index:
             place = next(following, None)
         if place is None:
@@ -349,8 +404,10 @@ def _dated() -> frozenset[str]:
     return frozenset().union(*(language(name).dated for name in LANGUAGES))
 
 
-def _languages(tokens: list[Token]) -> Iterator[Language]:
-    """The language of each token: that which most words of its sentence speak for, and of the text where they tie."""
+def _languages(tokens: list[Token], context: str = "") -> Iterator[Language]:
+    """The language of each token: that which most words of its sentence speak for, and of the text where they tie; of a
+    phrase, that of the text around it.
+    """
     speakers = _speakers()
     english, chinese = language("en"), language("zh")
     sentences: list[tuple[int, dict[Language, float]]] = []
@@ -369,6 +426,9 @@ def _languages(tokens: list[Token]) -> Iterator[Language]:
         for speaker, vote in votes.items():
             if speaker is not chinese:
                 total[speaker] = total.get(speaker, 0.0) + vote
+    if context:
+        around = next(_languages(tokens_of(context)), english)
+        sentences = [(len(tokens), {around: 1.0})]
     index = 0
     for size, votes in sentences:
         spoken = max(total, key=lambda speaker: (votes.get(speaker, 0.0), total[speaker]))

@@ -127,6 +127,15 @@ class Cycle:
         is_named = found is None or self.weekday is None or found.first.weekday() == self.weekday
         return found if is_named else None
 
+    def known(self, is_past: bool, today: date) -> Span | None:
+        """The round that is meant where it is known whether it was over: the one that goes on, unless it is a day that
+        comes every week, of which nobody knows.
+        """
+        now = next((span for span in self.around(today) if one(today) in span), None)
+        if now is None or is_past:
+            return self.pick("past" if is_past else "future", today)
+        return now if now.days > 1 or self.period != "week" else None
+
     def named(self, weekday: int) -> Cycle:
         """The same cycle, with the weekday that was named beside it."""
         return replace(self, weekday=weekday, weak=False)

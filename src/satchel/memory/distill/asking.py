@@ -15,12 +15,14 @@ from satchel.errors import SatchelError
 from satchel.memory.cues import fitting_cues
 from satchel.memory.distill.windows import Stretch, Window, shown, shown_to_gate
 from satchel.memory.framing import SHORT_ID_CHARS
-from satchel.memory.records import MemoryRecord, MemoryType, Tier
+from satchel.memory.page.records import SECTIONS, Section, section_named
+from satchel.memory.records import MemoryRecord, MemoryType, TimeKind
 from satchel.memory.spending import Asked, complete
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
 
 __all__ = [
+    "EVERY",
     "Proposal",
     "Relation",
     "Unreadable",
@@ -63,12 +65,14 @@ class Proposal:
     """A fact that a model proposed; only its form has been checked.
 
     Attributes:
-        since: The words for the time since when it is true, or "".
-        until: The words for the time until when it is true, or "".
+        time: What kind of time it has; "" where the model didn't say.
+        when: The words for the day that it happens on, is due by, comes round on, or began on; "" for none.
+        until: The words for its end, or for how long it lasts; "" for none.
+        every: When it comes round, in the words of `EVERY`.
         to: The short id of the known fact that `relation` refers to, as the model wrote it; "" for none.
         ends: Whether a correction ends the known fact; `ended` has the words for the time since when, or "".
         cues: The situations in which it matters.
-        in_profile: Whether the user wants to be known by it in every conversation.
+        section: Where it stands on the page that a model has before it in every conversation; None for what need not.
     """
 
     content: str
@@ -76,16 +80,20 @@ class Proposal:
     importance: int
     memory_type: MemoryType
     tags: tuple[str, ...]
-    tier: Tier
-    since: str
+    time: TimeKind | Literal[""]
+    when: str
     until: str
+    every: tuple[str, ...]
     relation: Relation
     to: str
     ends: bool
     ended: str
     cues: tuple[str, ...]
-    in_profile: bool
+    section: Section | None
 
+
+EVERY: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "month", "year")
+"""When something comes round: on a weekday, or on the day of the month or of the year that `Proposal.when` names."""
 
 _GATE_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -100,15 +108,16 @@ _FACT: Final[Mapping[str, Any]] = {
     "importance": {"type": "integer", "enum": [1, 2, 3, 4, 5]},
     "memory_type": {"type": "string", "enum": list(get_args(MemoryType))},
     "tags": {"type": "array", "items": {"type": "string"}},
-    "tier": {"type": "string", "enum": list(get_args(Tier))},
-    "since": {"type": "string"},
+    "time": {"type": "string", "enum": list(get_args(TimeKind))},
+    "when": {"type": "string"},
     "until": {"type": "string"},
+    "every": {"type": "array", "items": {"type": "string", "enum": list(EVERY)}},
     "relation": {"type": "string", "enum": list(get_args(Relation))},
     "to": {"type": "string"},
     "ends": {"type": "boolean"},
     "ended": {"type": "string"},
     "cues": {"type": "array", "items": {"type": "string"}},
-    "profile": {"type": "boolean"},
+    "section": {"type": "string", "enum": ["", *SECTIONS]},
 }
 _EXTRACT_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -268,7 +277,7 @@ def _read_proposal(fact: object, number: int) -> Proposal:
     more = fact.get("more_quotes")
     quotes = [quote, *(more if isinstance(more, list) else [])]
     importance, to, ends = fact.get("importance"), fact.get("to"), fact.get("ends")
-    tags = fact.get("tags", fact.get("topic_tags"))
+    tags, every = fact.get("tags", fact.get("topic_tags")), fact.get("every")
     return Proposal(
         content=" ".join(content.split())[:_MAX_FACT_CHARS],
         quotes=tuple(str(text)[:_MAX_QUOTE_CHARS] for text in quotes[:5] if str(text).strip()),
@@ -276,16 +285,17 @@ def _read_proposal(fact: object, number: int) -> Proposal:
         importance=importance if type(importance) is int and 1 <= importance <= 5 else 3,
         memory_type=_one_of(fact.get("memory_type"), MemoryType, "fact"),
         tags=tuple(str(tag)[:60] for tag in tags[:6]) if isinstance(tags, list) else (),
-        tier=_one_of(fact.get("tier"), Tier, "long_term"),
-        since=_text(fact.get("since")),
+        time=_one_of(fact.get("time"), TimeKind, ""),
+        when=_text(fact.get("when")),
         until=_text(fact.get("until")),
+        every=tuple(day for day in EVERY if day in every) if isinstance(every, list) else (),
         relation=_one_of(fact.get("relation"), Relation, "new"),
         to=to.strip(" []#\"'") if isinstance(to, str) else "",
         # A model that doesn't say so means what "corrects" means.
         ends=ends if isinstance(ends, bool) else True,
         ended=_text(fact.get("ended")),
         cues=fitting_cues(fact.get("cues")),
-        in_profile=fact.get("profile") is True,
+        section=section_named(_text(fact.get("section"))),
     )
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from satchel.clock import in_zone_of
-from satchel.memory.dates import ResolvedDate, resolve_dates
-from satchel.memory.distill.asking import Proposal
+from satchel.memory.dates import ResolvedDate, days_meant, end_of_length, resolve_dates
+from satchel.memory.distill.asking import EVERY, Proposal
 from satchel.memory.distill.windows import Piece, Window
-from satchel.memory.records import TRUST_RANK, MemoryRecord, Trust
+from satchel.memory.records import TRUST_RANK, FactTime, MemoryRecord, Trust
 
 __all__ = ["CheckedFact", "check", "find_quote"]
 
@@ -23,6 +23,8 @@ _Resolve: TypeAlias = Callable[[str, datetime | date], Sequence[ResolvedDate]]
 
 _QUOTES: Final = "\"'“”„‟«»‘’‚‛`´"
 _DASHES: Final = "-‐‑‒–—−"
+_UNSPACED: Final = "\u2e80"
+"""The first character of the scripts without spaces."""
 _MIN_LETTERS: Final = 4
 """In the quotes of a fact: a "yes" alone supports nothing."""
 _ABOUT_USER: Final = re.compile(r"(?:the\s+)?user\b", re.IGNORECASE)
@@ -40,6 +42,7 @@ class CheckedFact:
         trust: Of the line that `quote` is in, see `_trust_of`.
         known: The fact that it restates, corrects or elaborates, or None.
         ended: Since when a corrected fact no longer holds, if the words say so.
+        time: What kind of time it has, with its days; None where the model didn't say.
     """
 
     proposal: Proposal
@@ -51,6 +54,7 @@ class CheckedFact:
     valid_to: datetime | None
     known: MemoryRecord | None
     ended: datetime | None = None
+    time: FactTime | None = None
 
     @property
     def source(self) -> Piece:
@@ -81,18 +85,22 @@ def check(
     if all(piece.trust == "outside" for piece in sources) and _ABOUT_USER.match(proposal.content):
         return "it states as true about the user what only an outside source says"
     resolve = partial(resolve_dates, locale=locale)
-    meant = _dates_in(window, sources, quote, resolve)
+    said_at = sources[0].said_at
+    places = _Places(window, sources, locale)
+    time_of_it = places.time_of(proposal)
+    meant = {**_dates_in(window, sources, quote, resolve), **places.meant(proposal, time_of_it)}
     content = _with_days(proposal.content, sources[0], meant, resolve)
     if content is None:
         return "it names a day that nobody said"
-    said_at = sources[0].said_at
-    since = _range_of(proposal.since, meant, said_at, "began", resolve)
-    until = _range_of(proposal.until, meant, said_at, "will end", resolve)
-    ended = _range_of(proposal.ended, meant, said_at, "began", resolve)
-    valid_from = None if since is None else in_zone_of(said_at, datetime.combine(since[0], time()))
-    valid_to = None if until is None else _day_after(until[1], said_at)
-    if valid_from is not None and valid_to is not None and valid_to <= valid_from:
-        valid_from = valid_to = None
+    content = _with_end(content, proposal.until, time_of_it)
+    ended = places.days(proposal.ended, is_past=True)
+    valid_from = valid_to = None
+    if time_of_it is not None:
+        began = time_of_it.first if time_of_it.kind in ("lasting", "period") and proposal.when else None
+        if began is not None and began <= said_at.date():
+            valid_from = in_zone_of(said_at, datetime.combine(began, time()))
+        if time_of_it.ends and time_of_it.last is not None:
+            valid_to = _day_after(time_of_it.last, said_at)
     return CheckedFact(
         proposal=proposal,
         content=content,
@@ -103,7 +111,115 @@ def check(
         valid_to=valid_to,
         known=None if proposal.relation == "new" else known.get(proposal.to),
         ended=None if ended is None else in_zone_of(said_at, datetime.combine(ended[0], time())),
+        time=time_of_it,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Where the words for a time stand in what was said: it tells on which day they were said, in which language."""
+
+    window: Window
+    sources: Sequence[Piece]
+    locale: str
+
+    def _piece(self, words: str) -> Piece | None:
+        """The piece that words stand in: a source of the fact, or else the last one. None where nobody said them."""
+        for piece in (*self.sources, *reversed(self.window.pieces)):
+            if find_quote(words, piece.text) is not None:
+                return piece
+        return None
+
+    def days(self, words: str, *, is_past: bool) -> tuple[date, date] | None:
+        """The days that words mean, if they were said."""
+        piece = self._piece(words)
+        if piece is None:
+            return None
+        return days_meant(words, piece.said_at, is_past=is_past, context=piece.text, locale=self.locale)
+
+    def _end(self, words: str, first: date) -> date | None:
+        """The last day of what lasts so long from a day on."""
+        piece = self._piece(words)
+        return None if piece is None else end_of_length(words, first, context=piece.text)
+
+    def time_of(self, proposal: Proposal) -> FactTime | None:
+        """The days of a fact, computed from the words for its time."""
+        if not proposal.time:
+            return None
+        said = self.sources[0].said_at.date()
+        if proposal.time in ("past", "lasting"):
+            began = self.days(proposal.when, is_past=True)
+            return FactTime(kind=proposal.time, first=began and began[0], last=began and began[1])
+        when = self.days(proposal.when, is_past=False)
+        if proposal.time == "recurrence":
+            return FactTime(kind="recurrence", every=_every(proposal, when))
+        until = self.days(proposal.until, is_past=False)
+        if proposal.time == "period" and when is None:
+            when = self.days(proposal.when, is_past=True)  # It goes on, "since Monday".
+        first, last = when or (None, None)
+        if proposal.time == "deadline":
+            last = until[1] if until is not None else last
+            last = last or self._end(proposal.until or proposal.when, said)
+            first = last
+        elif until is not None:
+            last = until[1]
+        elif proposal.until:
+            last = self._end(proposal.until, first or said) or last
+        if proposal.time == "period":
+            first = first or said
+            if until is None and not proposal.until and when is not None and when[0] == when[1]:
+                last = None  # Only its beginning was said.
+        if first is not None and last is not None and last < first:
+            when = self.days(proposal.when, is_past=True)  # "From March until Friday": it has begun.
+            first, last = (when[0], last) if when is not None and when[0] <= last else (None, None)
+        # What was over when it was said is nothing that ends: the cat that died yesterday stays dead.
+        kind = "past" if last is not None and last < said else proposal.time
+        return FactTime(kind=kind, first=first, last=last)
+
+    def meant(self, proposal: Proposal, found: FactTime | None) -> dict[str, ResolvedDate]:
+        """What the dates in the fact's own sentence mean: those of its time as they were computed, others only where
+        that doesn't depend on whether they were over ("the same people as on the 15th").
+        """
+        if found is None:
+            return {}
+        meant: dict[str, ResolvedDate] = {}
+        if found.first is not None and found.last is not None:
+            meant["\0"] = ResolvedDate(text="\0", offset=0, start=found.first, end=found.last)
+        said_at = self.sources[0].said_at
+        is_past = found.kind in ("past", "lasting")
+        for date_of in resolve_dates(proposal.content, said_at, locale=self.locale):
+            key = _key(date_of.text)
+            own = next(
+                (words for words in (proposal.when, proposal.until) if key in _key(words)),
+                "",
+            )
+            readings = {
+                self.days(date_of.text, is_past=past) for past in ((is_past,) if own else (True, False))
+            }
+            days = readings.pop() if len(readings) == 1 else None
+            meant[key] = replace(date_of, start=days and days[0], end=days and days[1])
+        return meant
+
+
+def _every(proposal: Proposal, when: tuple[date, date] | None) -> str:
+    """When a recurrence comes round, as `FactTime.every`; "" where no day of it is known."""
+    if "year" in proposal.every or "month" in proposal.every:
+        if when is None or when[0] != when[1]:
+            return ""
+        day = when[0]
+        return f"year {100 * day.month + day.day}" if "year" in proposal.every else f"month {day.day}"
+    return f"week {' '.join(str(EVERY.index(day)) for day in proposal.every)}" if proposal.every else ""
+
+
+def _with_end(content: str, words: str, time: FactTime | None) -> str:
+    """A fact with the day on which it ends behind the words for how long it lasts."""
+    if time is None or time.last is None or str(time.last) in content:
+        return content
+    place = find_quote(words, content)
+    if place is None:
+        return content
+    days = str(time.last) if time.first == time.last else f"{time.first} to {time.last}"
+    return f"{content[: place[1]]} ({days}){content[place[1] :]}"
 
 
 def _trust_of(quote: str, sources: Sequence[Piece]) -> Trust:
@@ -147,7 +263,7 @@ def _is_long_enough(quote: str) -> bool:
     """Whether a quote can support a fact: two words, or a few letters of a script without spaces."""
     letters = [char for char in quote if char.isalnum()]
     return len(letters) >= _MIN_LETTERS and (
-        len(quote.split()) > 1 or any(char > "\u2e7f" for char in letters)
+        len(quote.split()) > 1 or any(char >= _UNSPACED for char in letters)
     )
 
 
@@ -170,9 +286,9 @@ def find_quote(quote: str, text: str) -> tuple[int, int] | None:
     if not words:
         return None
     pattern = r"\s+".join("".join(_class_of(char) for char in word) for word in words)
-    # Only whole words: "art" doesn't match in "party".
-    before = r"(?<!\w)" if words[0][0].isalnum() else ""
-    after = r"(?!\w)" if words[-1][-1].isalnum() else ""
+    # Only whole words: "art" doesn't match in "party". Some scripts have no spaces between words.
+    before = r"(?<!\w)" if words[0][0].isalnum() and words[0][0] < _UNSPACED else ""
+    after = r"(?!\w)" if words[-1][-1].isalnum() and words[-1][-1] < _UNSPACED else ""
     match = re.search(f"{before}{pattern}{after}", text, re.IGNORECASE)
     return None if match is None else match.span()
 
@@ -236,31 +352,7 @@ def _with_days(
 
 def _is_absolute(found: ResolvedDate, resolve: _Resolve) -> bool:
     """Whether the words mean the same day whenever they are said."""
+    if found.start is None:
+        return False
     alone = [resolve(found.text, day) for day in (date(1990, 3, 14), date(2031, 8, 30))]
     return all(len(read) == 1 and (read[0].start, read[0].end) == (found.start, found.end) for read in alone)
-
-
-def _range_of(
-    words: str,
-    meant: Mapping[str, ResolvedDate],
-    said_at: datetime,
-    tense: Literal["began", "will end"],
-    resolve: _Resolve,
-) -> tuple[date, date] | None:
-    """The first and last day of a time, if the conversation contains its words and they can be resolved."""
-    wanted = _key(words)
-    if not wanted:
-        return None
-    # Longest first: "March 2025" before "March".
-    for key in sorted(meant, key=len, reverse=True):
-        found = meant[key]
-        if key in wanted or wanted in key:
-            if found.start is not None and found.end is not None:
-                return found.start, found.end
-            # "Since March" means the last March, "until Friday" the next Friday.
-            for sentence in (f"It {tense} {found.text}", f"It {tense} in {found.text}"):
-                for read in resolve(sentence, said_at):
-                    if read.start is not None and read.end is not None:
-                        return read.start, read.end
-            return None
-    return None

@@ -23,7 +23,7 @@ from satchel.memory.distill.asking import Unreadable, ask_extractor, ask_gate, g
 from satchel.memory.distill.checking import CheckedFact, check
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
-from satchel.memory.records import TRUST_RANK, Hit, MemoryRecord
+from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
 from satchel.memory.repository import Draft, to_micros
 from satchel.memory.spending import Asked
 from satchel.messages import Usage
@@ -39,14 +39,16 @@ __all__ = ["Distiller"]
 
 _ATTEMPTS = 3
 """After this many answers that can't be parsed, a window is given up, and `doctor` reports it."""
-_KNOWN_FACTS = 16
-"""The most related facts that the extractor is shown (seed-2, 4.2: "existing relevant memories"): about 400 tokens."""
-_KNOWN_TO_EACH = 4
+_KNOWN_FACTS = 8
+"""The most related facts that the extractor is shown (seed-2, 4.2: "existing relevant memories"): about 200 tokens."""
+_KNOWN_TO_EACH = 3
 """Of these, the most that are looked for with each line; what one line corrects is not near to the whole window."""
 _MAX_QUERIES = 12
 _MAX_QUERY_CHARS = 500
 _PROFILE_IMPORTANCE = 4
 """The least importance of what belongs in the profile, which takes the most important facts first."""
+_OF_PROFILE = ("answers", "user", "people", "limits", "home", "work")
+"""The sections of the page that say who the user is."""
 _MEANWHILE = "another process read it meanwhile"
 
 MaySpend = Callable[[], Awaitable[None]]
@@ -276,6 +278,9 @@ class Distiller:
             facts=written.facts,
             confirmed=written.confirmed,
             dropped=written.dropped,
+            sections={
+                draft.id: fact.proposal.section for fact, draft in facts if draft.id in set(written.facts)
+            },
         )
 
     async def _leave_out(self, stretch: Stretch, reason: str, run: _Run) -> None:
@@ -348,15 +353,16 @@ class Distiller:
                 id="f" + digest[:16],
                 content=fact.content,
                 tags=_normalised(proposal.tags),
-                tier=proposal.tier,
+                tier=_tier_of(fact.time),
                 memory_type=proposal.memory_type,
                 importance=max(proposal.importance, _PROFILE_IMPORTANCE)
-                if proposal.in_profile and fact.trust == "user"
+                if proposal.section in _OF_PROFILE and fact.trust == "user"
                 else proposal.importance,
                 speaker=source.speaker,
                 said_at=source.said_at,
                 valid_from=fact.valid_from,
                 valid_to=fact.valid_to,
+                time=fact.time,
                 session=source.session or None,
                 turn=source.turn if source.session else None,
                 quote=fact.quote,
@@ -367,12 +373,8 @@ class Distiller:
 
 
 def _is_short(stretches: Sequence[Stretch]) -> bool:
-    """Whether a whole conversation is one window: reading it costs little more than asking whether to."""
-    return (
-        len(stretches) == 1
-        and len(stretches[0].windows) == 1
-        and all(piece.is_new for piece in stretches[0].windows[0].pieces)
-    )
+    """Whether what is unread of a conversation is one window: reading it costs little more than asking whether to."""
+    return len(stretches) == 1 and len(stretches[0].windows) == 1
 
 
 def _result(read: Window | Stretch, outcome: Outcome, *, reason: str = "", error: str = "") -> WindowResult:
@@ -385,6 +387,11 @@ def _result(read: Window | Stretch, outcome: Outcome, *, reason: str = "", error
         reason=reason,
         error=error,
     )
+
+
+def _tier_of(time: FactTime | None) -> Tier:
+    """What is over within days or weeks fades soon; what comes round or lasts doesn't."""
+    return "short_term" if time is not None and time.kind in ("event", "deadline", "period") else "long_term"
 
 
 def _normalised(tags: Sequence[str]) -> tuple[str, ...]:

@@ -24,8 +24,9 @@ __all__ = [
     "stretches_of",
 ]
 
-WINDOW_TOKENS = 500
-"""The approximate amount of new text in a window (seed-2, 4.2)."""
+WINDOW_TOKENS = 1_500
+"""The approximate amount of new text in a window: most conversations are one, and read with one request (issue 20;
+seed-2, 4.2, has 500)."""
 OVERLAP_TOKENS = 100
 """The approximate amount of text before it that is repeated (seed-2, 4.2)."""
 MAX_CHARS = 32_000
@@ -35,6 +36,9 @@ TAIL_CHARS = 4_000
 """Of these, the ones at its end, where people write what they want to know about what they pasted."""
 SEEN_TOKENS = 500
 """What the gate sees of a long turn at its beginning, and as much at its end."""
+
+_AGENT_TOKENS = 30
+"""What the extractor sees of an assistant's long turn at its beginning, and as much at its end."""
 
 # What `estimate_tokens` assumes for Latin text.
 _CHARS_A_TOKEN = 3.5
@@ -237,9 +241,14 @@ def _overlap(before: Sequence[Piece]) -> tuple[Piece, ...]:
 
 def shown(window: Window) -> str:
     """The window as the extractor sees it: one line of JSON for each piece, so that no text can pose as another
-    piece.
+    piece. Of an assistant's, which counts only where it records what was agreed, both ends.
     """
-    return _lines(window.pieces)
+    return _lines(
+        [
+            replace(piece, text=_ends_of(piece.text, _AGENT_TOKENS)) if piece.trust == "agent" else piece
+            for piece in window.pieces
+        ]
+    )
 
 
 def shown_to_gate(stretch: Stretch) -> str:
@@ -249,15 +258,17 @@ def shown_to_gate(stretch: Stretch) -> str:
         before = whole.get(piece.rid)
         whole[piece.rid] = piece if before is None else replace(before, text=before.text + piece.text)
     context = [piece for piece in stretch.windows[0].pieces if not piece.is_new]
-    return _lines([*context, *(replace(piece, text=_ends_of(piece.text)) for piece in whole.values())])
+    return _lines(
+        [*context, *(replace(piece, text=_ends_of(piece.text, SEEN_TOKENS)) for piece in whole.values())]
+    )
 
 
-def _ends_of(text: str) -> str:
-    """The first and the last `SEEN_TOKENS` of a text that has more than both."""
-    if estimate_tokens(text) <= 2 * SEEN_TOKENS:
+def _ends_of(text: str, tokens: int) -> str:
+    """The first and the last so many tokens of a text that has more than both."""
+    if estimate_tokens(text) <= 2 * tokens:
         return text
-    first = _fitting_end(text, 0, len(text), SEEN_TOKENS)
-    last = len(text) - _fitting_end(text[::-1], 0, len(text), SEEN_TOKENS)
+    first = _fitting_end(text, 0, len(text), tokens)
+    last = len(text) - _fitting_end(text[::-1], 0, len(text), tokens)
     return f"{text[:first]}\n[… {last - first:,} characters …]\n{text[last:]}"
 
 

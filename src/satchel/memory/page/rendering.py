@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from typing import Final
 
@@ -14,13 +15,14 @@ from satchel.memory.framing import (
     page_line,
     tokens_of,
 )
-from satchel.memory.page.checking import is_whole, stands
+from satchel.memory.page.checking import content_hash_of, is_whole, stands
 from satchel.memory.page.records import SECTIONS, Page, PageLine, PageVersion, Section, ShownLine
 from satchel.memory.records import MemoryRecord
 from satchel.memory.statements import section_of, shown_words
 
-__all__ = ["rendered", "section_for", "tokens_of_line", "tokens_of_section"]
+__all__ = ["parts_of", "rendered", "section_for", "tokens_of_line", "tokens_of_section"]
 
+_CHANGED: Final = "what it stands on has changed"
 _SECTION_OF: Final[Mapping[str, Section]] = {
     "name": "user", "answers": "answers", "health": "limits", "home": "home", "work": "work", "people": "people",
     "more": "user",
@@ -72,6 +74,8 @@ def rendered(
             lines.append(_line(line, facts))
         elif facts:
             left_out.append((_line(line, facts), why))
+            if why == _CHANGED:
+                lines += [_line(alone, (held[alone.facts[0]],)) for alone in parts_of(line, held)]
     there = {fact.id for line in lines for fact in line.facts}
     lines += [_pin(memory) for memory in pinned if memory.id not in there]
     # The user's lines and pins come before what a model chose, and that in the order in which it came.
@@ -103,7 +107,23 @@ def _not_shown(line: PageLine, held: Mapping[str, MemoryRecord], today: date) ->
         return "is over"
     if line.by == "user":
         return "" if all(id in held for id in line.facts) else "no longer holds"
-    return "" if stands(line, held) else "what it stands on has changed"
+    return "" if stands(line, held) else _CHANGED
+
+
+def parts_of(line: PageLine, held: Mapping[str, MemoryRecord]) -> list[PageLine]:
+    """What is left of a line of which a fact no longer holds: the others, each in its own words."""
+    facts = [held[id] for id in line.facts if id in held]
+    if len(facts) == len(line.facts):
+        return []
+    return [
+        replace(
+            line,
+            text=" ".join(fact.content.split()),
+            facts=(fact.id,),
+            checked=content_hash_of([fact]),
+        )
+        for fact in facts
+    ]
 
 
 def _line(line: PageLine, facts: tuple[MemoryRecord, ...]) -> ShownLine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
@@ -35,6 +36,7 @@ __all__ = [
     "is_users_own",
     "news_of",
     "newest",
+    "note_seen",
     "pinned",
     "read_version",
     "said_by_user",
@@ -51,6 +53,8 @@ _MOST_FACTS: Final = 200
 """That a writer is shown at once: 5,000 tokens, three times what a page has room for."""
 _LEAST_IMPORTANCE: Final = 3
 """What is trivial or minor is found by search, and no reason to write the page."""
+_URGENT: Final = 5
+"""The importance of a fact for which the page is written at once."""
 _MOST_VERSIONS: Final = 60
 """That are kept: a month or two."""
 
@@ -67,6 +71,8 @@ class News:
         replaced: By the ids of facts of its lines that no longer hold, the ids of what superseded them.
         changed: The number of the space's last change.
         oldest: Before the first version, when the oldest fact was stored, in microseconds since 1970; otherwise 0.
+        orphans: The ids of those of `fresh` whose line was taken away with something that was forgotten.
+        asked_at: When a model last wrote a version, in microseconds since 1970; None before the first time.
     """
 
     base: PageVersion | None
@@ -75,11 +81,15 @@ class News:
     replaced: Mapping[str, Sequence[str]]
     changed: int
     oldest: int
+    orphans: frozenset[str] = frozenset()
+    asked_at: datetime | None = None
 
     @property
-    def is_due(self) -> bool:
-        """Whether the page has to be written. What is over leaves it without that."""
-        return bool(self.fresh)
+    def is_urgent(self) -> bool:
+        """Whether the page should not wait for another day."""
+        return self.base is None or any(
+            fact.importance >= _URGENT or fact.id in self.orphans for fact in self.fresh
+        )
 
 
 def is_users_own(fact: MemoryRecord) -> bool:
@@ -180,6 +190,16 @@ def write(
         delete(pages).where(pages.c.space_id == space, pages.c.number <= number - _MOST_VERSIONS)
     )
     return read_version(connection, space, number)
+
+
+def note_seen(connection: Connection, space: int, number: int, changed: int) -> None:
+    """Note that nothing up to a change has to be taken to the page, if this version is still the newest."""
+    last = select(func.max(pages.c.number)).where(pages.c.space_id == space).scalar_subquery()
+    connection.execute(
+        update(pages)
+        .where(pages.c.space_id == space, pages.c.number == number, pages.c.number == last)
+        .values(changed=changed)
+    )
 
 
 def accept(connection: Connection, space: int) -> bool:
@@ -372,7 +392,19 @@ def news_of(connection: Connection, space: int, *, at: int) -> News:
         replaced=_replaced(connection, space, [id for id in named if id not in held]),
         changed=int(changed),
         oldest=_oldest(connection, space) if base is None else 0,
+        orphans=frozenset(waiting),
+        asked_at=_asked_at(connection, space),
     )
+
+
+_BY_MODEL = and_(pages.c.by == "model", pages.c.model != "")
+"""The versions for which a model was asked; others of the model's were noted in the words of facts."""
+
+
+def _asked_at(connection: Connection, space: int) -> datetime | None:
+    query = select(func.max(pages.c.written_at)).where(pages.c.space_id == space, _BY_MODEL)
+    at = connection.execute(query).scalar_one()
+    return None if at is None else from_micros(int(at))
 
 
 def _oldest(connection: Connection, space: int) -> int:
@@ -406,7 +438,7 @@ def _failures(space: int) -> Any:
     """What failed since a model wrote the newest of its versions."""
     written = (
         select(func.coalesce(func.max(pages.c.written_at), -1))
-        .where(pages.c.space_id == space, pages.c.by == "model")
+        .where(pages.c.space_id == space, _BY_MODEL)
         .scalar_subquery()
     )
     return select(distill_windows).where(

@@ -16,10 +16,10 @@ from satchel.memory.distill.asking import Unreadable
 from satchel.memory.framing import PAGE_HEAD, PROFILE_TAIL, tokens_of
 from satchel.memory.page import rows
 from satchel.memory.page.asking import Answer, Proposed, Request, ask, ask_again, request_of
-from satchel.memory.page.checking import content_hash_of, stands, unsupported
+from satchel.memory.page.checking import MOST_CHARS, content_hash_of, stands, unsupported
 from satchel.memory.page.editing import apply, edit_of
 from satchel.memory.page.records import Page, PageLine, PageVersion, PageWritten, Section, State
-from satchel.memory.page.rendering import rendered, section_for, tokens_of_line, tokens_of_section
+from satchel.memory.page.rendering import parts_of, rendered, section_for, tokens_of_line, tokens_of_section
 from satchel.memory.records import MemoryRecord
 from satchel.memory.spending import Asked, add_usage
 
@@ -40,6 +40,8 @@ _ROUNDS: Final = 3
 """So often a writing is done again because the user edited the page meanwhile."""
 _OLD: Final = timedelta(days=1)
 """A home whose first page can be made of facts older than that had them before it had a page."""
+_FILLED: Final = 0.8
+"""The share of the room that a model is told of: what is noted in the next days fits into the rest."""
 _FIRST_PAUSE_S: Final = 60.0
 _LONGEST_PAUSE_S: Final = 3_600.0
 _WRITING_S: Final = 2.0
@@ -94,29 +96,35 @@ class Pages:
 
     # Writing.
 
-    async def is_due(self) -> bool:
-        """Whether facts have changed since the newest version, and the pause after a failure is over."""
+    async def is_due(self, *, budget_tokens: int) -> bool:
+        """See `Memory.page_is_due`."""
         now = self._space.now_micros()
+        today = local_day(self._space.clock.now())
 
         def look(connection: Connection, space: int) -> bool:
             failures, failed_at = rows.failing_since(connection, space)
             pause_s = min(_FIRST_PAUSE_S * 2 ** (min(failures, 10) - 1), _LONGEST_PAUSE_S) if failures else 0
             if now < failed_at + int(pause_s * 1_000_000):
                 return False
-            return rows.news_of(connection, space, at=now).is_due
+            news = rows.news_of(connection, space, at=now)
+            if not _is_waiting(news, budget_tokens):
+                return False
+            zone = self._space.clock.now().tzinfo
+            asked_on = "" if news.asked_at is None else local_day(news.asked_at.astimezone(zone))
+            return news.is_urgent or asked_on < today
 
         return await self._space.read(look)
 
     async def write(
         self, *, model: ChatModel, budget_tokens: int, may_spend: MaySpend | None
     ) -> PageWritten | None:
-        """Write the page if facts have changed since the newest version; see `Memory.write_page`."""
+        """Write the page if facts wait for a place on it, or its lines don't fit; see `Memory.write_page`."""
 
         def find(connection: Connection, held: Collection[str]) -> list[int]:
             if str(self._space.id) in held:
                 return []
             news = rows.news_of(connection, self._space.id, at=self._space.now_micros())
-            return [self._space.id] if news.is_due else []
+            return [self._space.id] if _is_waiting(news, budget_tokens) else []
 
         async with self._lock, self._space.claims.take(_WORK, find, name=str) as taken:
             if not taken.pieces:
@@ -135,7 +143,7 @@ class Pages:
     ) -> PageWritten:
         for _ in range(_ROUNDS):
             news = await self._space.read(rows.news_of, at=self._space.now_micros())
-            if not news.is_due:
+            if not _is_waiting(news, budget_tokens):
                 return PageWritten(stopped="another process or the user has written it meanwhile")
             try:
                 if may_spend is not None:
@@ -170,6 +178,40 @@ class Pages:
                 return PageWritten(version=version, refused=tuple(refused))
         return PageWritten(stopped="the page was changed again and again while it was written")
 
+    async def note(self, sections: Mapping[str, Section | None]) -> PageVersion | None:
+        """Take facts to the page in their own words, without asking a model: whoever read them said where they stand.
+
+        Args:
+            sections: Of facts by their ids; None for what need not stand there.
+
+        Returns:
+            The version; None where nothing was taken, or the user has to see the first page before it is used.
+        """
+        for _ in range(_ROUNDS):
+            news = await self._space.read(rows.news_of, at=self._space.now_micros())
+            state = self._state(news)
+            lines = [line for fact in news.fresh if (line := _noted(fact, sections.get(fact.id))) is not None]
+            # What nobody gave a place waits for the next writing.
+            standing = _still_standing(news)
+            settled = sections.keys() | {id for line in standing for id in line.facts}
+            is_all = all(fact.id in settled for fact in news.fresh)
+            if not lines or (news.base is None and state == "proposed"):
+                if news.base is not None and is_all:
+                    await self._space.write(rows.note_seen, news.base.number, news.changed)
+                return None
+            version = await self._space.write(
+                rows.write,
+                [*standing, *lines],
+                base=news.base.number if news.base else 0,
+                by="model",
+                state=state,
+                changed=news.changed if is_all else news.base.changed if news.base else -1,
+                at=self._space.now_micros(),
+            )
+            if version is not None:
+                return version
+        return None
+
     def _state(self, news: News) -> State:
         if news.base is not None:
             return news.base.state
@@ -181,7 +223,9 @@ class Pages:
     ) -> tuple[list[PageLine], list[str]]:
         """Ask for the page, hold its lines to their facts, and ask once more for those that are refused."""
         today = self._space.clock.now().date()
-        request = request_of(news, today=today, budget_tokens=budget_tokens)
+        # With room for what is noted until it is written again.
+        room = budget_tokens if news.base is None else int(budget_tokens * _FILLED)
+        request = request_of(news, today=today, budget_tokens=room)
         answer, messages = await ask(model, request, spent)
         if not answer.keep and not answer.lines and news.base is not None and news.base.shown:
             raise Unreadable(f"{model.provider}:{model.model} wrote an empty page.")
@@ -263,6 +307,34 @@ class Pages:
             changed=last.changed if last else -1,
             at=self._space.now_micros(),
         )
+
+
+def _noted(fact: MemoryRecord, section: Section | None) -> PageLine | None:
+    """A fact as a line of its own; None for what need not, or may not, stand in the section."""
+    text = " ".join(fact.content.split())
+    if section is None or len(text) > MOST_CHARS or (section == "answers" and not rows.is_users_own(fact)):
+        return None
+    return PageLine(section=section, text=text, facts=(fact.id,), checked=content_hash_of([fact]))
+
+
+def _still_standing(news: News) -> list[PageLine]:
+    """The lines of the newest version; of one that lost a fact, the others."""
+    found: list[PageLine] = []
+    for line in news.base.lines if news.base is not None else ():
+        is_kept = line.by == "user" or not line.text or stands(line, news.held)
+        found += [line] if is_kept else parts_of(line, news.held)
+    return found
+
+
+def _is_waiting(news: News, budget_tokens: int) -> bool:
+    """Whether a model has something to do: facts without a place, or lines that don't fit. What is over leaves the page
+    without that.
+    """
+    if news.fresh or news.base is None:
+        return bool(news.fresh)
+    lines = [line for line in news.base.shown if line.by == "user" or stands(line, news.held)]
+    cost = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(tokens_of_line(line.text) for line in lines)
+    return cost + sum(map(tokens_of_section, {line.section for line in lines})) > budget_tokens
 
 
 class _Draft:

@@ -20,7 +20,7 @@ from satchel.memory.checking import MAX_CONTENT_CHARS, printable
 from satchel.memory.cues import cues_of, fitting_cues
 from satchel.memory.filters import Filter
 from satchel.memory.page.records import Author, State, lines_from_json
-from satchel.memory.records import Kind, MemoryType, Tier, Trust
+from satchel.memory.records import Kind, MemoryType, Tier, Trust, time_from_json
 from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
 from satchel.memory.tables import (
     changes,
@@ -189,6 +189,7 @@ def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[s
             },
             "trust": row.trust,
             **({"pinned": True} if row.pinned else {}),
+            **({"time": json.loads(row.time)} if row.time else {}),
             **({"cues": cued[row.rid]} if row.rid in cued else {}),
             "created_at": _time(row.created_at),
             "request": row.request,
@@ -438,6 +439,7 @@ def _piece(line: Mapping[str, Any]) -> ImportedMemory:
         quote=_words(source, "quote"),
         trust=_one_of(line, "trust", Trust),
         cues=fitting_cues(line.get("cues")),
+        time=time_from_json(line.get("time")),
         state=StoredState(
             created_at=_needed(created_at, "created_at"),
             request=_whole(line, "request", -_BOUND, default=0),

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from satchel.memory.checking import MAX_CONTENT_CHARS, clean_tags, printable
 from satchel.memory.decay import EPISODE_DECAY_RATE
 from satchel.memory.page.records import Author, PageLine, State
-from satchel.memory.records import Kind, MemoryType, Tier, Trust
+from satchel.memory.records import FactTime, Kind, MemoryType, Tier, Trust
 from satchel.memory.repository import offset_minutes, to_micros
 
 __all__ = [
@@ -89,6 +89,7 @@ class ImportedMemory:
     quote: str | None = None
     trust: Trust
     cues: tuple[str, ...] = ()
+    time: FactTime | None = None
     state: StoredState | None = None
 
 

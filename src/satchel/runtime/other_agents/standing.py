@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from satchel.clock import Clock
     from satchel.memory import Memory
-    from satchel.memory.standing import StandingLine
+    from satchel.memory.records import MemoryRecord
 
 __all__ = ["KeptStanding", "keep_standing", "read_standing"]
 
@@ -54,16 +54,25 @@ async def keep_standing(memory: Memory, *, home: Path, database: Path, clock: Cl
     """
     profile = await memory.profile(budget_tokens=_PROFILE_TOKENS)
     agenda = await memory.agenda(budget_tokens=_AGENDA_TOKENS, ahead_days=_AHEAD_DAYS)
-    ids = [line.id for line in (*profile.memories, *agenda.memories)]
+    ids = [memory.id for line in (*profile.memories, *agenda.memories) for memory in line.sources]
     with reading(database, busy_timeout_ms=_BUSY_MS, is_late=lambda: False) as rows:
         space = space_of(rows)
         changed = {} if space is None or not ids else changed_of(rows, space, ids)
     kept = KeptStanding(
-        profile=tuple(one for line in profile.memories if (one := _kept(line, changed)) is not None),
+        profile=tuple(
+            one for line in profile.memories if (one := _kept(line.memory, line.words, changed)) is not None
+        ),
         agenda=tuple(
-            one._replace(first=line.first.isoformat(), last=line.last.isoformat(), doubt=line.doubt)
+            one._replace(
+                first=line.first.isoformat(),
+                last=line.last.isoformat(),
+                doubt=line.doubt,
+                lead=line.lead,
+                is_never_dropped=line.is_never_dropped,
+            )
             for line in agenda.memories
-            if (one := _kept(line, changed)) is not None
+            for memory, words in ((line.memory, line.words), *line.more)
+            if (one := _kept(memory, words, changed)) is not None
         ),
         day=clock.now().date().isoformat(),
     )
@@ -74,11 +83,11 @@ async def keep_standing(memory: Memory, *, home: Path, database: Path, clock: Cl
         replace_file(path, text)
 
 
-def _kept(line: StandingLine, changed: dict[str, int]) -> KeptLine | None:
-    start = line.memory.content.find(line.words)
-    if start < 0 or line.id not in changed:
+def _kept(memory: MemoryRecord, words: str, changed: dict[str, int]) -> KeptLine | None:
+    start = memory.content.find(words)
+    if start < 0 or memory.id not in changed:
         return None
-    return KeptLine(id=line.id, changed=changed[line.id], start=start, length=len(line.words))
+    return KeptLine(id=memory.id, changed=changed[memory.id], start=start, length=len(words))
 
 
 def read_standing(home: Path) -> KeptStanding | None:

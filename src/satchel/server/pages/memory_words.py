@@ -194,6 +194,7 @@ _FIELDS: Final = {
     "valid_from": "holds from",
     "valid_to": "holds until",
     "pinned": "pinned",
+    "time": "kind of time",
     "edge": "link",
 }
 _WHO: Final = {

@@ -38,6 +38,10 @@ router = APIRouter(include_in_schema=False)
 _SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "model": ("Models", "Which model answers, and which one does small work."),
     "budget": ("Budget", "At a limit Satchel stops and says so."),
+    "background": (
+        "Background",
+        "What models do that you did not ask for: one switch and one budget for all of it.",
+    ),
     "memory": ("Memory", "What is remembered, how it is found, and how much of it a model is shown."),
     "agent": ("Conversation", "How a turn goes, and how tool calls that no rule covers are decided."),
     "builder": ("Builder", "What a build of a capability may take."),

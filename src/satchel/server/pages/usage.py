@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from satchel.clock import local_day
 from satchel.messages import Usage
+from satchel.runtime.background_models import BACKGROUND
 from satchel.server.pages.charts import Column, column_chart, share
 from satchel.server.pages.queries import Asked
 from satchel.server.pages.site import page
@@ -31,6 +32,7 @@ _PURPOSES: Final[Mapping[str, str]] = {
     "build": "Building capabilities",
     "gate": "Judging what is worth remembering",
     "extract": "Drawing facts from conversations",
+    "page": "Writing the page about you",
     "compare": "Comparing memories",
     "expand": "Deep search: other wordings",
     "answer": "Deep search: the answer",
@@ -38,7 +40,7 @@ _PURPOSES: Final[Mapping[str, str]] = {
     "sampling": "For MCP servers",
     "test": "Testing models",
 }
-_OF_MEMORY: Final = ("gate", "extract", "compare", "judge", "expand", "answer")
+_OF_MEMORY: Final = (*BACKGROUND, "compare", "expand", "answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,8 @@ async def usage(request: Request, service: Serves) -> Response:
         today_usd=spent_today,
         is_now=month == f"{today:%Y-%m}",
         budget=budget,
+        background=await service.satchel.home.background_day(today.isoformat()),
+        names=_PURPOSES,
     )
 
 

@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from satchel.errors import NotFound, StorageError
 from satchel.messages import usage_to_json
+from satchel.runtime.background_models import BACKGROUND
 from satchel.runtime.lines import spent_by_purpose
 from satchel.runtime.tooling import ToolEntry
 from satchel.server import shapes
@@ -92,7 +93,14 @@ async def usage(service: Serves, days: Annotated[int, Query(ge=1, le=10_000)] = 
     summed = spent_by_purpose(row for row in rows if row.day in newest)
     return JsonAnswer(
         [
-            {"day": day, "model": model, "purpose": purpose, "calls": calls, **usage_to_json(spent)}
+            {
+                "day": day,
+                "model": model,
+                "purpose": purpose,
+                "background": purpose in BACKGROUND,
+                "calls": calls,
+                **usage_to_json(spent),
+            }
             for (day, model, purpose), (calls, spent) in summed.items()
         ]
     )
