@@ -148,6 +148,7 @@ class Hit:
         signals: What the score is made of; "dense" is None where no vector could be compared.
         passage: Of a long memory, the part that the question is about. Only the first hits of a search have it.
         answers: For a short reply, the question right before it, which it means something beside.
+        before: Older memories that gave the same attribute another value, newest first. They are not shown themselves.
     """
 
     memory: MemoryRecord
@@ -155,6 +156,7 @@ class Hit:
     signals: Mapping[str, float | None]
     passage: Passage | None = None
     answers: str | None = None
+    before: tuple[MemoryRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,6 +309,8 @@ def hit_to_json(hit: Hit) -> dict[str, Any]:
         found["passage"] = {"text": hit.passage.text, "number": hit.passage.number, "of": hit.passage.of}
     if hit.answers is not None:
         found["answers"] = hit.answers
+    if hit.before:
+        found["before"] = [record_to_json(one) for one in hit.before]
     return found
 
 
