@@ -159,7 +159,7 @@ async def _having(
         (at for at, (rid, record) in enumerate(said) if at not in older and cosines[rid] >= likely),
         key=lambda at: -cosines[said[at][0]],
     )
-    reached = []
+    reached: list[Followed] = []
     for at in near:
         rid, record = said[at]
         if record.id not in there and len(reached) < _EACH:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -267,8 +267,8 @@ class Stats:
     notes: tuple[str, ...] = field(default=())
 
 
-def record_to_json(memory: MemoryRecord) -> dict[str, Any]:
-    """A memory as plain JSON data (DESIGN 3.3); times in ISO 8601."""
+def record_to_json(memory: MemoryRecord, evidence: Sequence[MemoryRecord] = ()) -> dict[str, Any]:
+    """A memory as plain JSON data (DESIGN 3.3); times in ISO 8601. `evidence`: the turns that it rests on, by id."""
 
     def iso(moment: datetime | None) -> str | None:
         return None if moment is None else moment.isoformat()
@@ -295,13 +295,14 @@ def record_to_json(memory: MemoryRecord) -> dict[str, Any]:
         "scope": memory.scope,
         "user": memory.user,
         "pinned": memory.pinned,
+        **({"evidence": [turn.id for turn in evidence]} if evidence else {}),
     }
 
 
-def hit_to_json(hit: Hit) -> dict[str, Any]:
-    """A hit as plain JSON data (DESIGN 3.3)."""
+def hit_to_json(hit: Hit, evidence: Sequence[MemoryRecord] = ()) -> dict[str, Any]:
+    """A hit as plain JSON data (DESIGN 3.3), and its evidence as in `record_to_json`."""
     found: dict[str, Any] = {
-        "memory": record_to_json(hit.memory),
+        "memory": record_to_json(hit.memory, evidence),
         "score": hit.score,
         "signals": dict(hit.signals),
     }
