@@ -151,6 +151,31 @@ async def measure(task: Any, store: str, embedder: Embedder, *, misses: bool) ->
     return {"source": task["source"], "store": store, **counts}
 
 
+async def told_as_one(older: str, newer: str, *, turns: bool) -> bool:
+    """Whether the older of two statements is told on the newer one's line, by words alone."""
+    clock = ManualClock(START)
+    async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
+        for at, text in enumerate((older, newer)):
+            if turns:
+                await memory.add_episodes([Episode(session=f"s{at}", turn=1, speaker="user", text=text)])
+            else:
+                await memory.add(text)
+            clock.advance(APART.total_seconds())
+        context = await memory.surface(f"{older} {newer}", threshold=0.0)
+        return any(hit.before for hit in context.memories)
+
+
+async def run_pairs(path: Path) -> list[dict[str, Any]]:
+    """Count the pairs that are told as one, by kind, and print no pair."""
+    counts: Counter[str] = Counter()
+    for pair in read(path):
+        counts[pair["label"]] += 1
+        for turns in (False, True):
+            if await told_as_one(pair["older"], pair["newer"], turns=turns):
+                counts[f"{pair['label']}, told as one, {'turns' if turns else 'facts'}"] += 1
+    return [dict(counts)]
+
+
 async def run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
     """Measure what was asked for."""
     rows: list[dict[str, Any]] = []
@@ -170,10 +195,17 @@ def main() -> None:
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--only", nargs="+", default=["facts", "turns"], choices=["facts", "turns"])
     parser.add_argument("--misses", action="store_true")
+    parser.add_argument("--pairs", action="store_true", help="count pairs of values instead")
     parser.add_argument("--home", type=Path, default=None)
     parser.add_argument("--out", type=Path, default=None, help="also write the JSON to this file")
     arguments = parser.parse_args()
-    rows = anyio.run(run, arguments)
+    if arguments.pairs:
+        rows = anyio.run(run_pairs, arguments.file or PAIRS)
+        print(json.dumps(rows, indent=2))
+    elif arguments.file is None:
+        parser.error("name the file of sets")
+    else:
+        rows = anyio.run(run, arguments)
     if arguments.out:
         arguments.out.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 

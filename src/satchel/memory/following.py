@@ -35,8 +35,9 @@ __all__ = ["Followed", "follow"]
 _MOST_STEPS: Final = 3
 _EACH: Final = 2
 """Memories that each name leads to."""
+_FEW_HAVING: Final = 8
 _MOST_HAVING: Final = 60
-"""Memories with a name; one with more is everywhere."""
+"""Memories with a name; one with more is everywhere, whatever the size of the store."""
 _MOST_NAME_WORDS: Final = 6
 
 
@@ -129,7 +130,9 @@ async def _having(
 ) -> list[Followed]:
     """The memories that are said of a name and nearest to the question."""
     having = await space.candidates.having(name)
-    if len(having) > _MOST_HAVING or is_widespread(len(having), space.candidates.count):
+    if len(having) > _FEW_HAVING and (
+        len(having) > _MOST_HAVING or is_widespread(len(having), space.candidates.count)
+    ):
         return []
 
     def only(connection: Connection) -> Visible:

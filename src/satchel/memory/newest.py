@@ -26,6 +26,7 @@ __all__ = ["Attribute", "attribute_of", "newest_hits", "newest_of_each"]
 _MOST_CHARS: Final = 300
 """A longer memory states more than one value."""
 _MOST_VALUE_WORDS: Final = 10
+_MOST_NAME_WORDS: Final = 4
 _MOST_AFTER: Final = 4
 """Words that stand after a number: "mg of ramipril"."""
 _WORD: Final = re.compile(r"[^\W_]+(?:[.\-/:+@&][^\W_]+)*", re.UNICODE)
@@ -74,7 +75,11 @@ def attribute_of(text: str) -> Attribute | None:
     words = _read(text)
     if any(word in _data().never and text[span[0]].islower() for word, span in zip(*words, strict=True)):
         return None
-    return _by_frame(text, words) or _by_description(text, words) or _by_number(text, words)
+    for read in (_by_frame, _by_role, _by_description, _by_number):
+        found = read(text, words)
+        if found is not None:
+            return found
+    return None
 
 
 MemoryT = TypeVar("MemoryT", bound="Shown")
@@ -228,16 +233,29 @@ def _by_description(text: str, words: _Words) -> Attribute | None:
     is_compound = place == 2 and not linked and data.is_attribute(noun)
     if not is_only and not is_compound and _names_one_of_several(text, words, at):
         return None
-    if (
-        not is_only
-        and not data.is_attribute(noun)
-        and (linked is None or not is_definite or shape == "words")
-    ):
+    if shape == "words" and not is_only and noun not in data.plain:
+        return None  # "My school is nice."
+    if not is_only and not data.is_attribute(noun) and (linked is None or not is_definite):
         return None
     if start < len(words.words) and words.words[start] in data.links | data.the and shape == "words":
         return None
     found = _attribute(text, words, start, len(words.words))
     return found and Attribute((*found.of, shape), found.value)
+
+
+def _by_role(text: str, words: _Words) -> Attribute | None:
+    """An attribute whose value stands first: "_ is the head of the choir"."""
+    data = _data()
+    at = next((at for at, word in enumerate(words.words) if word in data.copulas), 0)
+    after = words.words[at + 1 :]
+    linked = next((place for place, word in enumerate(after) if word in data.links), 0)
+    if not 0 < at <= _MOST_NAME_WORDS or linked < 2 or after[0] not in data.the or len(after) < linked + 2:
+        return None
+    if not text[words.spans[0][0]].isupper() or words.words[0] in data.the | data.whose:
+        return None
+    if not data.is_attribute(after[linked - 1]) or any(map(data.is_several, after)):
+        return None
+    return _attribute(text, words, 0, at)
 
 
 def _by_number(text: str, words: _Words) -> Attribute | None:
@@ -247,7 +265,8 @@ def _by_number(text: str, words: _Words) -> Attribute | None:
     if len(numbers) != 1 or numbers[0] < 2:
         return None
     at = numbers[0]
-    if words.words[at - 1] not in data.numbers or len(words.words) - at - 1 > _MOST_AFTER:
+    is_version = at + 1 == len(words.words) and words.words[at - 2] in data.versions
+    if not is_version and words.words[at - 1] not in data.numbers or len(words.words) - at - 1 > _MOST_AFTER:
         return None
     if _names_one_of_several(text, words, at):
         return None
@@ -276,7 +295,12 @@ def _in_chinese(text: str) -> Attribute | None:
         end = len(text) - len(after)
         if at > 0 and text.endswith(after) and 0 < end - at - len(before) <= 2 * _MOST_VALUE_WORDS:
             return Attribute((text[:at], before, "_", after), text[at + len(before) : end])
+    number = data.chinese_number.search(text)
+    if number is not None and number.start() > 1:
+        return Attribute((text[: number.start()], "_", number.group(2)), number.group())
     subject, is_, value = text.partition("是")
+    if is_ and "的" not in subject and any(value.endswith(f"的{role}") for role in data.chinese_roles):
+        return Attribute(("_", is_, value), subject)
     if is_ and "的" in subject[1:-1] and 0 < len(value) <= 2 * _MOST_VALUE_WORDS and "的" not in value:
         return Attribute((subject, is_, "_"), value)
     return None
@@ -296,7 +320,8 @@ class _Data:
             some("kinds"),
         )
         self.a, self.the, self.links, self.whose = some("a"), some("the"), some("links"), some("whose")
-        self.numbers, self.only = some("numbers"), some("only")
+        self.numbers, self.only, self.versions = some("numbers"), some("only"), some("versions")
+        self.plain = some("plain")
         self.bare = self.copulas | {"am", "bin", "está", "estoy", "suis"}
         self.attributes, self.several_exact = some("attributes"), some("several")
         self.calendar = frozenset(word.lower() for word in read_lines("calendar_names.txt"))
@@ -312,6 +337,10 @@ class _Data:
         chinese = found["chinese"]
         self.chinese = [(line.partition("_")[0], line.partition("_")[2]) for line in chinese["one"]]
         self.chinese_several = chinese["several"].split()
+        self.chinese_roles = chinese["roles"].split()
+        self.chinese_number = re.compile(
+            rf"(\d[\d.,]*|[一二三四五六七八九十百千]+)({'|'.join(chinese['units'].split())})$"
+        )
 
     def is_several(self, noun: str) -> bool:
         """Whether somebody can have several of these, or anything can be said of one."""
