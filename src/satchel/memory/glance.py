@@ -52,9 +52,6 @@ _B: Final = 0.75
 _PRIOR_TEXTS: Final = 50.0
 _MOST_WORDS: Final = 20.0
 """As in `candidates.evidence` and `choosing`."""
-_LEAST_MEMORIES: Final = 20
-_WIDESPREAD: Final = 0.08
-"""As in `question`."""
 _BESIDE: Final = 0.3
 _OUTSIDE_SHARE: Final = 3
 _COUNT: Final = 0x7FFF
@@ -221,17 +218,7 @@ class _Found:
         for place, number in enumerate(asked):
             having[number] = sum(1 for _, bits_found in self._matches if bits_found >> place & 1)
         self._rarity = {number: self._rarity_of(number, having.get(number)) for number in stems}
-        self._information = {
-            number: math.log(1 / max(commonness(number), self._share(having.get(number, 0), count)))
-            for number in stems
-        }
         self._asked = asked
-
-    @staticmethod
-    def _share(having: int, memories: int) -> float:
-        """The share of memories with a word that many have, as `candidates.evidence` has it; 0 for others."""
-        is_everywhere = memories >= _LEAST_MEMORIES and having >= _WIDESPREAD * memories
-        return having / (memories + _PRIOR_TEXTS) if is_everywhere else 0.0
 
     def _rarity_of(self, number: int, having: int | None) -> float:
         common = commonness(number)
@@ -255,7 +242,7 @@ class _Found:
             f"LEFT JOIN memory_uses u ON u.rid = m.rid WHERE m.rid IN ({marks})",
             near,
         )
-        total = sum(self._information.values())
+        total = sum(math.log(1 / commonness(number)) for number in self._stems)
         measured = []
         for row in found:
             memory = _memory(row, at)
@@ -297,7 +284,7 @@ class _Found:
             count = there.get(stem, 0) & _COUNT
             if count:
                 words += self._rarity[stem] * (_K1 + 1) * count / (count + norm)
-                information += self._information[stem]
+                information += math.log(1 / commonness(stem))
         return words, information
 
 

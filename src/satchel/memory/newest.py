@@ -286,7 +286,7 @@ def _shape(text: str, words: _Words, start: int, end: int) -> str:
 
 def _in_chinese(text: str) -> Attribute | None:
     data = _data()
-    if any(word in text for word in data.chinese_several) or re.search("[不没未]|如果|要是", text):
+    if any(word in text for word in data.chinese_several) or re.search("[不没未也还另]|如果|要是", text):
         return None
     for now in ("现在", "目前", "如今", "新的", "新"):
         text = text.replace(now, "")

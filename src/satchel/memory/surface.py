@@ -57,6 +57,8 @@ __all__ = ["Showing", "Surface", "Surfaced", "Weighed", "choose", "with_later"]
 
 _MESSAGES = 3  # The number of messages that are searched for (DESIGN 5).
 _THRESHOLD = 0.5
+_DECIDES = 0.9
+"""How sure a memory must be without the names that are everywhere, so that it is what was asked for."""
 _EACH = 16
 """Candidates of each arm. Of what is needed, .94 is among the first twenty of a search (life-dev, profile counted)."""
 _EXPLAINED = 10  # Memories of a plain search that `recall` gives a reason for.
@@ -326,24 +328,38 @@ class Surface:
             visible: Reads which memories may be shown; None for all.
         """
         space = self._space
-        dense = space.dense
-        if dense is not None:
-            await dense.open()
+        if space.dense is not None:
+            await space.dense.open()
         if not space.candidates.count:
             return None
         text = asked_about(_ends_of(texts[-1]))
-        speakers = space.candidates.speakers.items()
         names = possible_names(text)
         having = await space.candidates.count_having(names) if names else {}
-        # A name that is everywhere tells no memory from another, and would bring all of them: the rest decides.
         everywhere = [name for name, count in having.items() if is_widespread(count, space.candidates.count)]
-        question = read_question(text, speakers, widespread=everywhere)
+        if everywhere:
+            # A name that is everywhere brings all that have it, and hides what was asked for. If the rest of the
+            # message finds something, the rest decides; if not, the message is about whoever has the name.
+            found = await self._weigh(text, texts, visible, without=everywhere)
+            if found is not None and _most_sure(found) >= _DECIDES:
+                return found
+        return await self._weigh(text, texts, visible)
+
+    async def _weigh(
+        self, text: str, texts: Sequence[str], visible: VisibleOf | None, *, without: Collection[int] = ()
+    ) -> Weighed | None:
+        """The same, by the message without some names."""
+        space = self._space
+        dense = space.dense
+        speakers = space.candidates.speakers.items()
+        question = read_question(text, speakers, widespread=without)
+        rest = tuple(stem for stem in question.stems if stem not in without)
+        question = replace(question, stems=rest or question.stems)
         vectors = gate = None
         if dense is not None:
             before = [one[-_BEFORE_CHARS:] for one in texts[:-1]]
             joined = "\n".join([*before, text[:_BEFORE_MESSAGE_CHARS]]) if before else text
             vectors = await self._vectors(
-                question.text, read_question(joined, speakers, widespread=everywhere).text
+                question.text, read_question(joined, speakers, widespread=without).text
             )
             gate = None if vectors is None else await dense.gate_for(vectors[0])
         asked = await self._asked(question, vectors, gate)
@@ -472,6 +488,12 @@ def _measured(
             if reason
         ),
     )
+
+
+def _most_sure(weighed: Weighed) -> float:
+    weights = shipped_weights(with_vectors="message" in weighed.features)
+    sure = sureness(weights, weighed.features, text=weighed.text, need=weighed.need)
+    return float(sure.max()) if len(sure) else 0.0
 
 
 def choose(

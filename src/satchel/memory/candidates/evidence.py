@@ -16,7 +16,6 @@ import numpy as np
 from satchel.memory.candidates.arrays import Floats, Ints, Matrix, distinct
 from satchel.memory.candidates.ranking import SAME_TEXT, top
 from satchel.memory.lexicon import QUESTION, commonness
-from satchel.memory.question import is_widespread
 from satchel.models.embedding.rows import product
 
 if TYPE_CHECKING:
@@ -204,9 +203,7 @@ def _by_words(index: Index, stems: Sequence[int]) -> tuple[Any, Any, float]:
     for stem in stems:
         rows, counts, _ = index.postings(stem)
         common = commonness(stem)
-        # What many memories share, such as the name of somebody near, tells as little as a common word does.
-        is_everywhere = is_widespread(len(rows), index.alive_count)
-        weight = math.log(1 / max(common, len(rows) / count if is_everywhere else 0.0))
+        weight = math.log(1 / common)
         total += weight
         if not len(rows):
             continue
