@@ -1,8 +1,7 @@
 """What the answer mentions, asked next: "the employer of Mara's husband" needs who he is, and then what he does.
 
 Only a statement that gives somebody or something named in the question a value leads on (`newest.attribute_of`), and
-only to memories that have the value as a name of their own and are nearer to the question than unrelated texts are. A
-name that many memories have leads nowhere: it tells none of them from the others.
+only to the two memories that are said of the value, nearest to the question, and nearer than unrelated texts are.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from satchel.memory.candidates.evidence import Asked
 from satchel.memory.filters import Visible
 from satchel.memory.framing import is_mere_question
 from satchel.memory.newest import attribute_of, newest_of_each
-from satchel.memory.question import is_widespread
 from satchel.memory.repository import read_records
 
 if TYPE_CHECKING:
@@ -35,9 +33,10 @@ __all__ = ["Followed", "follow"]
 _MOST_STEPS: Final = 3
 _EACH: Final = 2
 """Memories that each name leads to."""
-_FEW_HAVING: Final = 8
-_MOST_HAVING: Final = 60
-"""Memories with a name; one with more is everywhere, whatever the size of the store."""
+_MOST_HAVING: Final = 300
+"""Memories with a name; what is said of one with more is hardly found among them."""
+_NEAREST: Final = 64
+"""Of those, so many are read."""
 _MOST_NAME_WORDS: Final = 6
 
 
@@ -130,9 +129,7 @@ async def _having(
 ) -> list[Followed]:
     """The memories that are said of a name and nearest to the question."""
     having = await space.candidates.having(name)
-    if len(having) > _FEW_HAVING and (
-        len(having) > _MOST_HAVING or is_widespread(len(having), space.candidates.count)
-    ):
+    if len(having) > _MOST_HAVING:
         return []
 
     def only(connection: Connection) -> Visible:
@@ -149,7 +146,7 @@ async def _having(
         return read_records(connection, space.id, rids), nearest
 
     records, cosines = await space.candidates.evidence(
-        Asked(stems=question.stems, vectors=vectors), visible=only, each=_MOST_HAVING, then=read
+        Asked(stems=question.stems, vectors=vectors), visible=only, each=_NEAREST, then=read
     )
     said = [
         (rid, record)

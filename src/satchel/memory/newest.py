@@ -240,7 +240,8 @@ def _by_description(text: str, words: _Words) -> Attribute | None:
     if start < len(words.words) and words.words[start] in data.links | data.the and shape == "words":
         return None
     found = _attribute(text, words, start, len(words.words))
-    return found and Attribute((*found.of, shape), found.value)
+    # "Pop music" and "Australian hip hop" are both types of music.
+    return found and Attribute((*found.of, "plain" if noun in data.plain else shape), found.value)
 
 
 def _by_role(text: str, words: _Words) -> Attribute | None:
