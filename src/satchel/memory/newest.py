@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -20,9 +19,8 @@ from satchel.memory.data_files import read_lines, read_text_file
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from satchel.memory.records import Hit
 
-__all__ = ["Attribute", "Stated", "attribute_of", "newest_hits", "newest_of_each"]
+__all__ = ["Attribute", "Stated", "attribute_of", "newest_of_each"]
 
 _MOST_CHARS: Final = 300
 """A longer memory states more than one value."""
@@ -37,8 +35,7 @@ _HAN: Final = re.compile(r"[\u3400-\u9fff]")
 _ASKS: Final = re.compile(r"[?？]")
 
 
-@dataclass(frozen=True, slots=True)
-class Attribute:
+class Attribute(NamedTuple):
     """What one statement says.
 
     Attributes:
@@ -138,21 +135,6 @@ def newest_of_each(memories: Sequence[MemoryT]) -> dict[int, tuple[int, ...]]:
         if older:
             told[newest] = tuple(older)
     return told
-
-
-def newest_hits(hits: Sequence[Hit]) -> list[Hit]:
-    """The same hits, of each kind only the newest, in the place of the best one, with the older ones as `before`."""
-    kinds = newest_of_each([hit.memory for hit in hits])
-    place = {at: newest for newest, older in kinds.items() for at in (newest, *older)}
-    shown = dict.fromkeys(place.get(at, at) for at in range(len(hits)))
-    return [
-        replace(
-            hits[at],
-            score=max(hits[one].score for one in (at, *kinds.get(at, ()))),
-            before=tuple(hits[one].memory for one in kinds.get(at, ())),
-        )
-        for at in shown
-    ]
 
 
 def _is_several(text: str) -> bool:

@@ -15,7 +15,7 @@ from satchel.memory.framing import earlier, excerpt, origin_of, quoted, with_cut
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.lifecycle import AGENT
 from satchel.memory.memory import Memory
-from satchel.memory.newest import newest_hits
+from satchel.memory.newest import newest_of_each
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
 from satchel.models.port import ChatModel
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult, ToolSpec
@@ -309,7 +309,7 @@ class MemoryTools:
         found = await self._memory.search(
             words, limit=limit + _MORE_FOUND, relevant_only=True, **_filters(input)
         )
-        hits: Sequence[Hit] = newest_hits(found)[:limit]
+        hits: Sequence[Hit] = _newest(found)[:limit]
         if "as_of" not in input:
             hits = await self._with_successors(hits)
         await self._memory.note_use([hit.memory.id for hit in hits])
@@ -392,6 +392,21 @@ class MemoryTools:
         if receipt.missing:
             parts.append(f"Not there: {', '.join(receipt.missing)}.")
         return ToolResult(text=" ".join(parts), is_error=not gone, data=receipt_to_json(receipt))
+
+
+def _newest(hits: Sequence[Hit]) -> list[Hit]:
+    """The same hits, of each kind only the newest, in the place of the best one, with the older ones as `before`."""
+    kinds = newest_of_each([hit.memory for hit in hits])
+    place = {at: newest for newest, older in kinds.items() for at in (newest, *older)}
+    shown = dict.fromkeys(place.get(at, at) for at in range(len(hits)))
+    return [
+        replace(
+            hits[at],
+            score=max(hits[one].score for one in (at, *kinds.get(at, ()))),
+            before=tuple(hits[one].memory for one in kinds.get(at, ())),
+        )
+        for at in shown
+    ]
 
 
 def _moment(input: Mapping[str, Any], name: str) -> datetime | None:
