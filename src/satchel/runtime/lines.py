@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from satchel.memory.framing import short_id
+from satchel.memory.framing import earlier, short_id
 from satchel.memory.page import SECTIONS, Page
 from satchel.messages import Usage
 
@@ -114,7 +114,7 @@ def hit_line(hit: Hit, later: Sequence[Successor] = (), *, evidence: Sequence[Me
         line = memory_line(shown, later, chars=_LINE_CHARS, evidence=evidence) + part
     if hit.answers is not None:
         line += f"  (answers: {one_line(hit.answers, _MEMORY_CHARS)})"
-    return f"{hit.score:.2f}  {line}"
+    return f"{hit.score:.2f}  {line}{earlier(hit.memory, hit.before)}"
 
 
 def profile_lines(profile: Profile, *, budget_tokens: int) -> tuple[list[str], list[str]]:
