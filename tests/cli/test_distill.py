@@ -20,7 +20,7 @@ def test_without_a_model_it_says_so_and_everything_waits(run: Run) -> None:
     assert (status["pending"], status["facts"], status["trouble"], status["mode"]) == (1, 0, "", "auto")
 
 
-@requirement("memory:distill:gate", "memory:distill:extract")
+@requirement("memory:distill:gate", "memory:distill:extract", "memory:list:folded")
 def test_facts_are_printed_listed_and_their_cost_is_counted(run: Run) -> None:
     answers = scripted(
         speaks("Noted."), speaks(json.dumps({"facts": [FACT]})), speaks(json.dumps({"keep": [], "lines": []}))
@@ -39,6 +39,14 @@ def test_facts_are_printed_listed_and_their_cost_is_counted(run: Run) -> None:
         "The user's cat is called Mimi.",
         {"session": session, "turn": 1, "position": None, "quote": "My cat is called Mimi"},
     )
+    (line,) = run("memory", "list").out.splitlines()
+    turns = [one["id"] for one in run("memory", "list", "--kind", "episode", "--json").json]
+    assert f"  rests on {turns[-1]}, {turns[0]}" in line
+    assert len(turns) == 2
+    assert len(run("memory", "list", "--unfolded").out.splitlines()) == 3
+    assert [one["id"] for one in run("memory", "list", "--folded", "--json").json] == [fact["id"]]
+    (found,) = run("memory", "search", "cat", "Mimi").out.splitlines()
+    assert "rests on" in found
     assert sum(row["calls"] for row in run("usage", "--json").json) == 3
     shown = run("memory", "distill", "--status").out
     assert "pending   0 messages\nread      2 messages" in shown

@@ -76,3 +76,21 @@ def test_a_hook_whose_agent_hangs_up_or_sends_garbage_exits_with_0(tmp_path: Pat
         )
         hook.stdin.close()
         assert hook.wait(timeout=280) == 0
+
+
+@requirement("memory:surface:newest", "agents:hook:light")
+async def test_a_hook_shows_the_newest_value_with_the_older_one_on_its_line(tmp_path: Path) -> None:
+    for day, city in ((1, "Oslo"), (2, "Bergen")):
+        words = f"The headquarters of Kendrix is located in the city of {city}."
+        await satchel(tmp_path, "memory", "add", words, "--said-at", f"2026-03-0{day}T12:00:00+00:00")
+    asked = {**ASKED, "prompt": "Which city is the headquarters of Kendrix located in?"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "satchel", "hook"],
+        input=json.dumps(asked).encode(),
+        env=environ_for(tmp_path),
+        capture_output=True,
+        check=True,
+    )
+    shown = json.loads(ended.stdout)["hookSpecificOutput"]["additionalContext"]
+    (line,) = [line for line in shown.splitlines() if "Kendrix" in line]
+    assert line.endswith('city of Bergen." (earlier, 2026-03-01: "Oslo")')

@@ -501,3 +501,38 @@ def test_the_page_about_the_user_is_shown_first_edited_compared_and_restored_wit
         first = open_page(client, "/memories")
         assert "Linh can't stand dairy" in words_of(first.get_element_by_id("profile"))
         assert "Linh loves coriander" not in words_of(first.get_element_by_id("profile"))
+
+
+@requirement("memory:list:folded", "web-pages:memories", "http:memories")
+def test_lists_have_a_fact_once_with_the_turns_that_it_rests_on(world: World, page_of: httpx2.Client) -> None:
+    turn, echo = call(
+        world,
+        "add_episodes",
+        [
+            Episode(session="walk", turn=1, speaker="user", text="We named the terrier Bobik."),
+            Episode(session="walk", turn=1, speaker="assistant", text="Noted, Bobik.", trust="agent"),
+        ],
+    )
+    fact = remember(world, "The user's dog is called Bobik.", session="walk", turn=1)
+
+    page = read(page_of.get("/memories", params={"session": "walk"}))
+    assert listed(page) == ["The user's dog is called Bobik."]
+    (row,) = page.cssselect(".memories li")
+    assert [link.get("href") for link in row.cssselect("p.meta a")][-2:] == [
+        f"/memories/{turn}",
+        f"/memories/{echo}",
+    ]
+    assert listed(read(page_of.get("/memories", params={"q": "Bobik", "session": "walk"}))) == listed(page)
+    assert listed(read(page_of.get("/memories", params={"kind": "episode", "session": "walk"}))) != []
+
+    with world.client() as client:
+        every = client.get("/api/memories", params={"session": "walk"})
+        assert {one["id"] for one in every.json()} == {turn, echo, fact}
+        assert every.headers["x-total-count"] == "3"
+        folded = client.get("/api/memories", params={"session": "walk", "folded": True})
+        assert [(one["id"], one["evidence"]) for one in folded.json()] == [(fact, [turn, echo])]
+        assert folded.headers["x-total-count"] == "1"
+        (hit,) = client.get(
+            "/api/memories/search", params={"q": "Bobik", "session": "walk", "folded": True}
+        ).json()
+        assert (hit["memory"]["id"], hit["memory"]["evidence"]) == (fact, [turn, echo])

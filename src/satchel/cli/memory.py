@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 import click
 
@@ -45,14 +45,20 @@ _MOST_ADDED = 16_000_000
 """The most bytes of a memory on stdin; the store accepts 16 million characters."""
 
 
-def memory_line(record: MemoryRecord, later: Sequence[Successor] = ()) -> str:
+_Later: TypeAlias = Mapping[str, tuple[Successor, ...]]
+_Evidence: TypeAlias = Mapping[str, tuple[MemoryRecord, ...]]
+
+
+def memory_line(
+    record: MemoryRecord, later: Sequence[Successor] = (), *, evidence: Sequence[MemoryRecord] = ()
+) -> str:
     """A memory in one line, without control characters."""
-    return plain(lines.memory_line(record, later))
+    return plain(lines.memory_line(record, later, evidence=evidence))
 
 
-def hit_line(hit: Hit, later: Sequence[Successor] = ()) -> str:
+def hit_line(hit: Hit, later: Sequence[Successor] = (), *, evidence: Sequence[MemoryRecord] = ()) -> str:
     """The same for a search result, with its score."""
-    return plain(lines.hit_line(hit, later))
+    return plain(lines.hit_line(hit, later, evidence=evidence))
 
 
 # Commands that use a language model import all of Satchel; the other commands don't need it.
@@ -148,6 +154,13 @@ def add(
         say(record.id)
 
 
+_folded_option = click.option(
+    "--folded/--unfolded",
+    default=None,
+    help="A fact and the turns that it rests on in one line. The default, except with --json.",
+)
+
+
 @memory.command()
 @click.argument("query", nargs=-1, required=True, type=Text)
 @click.option("--limit", type=click.IntRange(1, 1000), default=10, show_default=True, help="At most so many.")
@@ -164,6 +177,7 @@ def add(
     help="Only scores above this. Without it, the mode semantic takes 0.45, and the others show all.",
 )
 @filter_options
+@_folded_option
 @click.option("--superseded", is_flag=True, help="Include memories that are no longer valid.")
 @scope_option
 @json_option
@@ -173,15 +187,17 @@ def search(
     mode: Mode,
     threshold: float | None,
     superseded: bool,
+    folded: bool | None,
     scope: str,
     as_json: bool,
     **given: Any,
 ) -> None:
     """Find memories, best first."""
     wanted = filters_of(given)
+    wanted["folded"] = not as_json if folded is None else folded
     line = EmbeddingLine()
 
-    async def find(memory: Memory) -> tuple[tuple[Hit, ...], Mapping[str, tuple[Successor, ...]]]:
+    async def find(memory: Memory) -> tuple[tuple[Hit, ...], _Later, _Evidence]:
         hits = await memory.search(
             " ".join(query),
             limit=limit,
@@ -191,15 +207,16 @@ def search(
             progress=line,
             **wanted,
         )
-        return hits, await memory.later([hit.memory.id for hit in hits])
+        ids = [hit.memory.id for hit in hits]
+        return hits, await memory.later(ids), await memory.evidence(ids) if wanted["folded"] else {}
 
-    hits, later = with_memory(find, scope)
+    hits, later, evidence = with_memory(find, scope)
     line.end()
     if as_json:
-        say_json([hit_to_json(hit) for hit in hits])
+        say_json([hit_to_json(hit, evidence.get(hit.memory.id, ())) for hit in hits])
         return
     for hit in hits:
-        say(hit_line(hit, later.get(hit.memory.id, ())))
+        say(hit_line(hit, later.get(hit.memory.id, ()), evidence=evidence.get(hit.memory.id, ())))
     if not hits:
         tell("No memory matches.")
 
@@ -208,24 +225,28 @@ def search(
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
 @filter_options
+@_folded_option
 @scope_option
 @json_option
-def list_memories(limit: int, offset: int, scope: str, as_json: bool, **given: Any) -> None:
+def list_memories(
+    limit: int, offset: int, folded: bool | None, scope: str, as_json: bool, **given: Any
+) -> None:
     """List memories, the newest first."""
     wanted = filters_of(given)
+    wanted["folded"] = not as_json if folded is None else folded
 
-    async def read(
-        memory: Memory,
-    ) -> tuple[tuple[MemoryRecord, ...], int, Mapping[str, tuple[Successor, ...]]]:
+    async def read(memory: Memory) -> tuple[tuple[MemoryRecord, ...], int, _Later, _Evidence]:
         records = await memory.list(limit=limit, offset=offset, **wanted)
-        return records, await memory.count(**wanted), await memory.later([record.id for record in records])
+        ids = [record.id for record in records]
+        evidence = await memory.evidence(ids) if wanted["folded"] else {}
+        return records, await memory.count(**wanted), await memory.later(ids), evidence
 
-    records, count, later = with_memory(read, scope)
+    records, count, later, evidence = with_memory(read, scope)
     if as_json:
-        say_json([record_to_json(record) for record in records])
+        say_json([record_to_json(record, evidence.get(record.id, ())) for record in records])
         return
     for record in records:
-        say(memory_line(record, later.get(record.id, ())))
+        say(memory_line(record, later.get(record.id, ()), evidence=evidence.get(record.id, ())))
     if not count:
         tell("No memory matches." if any(given.values()) else "There are no memories yet.")
     elif count > offset + len(records):

@@ -18,6 +18,7 @@ from satchel.memory.framing import (
     AHEAD,
     AS_OF,
     CLOSE,
+    EARLIER,
     LOWER_HOLDS,
     OPEN,
     PREAMBLE,
@@ -39,7 +40,7 @@ _EARLIER_PREAMBLE = (
 """Of blocks in logs that were written before."""
 
 # The frame is what is recognised: nobody else writes this sentence, and within it a line may say what it likes.
-_LINE = r'- \d{4}-\d\d-\d\d(?: [A-Z][a-z]{2})?, [^\n"]{1,400}: "(?:[^"\\\n]|\\.)*"'
+_LINE = rf'- \d{{4}}-\d\d-\d\d(?: [A-Z][a-z]{{2}})?, [^\n"]{{1,400}}: "(?:[^"\\\n]|\\.)*"(?:{EARLIER})?'
 _BLOCK = re.compile(
     rf"[ \t]*(?:{re.escape(OPEN)}[ \t]*\r?\n?)?[ \t]*(?:{re.escape(PREAMBLE)}|{re.escape(_EARLIER_PREAMBLE)})"
     rf"[ \t]*(?:\r?\n|\Z)?"
@@ -142,7 +143,7 @@ def block_of(
     """Put hits into one block, best first, restatements once, within a budget.
 
     Args:
-        hits: What to show.
+        hits: What to show; behind each, the values of `Hit.before`.
         stems: Of the message.
         budget_tokens: Of the block, frame included.
         limit: The most lines.
@@ -158,6 +159,7 @@ def block_of(
         limit=limit,
         best=best,
         over={hit.memory.id for hit in hits if hit.is_over},
+        before={hit.memory.id: hit.before for hit in hits if hit.before},
     )
     return Context(
         text=text, memories=tuple(hits[at] for at in places), tokens=estimate_tokens(text) if text else 0

@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 
 from satchel.memory.block import TAGS, strip_injected
 from satchel.memory.filters import Filter
-from satchel.memory.framing import OVER, origin_of, quoted
+from satchel.memory.framing import EARLIER, OVER, origin_of, quoted
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import list_records, records_by_id
 from satchel.memory.statement_rows import find_beginning
@@ -27,7 +27,7 @@ __all__ = ["may_repeat", "said_only"]
 
 _LINE: Final = re.compile(
     r'^[ \t]*- (?P<head>(?P<day>\d{4}-\d\d-\d\d)(?: [A-Z][a-z]{2})?, [^\n"]{1,400}?): '
-    r'(?P<words>"(?:[^"\\\n]|\\.)*")[ \t]*(?:\r?\n|\Z)',
+    rf'(?P<words>"(?:[^"\\\n]|\\.)*")(?:{EARLIER})?[ \t]*(?:\r?\n|\Z)',
     re.MULTILINE,
 )
 _STANDING: Final = re.compile(

@@ -27,6 +27,8 @@ class Filters(TypedDict, total=False):
         until: Said before then.
         as_of: Only what had been said by then, and held then.
         faded: Only what has faded, so that search alone finds it (True), or only the rest (False).
+        folded: Without the turns from which one of the facts that fit was drawn: they are its evidence
+            (`Memory.evidence`). A search still finds a turn whose fact it doesn't find.
     """
 
     kind: Kind | None
@@ -39,6 +41,7 @@ class Filters(TypedDict, total=False):
     until: datetime | None
     as_of: datetime | None
     faded: bool | None
+    folded: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,7 @@ class Filter:
     until: datetime | None = None
     as_of: datetime | None = None
     faded: Faded | None = None
+    folded: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -121,4 +125,5 @@ def filter_of(
         values[name] = aware(values.get(name))
     if values.get("faded") is not None:
         values["faded"] = faded(bool(values["faded"]))
+    values["folded"] = bool(values.get("folded"))
     return Filter(**values)

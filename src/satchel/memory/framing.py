@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from satchel.memory import stems as word_stems
 from satchel.memory.data_files import read_lines
+from satchel.memory.newest import attribute_of
 from satchel.memory.passages import passages
 from satchel.spacing import is_unseen
 
@@ -39,6 +40,7 @@ __all__ = [
     "AHEAD",
     "AS_OF",
     "CLOSE",
+    "EARLIER",
     "LOWER_HOLDS",
     "OPEN",
     "OVER",
@@ -49,6 +51,7 @@ __all__ = [
     "PROFILE_TAIL",
     "block_text",
     "day_of",
+    "earlier",
     "estimate_tokens",
     "excerpt",
     "fitting_words",
@@ -82,6 +85,9 @@ OVER = ", over"
 AGENDA_EMPTY = "Nothing that is known of."
 """Stands in the agenda where an earlier one in the conversation had lines."""
 
+EARLIER = r' \(earlier(?:, \d{4}-\d\d-\d\d: "(?:[^"\\\n]|\\.)*")+\)'
+"""What `earlier` writes, as a pattern."""
+
 _SENTENCE = re.compile(
     r"[^.!?\u2026\u3002\uff01\uff1f\u061f\u037e\n]+[.!?\u2026\u3002\uff01\uff1f\u061f\u037e]*"
 )
@@ -111,6 +117,7 @@ _LONGEST_WORD_CHARS = (
     40  # Where no space is so near, words are not separated by spaces, and a text is cut anywhere.
 )
 _MOST_CHARS_A_TOKEN = 8
+_MOST_EARLIER = 3
 
 
 class ShownSource(Protocol):
@@ -198,14 +205,15 @@ def _requests() -> re.Pattern[str]:
 def restates(one: str, other: str) -> bool:
     """Whether two texts say the same in nearly the same words.
 
-    Function words count here: "I like it" and "I don't like it" differ in nothing else.
+    Function words count here: "I like it" and "I don't like it" differ in nothing else. Where each has a word that the
+    other lacks, they tell two things, however long they are: "traces of peanuts" and "traces of walnuts".
     """
     # Of two texts with nearly the same words, neither is much longer.
     if max(len(one), len(other)) > _MOST_RESTATED_CHARS and one != other:
         return False
     left, right = set(word_stems.words_of(one)), set(word_stems.words_of(other))
     shared = len(left & right)
-    return shared > 0 and shared >= 0.8 * len(left | right)
+    return 0 < shared == min(len(left), len(right)) and shared >= 0.8 * len(left | right)
 
 
 def estimate_tokens(text: str) -> int:
@@ -220,6 +228,17 @@ def tokens_of(text: str) -> float:
     """The same, not rounded, to be added up."""
     plain = sum(1 for char in text if char < "\u0250")
     return plain / 3.5 + (len(text) - plain)
+
+
+def earlier(memory: Shown, before: Sequence[Shown]) -> str:
+    """What older memories said of the same attribute, behind the quotation of the newest; "" where it is the same."""
+    values: dict[str, str] = {}
+    newest = attribute_of(memory.content)
+    for one in before:
+        found = attribute_of(one.content)
+        if found is not None and (newest is None or found.value.casefold() != newest.value.casefold()):
+            values.setdefault(found.value.casefold(), f"{day_of(one.said_at)[:10]}: {quoted(found.value)}")
+    return f" (earlier, {', '.join(list(values.values())[:_MOST_EARLIER])})" if values else ""
 
 
 def quoted(text: str) -> str:
@@ -361,6 +380,7 @@ def block_text(
     limit: int,
     best: Mapping[str, int] = MappingProxyType({}),
     over: Collection[str] = (),
+    before: Mapping[str, Sequence[Shown]] = MappingProxyType({}),
 ) -> tuple[str, list[int]]:
     """Write memories into one block, in their order, restatements once, within a budget.
 
@@ -371,6 +391,7 @@ def block_text(
         limit: The most lines.
         best: By id, which passage of a long memory to show; of others, the one with most of the stems.
         over: The ids of those whose time is over.
+        before: By id, older memories of which the line tells the value, see `earlier`.
 
     Returns:
         The block, and the places of the memories in it; "" where nothing fits. The same bytes for the same memories.
@@ -389,7 +410,7 @@ def block_text(
         words, place = fitting_words(memory.content, stems, most, best.get(memory.id, -1))
         if words is None:
             continue
-        line = f"{head}{place}: {quoted(words)}\n"
+        line = f"{head}{place}: {quoted(words)}{earlier(memory, before.get(memory.id, ()))}\n"
         cost = estimate_tokens(line)
         if cost > left:
             continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from array import array
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -29,6 +29,7 @@ from satchel.memory.framing import (
     tokens_of,
 )
 from satchel.memory.need import READ_CHARS, asked_about, need_of, shipped_weights
+from satchel.memory.newest import newest_of_each
 from satchel.memory.stems import commonness, stems_of
 
 if TYPE_CHECKING:
@@ -168,9 +169,11 @@ def glance(
     at = int(now.timestamp() * 1_000_000)
     found = _Found(rows, space, stems, at=at, exclude=exclude, exclude_session=exclude_session)
     lines = found.lines(at)
-    chosen = _chosen(lines, text, at_least=0.5 if threshold is None else threshold, limit=limit)
+    kinds = newest_of_each([line.memory for line in lines])
+    chosen = _chosen(lines, text, kinds, at_least=0.5 if threshold is None else threshold, limit=limit)
     chosen = _with_later(rows, chosen, space=space, at=at, exclude=exclude, exclude_session=exclude_session)
-    block, places = block_text(chosen, stems=stems, budget_tokens=budget_tokens, limit=limit)
+    before = {lines[at].memory.id: [lines[one].memory for one in older] for at, older in kinds.items()}
+    block, places = block_text(chosen, stems=stems, budget_tokens=budget_tokens, limit=limit, before=before)
     return Glance(block, tuple(chosen[place].id for place in places))
 
 
@@ -295,8 +298,10 @@ def _memory(row: Sequence[Any], at: int) -> _Memory:
     return _Memory(rid, id, content, kind, speaker, trust, said, _Source(session, turn), left)
 
 
-def _chosen(lines: Sequence[_Line], text: str, *, at_least: float, limit: int) -> list[_Memory]:
-    """The lines that are sure enough, the surest first; see `choosing.sureness`."""
+def _chosen(
+    lines: Sequence[_Line], text: str, kinds: Mapping[int, Sequence[int]], *, at_least: float, limit: int
+) -> list[_Memory]:
+    """The lines that are sure enough, the surest first, of each kind the newest; see `surface.choose`."""
     if not lines:
         return []
     weights = shipped_weights(with_vectors=False)
@@ -304,6 +309,7 @@ def _chosen(lines: Sequence[_Line], text: str, *, at_least: float, limit: int) -
     log_odds = [
         max(-20.0, min(20.0, float(weights.line.log_odds({**line.features, "need": need})))) for line in lines
     ]
+    told = {at for older in kinds.values() for at in older}
     ordered = sorted(log_odds, reverse=True)
     message = float(
         weights.message.log_odds(
@@ -319,18 +325,25 @@ def _chosen(lines: Sequence[_Line], text: str, *, at_least: float, limit: int) -
         )
     )
     sure: list[tuple[float, int]] = []
-    for place, (line, odds) in enumerate(zip(lines, log_odds, strict=True)):
+    for place, line in enumerate(lines):
+        if place in told:
+            continue
+        odds = max(log_odds[one] for one in (place, *kinds.get(place, ())))
         by = odds - (weights.line_from if line.features["fact"] else weights.turn_from)
         least = min(by, message - weights.message_from + max(by - weights.beyond_doubt, 0.0))
         chance = 1 / (1 + math.exp(-max(-30.0, min(30.0, least))))
         if chance >= at_least:
             sure.append((-chance, place))
     passing = [lines[place].memory for _, place in sorted(sure)]
-    told = {(one.source.session, one.source.turn) for one in passing if one.kind != "episode"}
+    with_fact = {(one.source.session, one.source.turn) for one in passing if one.kind != "episode"}
     chosen: list[_Memory] = []
     from_outside = 0
     for one in passing:
-        if one.kind == "episode" and not one.is_assistants and (one.source.session, one.source.turn) in told:
+        if (
+            one.kind == "episode"
+            and not one.is_assistants
+            and (one.source.session, one.source.turn) in with_fact
+        ):
             continue  # Its fact says it.
         if one.trust == "outside":
             if from_outside >= max(1, limit // _OUTSIDE_SHARE):

@@ -764,6 +764,15 @@ class Memory:
         """
         return await self._search.list(filters, limit=limit, offset=offset)
 
+    async def evidence(self, ids: Sequence[str]) -> Mapping[str, tuple[MemoryRecord, ...]]:
+        """Return the turns that each of some facts rests on, in the order in which they were said.
+
+        Returns:
+            By id: what was said in the turn that a fact names as its source, and what else it was drawn from. Memories
+            that rest on no turn are not in it.
+        """
+        return await self._search.evidence(ids)
+
     async def count(self, **filters: Unpack[Filters]) -> int:
         """Count the memories that fit every filter given; see `list`."""
         return await self._search.count(filters)

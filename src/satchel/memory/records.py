@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -188,6 +188,7 @@ class Hit:
         passage: Of a long memory, the part that the question is about. Only the first hits of a search have it.
         answers: For a short reply, the question right before it, which it means something beside.
         is_over: Its time is over: it is told as past.
+        before: Older memories that gave the same attribute another value, newest first. They are not shown themselves.
     """
 
     memory: MemoryRecord
@@ -196,6 +197,7 @@ class Hit:
     passage: Passage | None = None
     answers: str | None = None
     is_over: bool = False
+    before: tuple[MemoryRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,8 +308,8 @@ class Stats:
     notes: tuple[str, ...] = field(default=())
 
 
-def record_to_json(memory: MemoryRecord) -> dict[str, Any]:
-    """A memory as plain JSON data (DESIGN 3.3); times in ISO 8601."""
+def record_to_json(memory: MemoryRecord, evidence: Sequence[MemoryRecord] = ()) -> dict[str, Any]:
+    """A memory as plain JSON data (DESIGN 3.3); times in ISO 8601. `evidence`: the turns that it rests on, by id."""
 
     def iso(moment: datetime | None) -> str | None:
         return None if moment is None else moment.isoformat()
@@ -335,6 +337,7 @@ def record_to_json(memory: MemoryRecord) -> dict[str, Any]:
         "user": memory.user,
         "pinned": memory.pinned,
         "time": None if memory.time is None else time_to_json(memory.time),
+        **({"evidence": [turn.id for turn in evidence]} if evidence else {}),
     }
 
 
@@ -367,10 +370,10 @@ def time_from_json(found: object) -> FactTime | None:
     )
 
 
-def hit_to_json(hit: Hit) -> dict[str, Any]:
-    """A hit as plain JSON data (DESIGN 3.3)."""
+def hit_to_json(hit: Hit, evidence: Sequence[MemoryRecord] = ()) -> dict[str, Any]:
+    """A hit as plain JSON data (DESIGN 3.3), and its evidence as in `record_to_json`."""
     found: dict[str, Any] = {
-        "memory": record_to_json(hit.memory),
+        "memory": record_to_json(hit.memory, evidence),
         "score": hit.score,
         "signals": dict(hit.signals),
     }
@@ -380,6 +383,8 @@ def hit_to_json(hit: Hit) -> dict[str, Any]:
         found["answers"] = hit.answers
     if hit.is_over:
         found["is_over"] = True
+    if hit.before:
+        found["before"] = [record_to_json(one) for one in hit.before]
     return found
 
 

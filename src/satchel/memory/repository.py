@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from sqlalchemy import (
     bindparam,
     case,
     delete,
+    exists,
     func,
     insert,
     literal,
@@ -660,7 +661,28 @@ def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
             .having(func.count() == len(wanted.tags))
         )
         query = query.where(memories.c.rid.in_(having_all))
+    if wanted.folded and wanted.kind != "episode":
+        query = query.where(or_(memories.c.kind != "episode", not_(_is_evidence(space, wanted))))
     return query
+
+
+def _is_evidence(space: int, wanted: Filter) -> ColumnElement[bool]:
+    """Whether a fact that matches the filter was drawn from a turn: by its place, or by an edge."""
+    plain = _filtered(
+        select(memories.c.rid, memories.c.source_session, memories.c.source_turn),
+        space,
+        replace(wanted, folded=False),
+    )
+    facts = plain.where(memories.c.kind == "fact").correlate(None).subquery("facts")
+    at_place = exists().where(
+        facts.c.source_session == memories.c.source_session, facts.c.source_turn == memories.c.source_turn
+    )
+    by_edge = (
+        select(edges.c.target_rid)
+        .join(facts, facts.c.rid == edges.c.source_rid)
+        .where(edges.c.relation == "derived_from")
+    )
+    return or_(at_place, memories.c.rid.in_(by_edge))
 
 
 def list_records(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
 
 from satchel.errors import NotFound, UsageError
-from satchel.memory import decay, formulas, history, lexicon, presenting, repository
+from satchel.memory import decay, folding, formulas, history, lexicon, presenting, repository
 from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter, Filters, Visible
@@ -29,6 +29,8 @@ __all__ = ["Answer", "Search"]
 _PRESENTED = 10
 """Hits of which the best passage is looked for: as many as a model or a person reads."""
 _PRESENTED_CHARS = 20_000
+_EVIDENCE_OF_ONE = 3
+"""Hits for each that is wanted, where a fact's turn and the answer to it are one with it."""
 _QUICKLY_READ_CHARS = 1_000
 
 
@@ -82,6 +84,18 @@ class Search:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
         query = printable(query)
         wanted = self._space.filter_of(filters)
+        if wanted.folded:
+            every = await self.hits(
+                query,
+                limit=limit * _EVIDENCE_OF_ONE,
+                mode=mode,
+                include_superseded=include_superseded,
+                threshold=threshold,
+                relevant_only=relevant_only,
+                filters={**filters, "folded": False},
+            )
+            evidence = await self._space.read(folding.read_evidence, [hit.memory.id for hit in every])
+            return folding.folded_hits(every, evidence, limit=limit)
         visible = self.visible(wanted, include_superseded=include_superseded or wanted.as_of is not None)
         if mode == "keyword":
             hits = await self._by_keywords(query, visible, limit=limit)
@@ -160,6 +174,10 @@ class Search:
             repository.list_records, wanted, limit=max(0, limit), offset=max(0, offset)
         )
         return await self.as_written(found, wanted.as_of)
+
+    async def evidence(self, ids: Sequence[str]) -> Mapping[str, tuple[MemoryRecord, ...]]:
+        """Return the turns that facts rest on; see `Memory.evidence`."""
+        return await self._space.read(folding.read_evidence, ids)
 
     async def count(self, filters: Filters) -> int:
         """Count the memories that fit; see `Memory.count`."""

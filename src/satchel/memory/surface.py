@@ -22,20 +22,29 @@ from satchel.memory.choosing import (
     sureness,
 )
 from satchel.memory.filters import Filter
+from satchel.memory.following import Followed, follow
 from satchel.memory.framing import is_mere_question, restates
 from satchel.memory.graph import Successor
 from satchel.memory.need import asked_about
+from satchel.memory.newest import attribute_of, newest_of_each
 from satchel.memory.passages import passages
 from satchel.memory.past import asks_about_past, is_past_appointment
-from satchel.memory.question import read_question
+from satchel.memory.question import is_widespread, possible_names, read_question
 from satchel.memory.records import Context, Hit, MemoryRecord, Recall
-from satchel.memory.repository import faded_rids, read_records, rids_of, sessions_with_facts, turns_over
+from satchel.memory.repository import (
+    faded_rids,
+    read_records,
+    rids_of,
+    rids_of_session,
+    sessions_with_facts,
+    turns_over,
+)
 from satchel.memory.weighed import Weighed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from satchel.memory.candidates.arrays import Floats, Matrix
+    from satchel.memory.candidates.arrays import Matrix
     from satchel.memory.candidates.evidence import Evidence
     from satchel.memory.ports import VisibleOf
     from satchel.memory.question import Question
@@ -49,6 +58,8 @@ __all__ = ["Showing", "Surface", "Surfaced", "Weighed", "choose", "with_later"]
 
 _MESSAGES = 3  # The number of messages that are searched for (DESIGN 5).
 _THRESHOLD = 0.5
+_DECIDES = 0.9
+"""How sure a memory must be without the names that are everywhere, so that it is what was asked for."""
 _EACH = 16
 """Candidates of each arm. Of what is needed, .94 is among the first twenty of a search (life-dev, profile counted)."""
 _EXPLAINED = 10  # Memories of a plain search that `recall` gives a reason for.
@@ -130,8 +141,11 @@ class Surface:
         order = np.argsort(-sure, kind="stable").tolist()
         cost: tuple[Asked, ...] = ()
         standing_at = [at for at in chosen if weighed.records[at].id in showing.standing]
+        told = {at for older in weighed.kinds.values() for at in older}
         candidates = [
-            at for at in order if at not in one_with and weighed.records[at].id not in showing.standing
+            at
+            for at in order
+            if at not in one_with and at not in told and weighed.records[at].id not in showing.standing
         ]
         is_judged = False
         if showing.judge is not None and candidates:
@@ -147,6 +161,9 @@ class Surface:
             if judgement.chosen is not None:
                 picked = [*standing_at, *(candidates[place] for place in judgement.chosen)]
                 chosen, one_with = _one_line_each(picked, weighed, limit=showing.limit)
+        for at in await self._told_before(chosen, weighed, showing):
+            chosen.remove(at)
+            one_with[at] = "a newer value is before the model"
         with_past = is_judged or moment is not None or asks_about_past(said[-1][1])
         turns = [] if with_past else [weighed.records[at].id for at in chosen if weighed.told[at]]
         over = await self._space.read(turns_over, turns, at=self._space.now_micros()) if turns else set()
@@ -164,9 +181,19 @@ class Surface:
         def hit(at: int) -> Hit:
             return _hit(weighed, at, float(sure[at]))
 
+        def of_kind(record: MemoryRecord) -> tuple[MemoryRecord, ...]:
+            older = (weighed.kinds[at] for at in weighed.kinds if weighed.records[at].id == record.id)
+            return tuple(weighed.records[at] for at in next(older, ()))
+
         fresh = await self._search.hits_as_of(
-            [replace(hit(at), memory=record, is_over=record.is_over(now)) for at, record in lines], moment
+            [
+                replace(hit(at), memory=record, before=of_kind(record), is_over=record.is_over(now))
+                for at, record in lines
+            ],
+            moment,
         )
+        if weighed.vectors is not None and weighed.likely is not None and moment is None:
+            fresh = await self._with_followed(fresh, weighed, showing)
         standing = tuple(hit for hit in fresh if hit.memory.id in showing.standing)
         fresh = tuple(hit for hit in fresh if hit.memory.id not in showing.standing)
         fresh = (*corrections, *fresh)
@@ -190,6 +217,52 @@ class Surface:
             if weighed.records[at].id not in shown
         ]
         return Surfaced(context=context, left_out=(*weighed.left_out, *rest), cost=cost)
+
+    async def _told_before(self, chosen: Sequence[int], weighed: Weighed, showing: Showing) -> list[int]:
+        """Which of the chosen give an older value of what was shown before, or said in this session."""
+        stating = [at for at in chosen if attribute_of(weighed.records[at].content) is not None]
+        if not stating:
+            return []
+
+        def read(connection: Connection, number: int) -> list[MemoryRecord]:
+            ids = {*showing.exclude, *showing.known, *showing.standing}
+            rids = rids_of(connection, number, list(ids)) if ids else []
+            if showing.exclude_session is not None:
+                rids = [*rids, *rids_of_session(connection, number, showing.exclude_session)]
+            return list(read_records(connection, number, rids).values())
+
+        there = await self._space.read(read)
+        kinds = newest_of_each([*(weighed.records[at] for at in stating), *there])
+        return [
+            stating[one] for newest, older in kinds.items() for one in older if newest >= len(stating) > one
+        ]
+
+    async def _with_followed(
+        self, hits: Sequence[Hit], weighed: Weighed, showing: Showing
+    ) -> tuple[Hit, ...]:
+        """The same, and behind each what its value leads to; see `following`."""
+        assert weighed.vectors is not None
+        assert weighed.likely is not None
+        followed = await follow(
+            self._space,
+            weighed.question,
+            weighed.vectors,
+            [hit.memory for hit in hits],
+            visible=self._visible(showing),
+            likely=weighed.likely,
+        )
+        led: dict[str, list[Followed]] = {}
+        for one in followed:
+            led.setdefault(one.because_of, []).append(one)
+
+        def with_led(hit: Hit) -> list[Hit]:
+            more = [
+                Hit(memory=one.memory, score=hit.score, signals={"message": one.cosine}, before=one.before)
+                for one in led.get(hit.memory.id, ())
+            ]
+            return [hit, *(two for one in more for two in with_led(one))]
+
+        return tuple(one for hit in hits for one in with_led(hit))
 
     async def recall(self, messages: Sequence[Said] | Said, showing: Showing) -> Recall:
         """Explain what would be shown and why other memories are left out; see `Memory.recall`."""
@@ -264,19 +337,39 @@ class Surface:
             visible: Reads which memories may be shown; None for all.
         """
         space = self._space
-        dense = space.dense
-        if dense is not None:
-            await dense.open()
+        if space.dense is not None:
+            await space.dense.open()
         if not space.candidates.count:
             return None
         text = asked_about(_ends_of(texts[-1]))
+        names = possible_names(text)
+        having = await space.candidates.count_having(names) if names else {}
+        everywhere = [name for name, count in having.items() if is_widespread(count, space.candidates.count)]
+        if everywhere:
+            # A name that is everywhere brings all that have it, and hides what was asked for. If the rest of the
+            # message finds something, the rest decides; if not, the message is about whoever has the name.
+            found = await self._weigh(text, texts, visible, without=everywhere)
+            if found is not None and _most_sure(found) >= _DECIDES:
+                return found
+        return await self._weigh(text, texts, visible)
+
+    async def _weigh(
+        self, text: str, texts: Sequence[str], visible: VisibleOf | None, *, without: Collection[int] = ()
+    ) -> Weighed | None:
+        """The same, by the message without some names."""
+        space = self._space
+        dense = space.dense
         speakers = space.candidates.speakers.items()
-        question = read_question(text, speakers)
+        question = read_question(text, speakers, widespread=without)
+        rest = tuple(stem for stem in question.stems if stem not in without)
+        question = replace(question, stems=rest or question.stems)
         vectors = gate = None
         if dense is not None:
             before = [one[-_BEFORE_CHARS:] for one in texts[:-1]]
             joined = "\n".join([*before, text[:_BEFORE_MESSAGE_CHARS]]) if before else text
-            vectors = await self._vectors(question.text, read_question(joined, speakers).text)
+            vectors = await self._vectors(
+                question.text, read_question(joined, speakers, widespread=without).text
+            )
             gate = None if vectors is None else await dense.gate_for(vectors[0])
         asked = await self._asked(question, vectors, gate)
         now, by_request = space.now_micros(), space.by_request
@@ -304,7 +397,7 @@ class Surface:
             text=text,
             known={gist(one) for one in texts},
             gate=gate,
-            message=None if vectors is None else vectors[0],
+            vectors=vectors,
         )
 
     async def _vectors(self, message: str, joined: str) -> Matrix | None:
@@ -359,7 +452,7 @@ def _measured(
     text: str,
     known: Collection[tuple[str, str]],
     gate: Gate | None,
-    message: Floats | None,
+    vectors: Matrix | None,
 ) -> Weighed:
     """What is known of the memories that say something new and have not faded."""
     evidence, rids = found.evidence, found.evidence.rids.tolist()
@@ -382,19 +475,34 @@ def _measured(
         need=need,
         question=question,
         records=records,
-        features=line_features(evidence.some(kept), records, gate=gate, message=message, need=need)
+        features=line_features(
+            evidence.some(kept),
+            records,
+            gate=gate,
+            message=None if vectors is None else vectors[0],
+            need=need,
+        )
         | {"told": np.array(told, dtype=bool)},
         alike=evidence.alike[np.ix_(kept, kept)],
         passages=evidence.passages[kept],
         later=later,
         outdated=[rids[at] in found.outdated for at in kept.tolist()],
         told=told,
+        kinds=newest_of_each(records),
+        vectors=vectors,
+        likely=None if gate is None else gate.mean + gate.deviation,
         left_out=tuple(
             (Hit(memory=found.records[rids[at]], score=0.0, signals={}), reason)
             for at, reason in why.items()
             if reason
         ),
     )
+
+
+def _most_sure(weighed: Weighed) -> float:
+    weights = shipped_weights(with_vectors="message" in weighed.features)
+    sure = sureness(weights, weighed.features, text=weighed.text, need=weighed.need)
+    return float(sure.max()) if len(sure) else 0.0
 
 
 def choose(
@@ -407,8 +515,13 @@ def choose(
         enough and left out all the same, with the reason.
     """
     sure = sureness(weights, weighed.features, text=weighed.text, need=weighed.need)
+    for newest, older in weighed.kinds.items():
+        # An older one fits as well as the newest, in whose line it stands.
+        sure[newest] = max(sure[[newest, *older]])
     passing = [at for at in np.argsort(-sure, kind="stable").tolist() if sure[at] >= at_least]
-    return sure, *_one_line_each(passing, weighed, limit=limit)
+    told = {at for older in weighed.kinds.values() for at in older}
+    chosen, left_out = _one_line_each([at for at in passing if at not in told], weighed, limit=limit)
+    return sure, chosen, left_out | {at: "a newer value is shown" for at in passing if at in told}
 
 
 def _ends_of(text: str) -> str:

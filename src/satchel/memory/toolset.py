@@ -11,10 +11,11 @@ from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import lexicon
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.memory.deep import deep_answer_to_json
-from satchel.memory.framing import OVER, excerpt, origin_of, quoted, with_cuts
+from satchel.memory.framing import OVER, earlier, excerpt, origin_of, quoted, with_cuts
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.lifecycle import AGENT
 from satchel.memory.memory import Memory
+from satchel.memory.newest import newest_of_each
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
 from satchel.models.port import ChatModel
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult, ToolSpec
@@ -27,6 +28,7 @@ SmallModel = Callable[[], Awaitable[ChatModel | None]]
 
 _LIKELY = 0.3
 """The weight of a link `may_replace` from which the later memory is shown before the earlier one."""
+_MORE_FOUND = 10
 _SHOWN_TOKENS = 200  # Of one memory in a result; the whole of it is in the result's data.
 _WRITES_MEMORY = (Effect(resource="memory", writes=True),)
 _READS_MEMORY = (Effect(resource="memory", writes=False),)
@@ -299,9 +301,12 @@ class MemoryTools:
         words = " ".join([input.get("query", ""), *input.get("keywords", ())]).strip()
         if not words:
             return ToolResult(text="Say what to look for, in `query` or `keywords`.", is_error=True)
-        hits = await self._memory.search(
-            words, limit=input.get("limit", 10), relevant_only=True, **_filters(input)
+        limit = input.get("limit", 10)
+        # More than are wanted: the newest of a kind may come a little behind the older ones.
+        found = await self._memory.search(
+            words, limit=limit + _MORE_FOUND, relevant_only=True, **_filters(input)
         )
+        hits: Sequence[Hit] = _newest(found)[:limit]
         if "as_of" not in input:
             hits = await self._with_successors(hits)
         await self._memory.note_use([hit.memory.id for hit in hits])
@@ -386,6 +391,21 @@ class MemoryTools:
         return ToolResult(text=" ".join(parts), is_error=not gone, data=receipt_to_json(receipt))
 
 
+def _newest(hits: Sequence[Hit]) -> list[Hit]:
+    """The same hits, of each kind only the newest, in the place of the best one, with the older ones as `before`."""
+    kinds = newest_of_each([hit.memory for hit in hits])
+    place = {at: newest for newest, older in kinds.items() for at in (newest, *older)}
+    shown = dict.fromkeys(place.get(at, at) for at in range(len(hits)))
+    return [
+        replace(
+            hits[at],
+            score=max(hits[one].score for one in (at, *kinds.get(at, ()))),
+            before=tuple(hits[one].memory for one in kinds.get(at, ())),
+        )
+        for at in shown
+    ]
+
+
 def _moment(input: Mapping[str, Any], name: str) -> datetime | None:
     """A time from a tool's input.
 
@@ -420,7 +440,9 @@ def _lines(hits: Sequence[Hit], words: str) -> str:
         words = _excerpt(hit.memory.content if part is None else part.text, stems)
         shown = quoted(words if part is None else with_cuts(words, part.number, part.of))
         origin = f"{origin_of(hit.memory)}{OVER if hit.is_over else ''}{place}"
-        lines.append(f"- {hit.memory.id} (score {hit.score:.2f}) {origin}: {shown}{asked}")
+        lines.append(
+            f"- {hit.memory.id} (score {hit.score:.2f}) {origin}: {shown}{asked}{earlier(hit.memory, hit.before)}"
+        )
     return "\n".join(lines)
 
 

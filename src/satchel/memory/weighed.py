@@ -29,6 +29,8 @@ class Weighed:
         later: Of each, what was said later and takes its place, or may, and can be shown: the certain first.
         outdated: Of each, whether something took its place for certain, be that shown or not.
         told: Of each, whether facts were drawn from its session. Then they say what holds, and which ended.
+        kinds: By the place of the newest statement of an attribute with one value at a time: the places of the older.
+        vectors: The message's, shape (q, d); None where no embedder serves. A cosine from `likely` on says something.
         left_out: Hits that say nothing new, with the reason.
     """
 
@@ -42,4 +44,7 @@ class Weighed:
     later: Sequence[tuple[Successor, ...]]
     outdated: Sequence[bool]
     told: Sequence[bool]
+    kinds: Mapping[int, tuple[int, ...]]
+    vectors: Any = None
+    likely: float | None = None
     left_out: tuple[tuple[Hit, str], ...] = ()

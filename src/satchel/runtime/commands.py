@@ -377,9 +377,9 @@ def _memory_of(context: CommandContext) -> Memory:
 async def _memory(context: CommandContext, rest: str) -> CommandResult:
     memory = _memory_of(context)
     if rest:
-        hits = await memory.search(rest, limit=_MOST_LISTED)
+        hits = await memory.search(rest, limit=_MOST_LISTED, folded=True)
         return _shown(*map(hit_line, hits), notes=[] if hits else ["No memory matches."])
-    records = await memory.list(limit=_MOST_LISTED)
+    records = await memory.list(limit=_MOST_LISTED, folded=True)
     count = counted(await memory.count(), "memory", "memories")
     return _shown(*map(memory_line, records), notes=[f"{count}. /memory QUERY searches, /forget ID forgets."])
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from satchel.memory.framing import short_id
+from satchel.memory.framing import earlier, short_id
 from satchel.memory.page import SECTIONS, Page
 from satchel.messages import Usage
 
@@ -67,13 +67,20 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
-def memory_line(record: MemoryRecord, later: Sequence[Successor] = (), *, chars: int = _MEMORY_CHARS) -> str:
+def memory_line(
+    record: MemoryRecord,
+    later: Sequence[Successor] = (),
+    *,
+    chars: int = _MEMORY_CHARS,
+    evidence: Sequence[MemoryRecord] = (),
+) -> str:
     """A memory: its id, date, speaker, beginning, tags and source, and whether it still holds.
 
     Args:
         record: The memory.
         later: What takes its place, or may: see `Memory.later`.
         chars: The most of its beginning.
+        evidence: The turns that it rests on, which have no lines of their own: see `Memory.evidence`.
     """
     source = record.source
     place = f"session {one_line(source.session)}, turn {source.turn}" if source.session else "stored by hand"
@@ -81,7 +88,8 @@ def memory_line(record: MemoryRecord, later: Sequence[Successor] = (), *, chars:
     tags = f"  [{one_line(', '.join(record.tags))}]" if record.tags else ""
     content = one_line(record.content, chars)
     line = f"{record.id}  {record.said_at:%Y-%m-%d}  {speaker}{content}{tags}  ({place})"
-    return line + _holds(record, later)
+    rests = f"  rests on {', '.join(one.id for one in evidence)}" if evidence else ""
+    return line + rests + _holds(record, later)
 
 
 def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
@@ -95,21 +103,21 @@ def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
     return f"{until}  may no longer hold: {', '.join(likely)}" if likely else until
 
 
-def hit_line(hit: Hit, later: Sequence[Successor] = ()) -> str:
+def hit_line(hit: Hit, later: Sequence[Successor] = (), *, evidence: Sequence[MemoryRecord] = ()) -> str:
     """A memory that a search found, with its score: of a long one the passage that fits, and where in it that is.
 
-    `later` is as for `memory_line`.
+    `later` and `evidence` are as for `memory_line`.
     """
-    line = memory_line(hit.memory, later)
+    line = memory_line(hit.memory, later, evidence=evidence)
     if hit.passage is not None:
         shown = replace(hit.memory, content=hit.passage.text)
         part = f"  (part {hit.passage.number} of {hit.passage.of})"
-        line = memory_line(shown, later, chars=_LINE_CHARS) + part
+        line = memory_line(shown, later, chars=_LINE_CHARS, evidence=evidence) + part
     if hit.answers is not None:
         line += f"  (answers: {one_line(hit.answers, _MEMORY_CHARS)})"
     if hit.is_over:
         line += "  over"
-    return f"{hit.score:.2f}  {line}"
+    return f"{hit.score:.2f}  {line}{earlier(hit.memory, hit.before)}"
 
 
 def profile_lines(profile: Profile, *, budget_tokens: int) -> tuple[list[str], list[str]]:

@@ -54,7 +54,8 @@ async def memories(request: Request, service: Serves) -> Response:
         memory, asked, wanted, query, number, service.satchel.clock.now(), everything=everything
     )
     titles = await titles_of(service)
-    later = await memory.later([_memory_of(one).id for one in found.shown])
+    ids = [_memory_of(one).id for one in found.shown]
+    later, evidence = await memory.later(ids), await memory.evidence(ids)
     return await page(
         request,
         "memories.html",
@@ -65,7 +66,7 @@ async def memories(request: Request, service: Serves) -> Response:
         everything=everything,
         show=show,
         found=found,
-        rows=[shown(one, later=later, titles=titles) for one in found.shown],
+        rows=[shown(one, later=later, titles=titles, evidence=evidence) for one in found.shown],
         number=number,
         has_next=found.total > number * _PAGE,
         at=lambda page: path_with("/memories", {**asked.values, "page": page}),
@@ -111,6 +112,7 @@ async def _found(
 ) -> _Found:
     if asked.problems:
         return _Found((), 0)
+    wanted["folded"] = True
     if not query:
         if not everything and wanted.get("as_of") is None:
             wanted["as_of"] = now

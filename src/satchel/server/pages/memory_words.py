@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from satchel.memory import Change, Hit, MemoryRecord, Successor
@@ -109,6 +110,7 @@ class Shown:
         replaced_by: What replaced it for certain, and `doubted_by` what may have.
         score: Of a hit; None in a list.
         reasons: What the score is made of.
+        evidence: The turns that it rests on, without rows of their own.
     """
 
     memory: MemoryRecord
@@ -121,6 +123,7 @@ class Shown:
     score: float | None = None
     reasons: Sequence[str] = ()
     answers: str = ""
+    evidence: Sequence[MemoryRecord] = ()
 
     @property
     def is_past(self) -> bool:
@@ -134,7 +137,11 @@ _LIKELY: Final = 0.3
 
 
 def shown(
-    found: Hit | MemoryRecord, *, later: Mapping[str, Sequence[Successor]], titles: Mapping[str, str]
+    found: Hit | MemoryRecord,
+    *,
+    later: Mapping[str, Sequence[Successor]],
+    titles: Mapping[str, str],
+    evidence: Mapping[str, Sequence[MemoryRecord]] = MappingProxyType({}),
 ) -> Shown:
     """A memory or a hit as lists show it.
 
@@ -142,6 +149,7 @@ def shown(
         found: What is shown.
         later: What replaces memories, by id.
         titles: Of sessions, by id.
+        evidence: The turns that facts rest on, by id, where they have no rows of their own.
     """
     hit = found if isinstance(found, Hit) else None
     memory = found.memory if isinstance(found, Hit) else found
@@ -159,6 +167,7 @@ def shown(
         score=None if hit is None else hit.score,
         reasons=() if hit is None else reasons_of(hit),
         answers=one_line(hit.answers, 160) if hit is not None and hit.answers else "",
+        evidence=evidence.get(memory.id, ()),
     )
 
 

@@ -54,8 +54,15 @@ def _filters(
     until: Time = None,
     as_of: Time = None,
     faded: bool | None = None,
+    folded: Annotated[
+        bool,
+        Query(
+            description="A fact and the turns that it rests on as one: they are named in its `evidence` and left out."
+        ),
+    ] = False,
 ) -> Filters:
     return Filters(
+        folded=folded,
         kind=kind,
         tier=tier,
         memory_type=memory_type,
@@ -82,7 +89,11 @@ async def list_memories(
     """List the memories that fit every filter, the latest first. The header X-Total-Count has their number."""
     records = await service.memory.list(limit=limit, offset=offset, **wanted)
     total = await service.memory.count(**wanted)
-    return JsonAnswer([record_to_json(record) for record in records], headers={"x-total-count": str(total)})
+    evidence = await service.memory.evidence([one.id for one in records]) if wanted["folded"] else {}
+    return JsonAnswer(
+        [record_to_json(record, evidence.get(record.id, ())) for record in records],
+        headers={"x-total-count": str(total)},
+    )
 
 
 @router.post("/api/memories", response_model=shapes.Memory, status_code=201, summary="Add a memory")
@@ -116,7 +127,8 @@ async def search(
         threshold=threshold,
         **wanted,
     )
-    return JsonAnswer([hit_to_json(hit) for hit in hits])
+    evidence = await service.memory.evidence([hit.memory.id for hit in hits]) if wanted["folded"] else {}
+    return JsonAnswer([hit_to_json(hit, evidence.get(hit.memory.id, ())) for hit in hits])
 
 
 @router.get("/api/memories/stats", response_model=shapes.MemoryStats, summary="Count memories")
