@@ -102,8 +102,8 @@ class Bound(NamedTuple):
 WHOLE = {"facts": ("cues", "facts"), "turns": ("turns",)}
 SMALL = {"facts": ("facts, 5", "facts, 10"), "turns": ("turns, 5", "turns, 10")}
 BOUNDS = {"facts": Bound(0.42, 0.64, 0.74), "turns": Bound(0.53, 0.80, 0.80)}
-"""A little more than what is aimed at on persons that were left out: precision .41 with facts and .44 with turns, nothing
-.80 with turns and .73 in small stores. See `Lines` for the precision with turns."""
+"""A little more than what is aimed at on persons that were left out: precision .41 with facts and .44 with turns,
+nothing .80 with turns and .73 in small stores. See `Lines` for the precision with turns."""
 MISSED = 6.0
 """What a bound that is missed by one costs, in *needed*."""
 LINE_FROM = np.linspace(-2.6, 0.0, 27)
