@@ -477,15 +477,18 @@ def _with_thresholds(weights: Weights, seen: Mapping[str, Sequence[Measured]]) -
         needed = sum(one[0] for one in (*whole, *small))
         return needed - MISSED * sum(max(one, 0.0) for one in missed)
 
+    # A glance by words alone doesn't know from which sessions facts were drawn: there, turns have the facts' threshold.
+    apart = "message" in weights.line.weights
     quiet = lines["cues"].message[lines["cues"].quiet]
-    best: tuple[float, float, float, float] | None = None
+    found = []
     for message_from in np.quantile(quiet, MESSAGE_FROM):
-        facts, line_from = max((worth("facts", one, message_from), one) for one in LINE_FROM)
-        turns, turn_from = max((worth("turns", one, message_from), one) for one in LINE_FROM)
-        if best is None or facts + turns > best[0]:
-            best = facts + turns, line_from, turn_from, message_from
-    assert best is not None
-    _, line_from, turn_from, message_from = best
+        facts = [worth("facts", one, message_from) for one in LINE_FROM]
+        turns = [worth("turns", one, message_from) for one in LINE_FROM]
+        line, turn = int(np.argmax(facts)), int(np.argmax(turns))
+        if not apart:
+            line = turn = int(np.argmax(np.add(facts, turns)))
+        found.append((facts[line] + turns[turn], LINE_FROM[line], LINE_FROM[turn], message_from))
+    _, line_from, turn_from, message_from = max(found)
     return weights._replace(
         line_from=round(float(line_from), 3),
         turn_from=round(float(turn_from), 3),
