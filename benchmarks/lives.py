@@ -43,7 +43,9 @@ from satchel.memory.cues import MOST_CUES
 from satchel.memory.framing import estimate_tokens
 from satchel.models.port import Embedder
 
-QUIET = ("world", "task", "chat")
+NOWHERE = "nowhere"
+"""The kind of a message that nothing in a drawn store helps with; see `fit_surfacing.py`."""
+QUIET = ("world", "task", "chat", NOWHERE)
 PROFILE_TOKENS = 300
 THRESHOLDS = (0.1, 0.3, 0.7, 0.9)
 STORES = ("turns", "facts", "cues")
@@ -192,13 +194,14 @@ async def store(
         )
         sources |= {id: (turn["id"],) for id, turn in zip(ids, turns, strict=True)}
     if facts:
-        sources |= await _store_facts(memory, clock, person, cues=cues)
+        sources |= await store_facts(memory, clock, person, cues=cues)
     return Stored(sources=sources)
 
 
-async def _store_facts(
+async def store_facts(
     memory: Memory, clock: ManualClock, person: Mapping[str, Any], *, cues: bool
 ) -> dict[str, tuple[str, ...]]:
+    """Store a life's facts alone; returns the memories that each counts as, by its id."""
     turns = {turn["id"]: turn for turn in person["memories"]}
     ids: dict[str, str] = {}
     for fact in sorted(person["facts"], key=lambda one: turns[one["sources"][0]]["said_at"]):

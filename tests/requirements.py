@@ -600,6 +600,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(11, "memory:surface:one-line", "issue 11", "A fact, its turn and the assistant's echo of it are one line."),
     built(11, "memory:surface:passages", "issue 11", "Of a long text the passage that fits is shown, with its place."),
     built(11, "memory:surface:outside-share", "issue 11", "What comes from outside gets at most a third of the lines."),
+    built(20, "memory:surface:small-stores", "issue 20 §5", "The choice is one rule in stores of every size: in a first week, little is shown where nothing helps."),
     built(11, "memory:surface:odd-messages", "issue 11", "A pasted log, several languages, one word or none: the right lines or none, within the budget."),
     built(11, "memory:surface:explained", "issue 11", "What is weighed is few, explained and shown with each hit."),
     built(11, "memory:surface:judge", "issue 11", "A small model chooses among the candidates if the user wants it, within 0.8 s; without a usable answer the choice is made without it."),

@@ -60,7 +60,7 @@ async def test_one_line_facts_are_found_by_questions_in_other_words(minilm_home:
 
 
 @requirement("memory:surface:measured", "memory:surface:nothing", "memory:surface:budget")
-async def test_what_surfaces_helps_seven_times_in_ten_and_nineteen_of_twenty_get_what_helps(
+async def test_what_surfaces_helps_three_times_in_four_and_seven_of_eight_get_what_helps(
     minilm_home: Path,
 ) -> None:
     data = read("surface")
@@ -75,9 +75,9 @@ async def test_what_surfaces_helps_seven_times_in_ten_and_nineteen_of_twenty_get
             helped += bool(names & set(query["evidence"]))
             wanted += bool(query["evidence"])
     assert len(data["queries"]) - wanted >= len(data["queries"]) / 3
-    # Nothing was fitted to this set. A model reads past a spare line and can't read what isn't there (decision 34).
-    assert helped / shown >= 0.7
-    assert helped / wanted >= 0.95
+    # Nothing was fitted to this set. Nineteen of twenty got what helps before small stores counted (decision 53).
+    assert helped / shown >= 0.75
+    assert helped / wanted >= 0.875
 
 
 @requirement("memory:surface:nothing", "memory:surface:last-messages")
@@ -112,6 +112,61 @@ async def test_an_allergy_surfaces_in_a_store_of_any_size_and_the_worlds_knowled
             "Noted.",
         ):
             assert await shown(message) == []
+
+
+FIRST_WEEK = (
+    "The user's daughter Lena is six and starts school in September.",
+    "The user works nights as a nurse on a cardiology ward.",
+    "The user is allergic to penicillin.",
+    "The user has been restoring an old wooden canoe in the garage.",
+    "The user's brother Pavel lives in Brno and drives a lorry.",
+    "The user prefers short answers without an introduction.",
+    "The user sings alto in the parish choir on Wednesdays.",
+    "The user rents a flat on the third floor without a lift.",
+)
+HELPED_BY = {
+    "What should the doctor know before he gives me an antibiotic?": 2,
+    "How old is Lena?": 0,
+    "What time of day do I usually work?": 1,
+    "Which varnish is right for the canoe?": 3,
+    "Where does my brother live?": 4,
+    "Which evening is choir?": 6,
+}
+HELPED_BY_NOTHING = (
+    "What should I say to a neighbour who plays the drums at ten in the evening?",
+    "When is my car due for its inspection?",
+    "My laptop gets hot when I edit videos. What could it be?",
+    "How do I tell my boss that I was late because of the snow?",
+    "My bike has been stolen from outside the station. What do I do first?",
+    "I want to get better at chess, where do I start?",
+    "How much did I pay for the winter tyres?",
+    "I'd like to read something funny on the train.",
+    "Which wine did my uncle like so much at the wedding?",
+    "My tomatoes have brown spots. Is that serious?",
+)
+"""All concern the user's own life. Before weights were fitted to small stores, each was shown one to four lines."""
+
+
+@requirement("memory:surface:small-stores")
+async def test_in_a_first_week_little_is_shown_where_nothing_helps_and_what_helps_is_shown(
+    minilm_home: Path,
+) -> None:
+    async with Memory.open(":memory:", home=minilm_home, back_fill=False) as memory:
+        for fact in FIRST_WEEK:
+            await memory.add(fact)
+
+        async def shown(message: str) -> list[str]:
+            return [hit.memory.content for hit in (await memory.surface(message)).memories]
+
+        spare = 0
+        for message, place in HELPED_BY.items():
+            lines = await shown(message)
+            assert FIRST_WEEK[place] in lines
+            spare += len(lines) - 1
+        assert spare <= 2  # 5 before.
+        lines_of = [len(await shown(message)) for message in HELPED_BY_NOTHING]
+        assert sum(not lines for lines in lines_of) >= 4
+        assert sum(lines_of) <= 8  # 23 before.
 
 
 @requirement("memory:search:by-meaning")

@@ -51,16 +51,13 @@ LINE_FEATURES: Final[Mapping[str, str]] = {
     "message": "the cosine of its best passage and the message, on the embedder's own scale",
     "context": "the same with what was said before the message",
     "part": "the best cosine with a part of a long message",
-    "stands_out": "how far the best of these is above those of the whole store",
     "ahead": "how far it is above the third best",
     "words": "words in common (BM25)",
-    "words_share": "the same as a share of the best memory's",
     "covered": "how much of the message's information its words contain",
     "cue": "the cosine of its best cue, 0 without cues",
     "cue_and_meaning": "the product of cue and meaning",
     "has_cues": "whether it has cues",
     "called": "how much it is about what such a situation calls for",
-    "called_ahead": "how far that is above the third best",
     "source": "the best cosine among what was said in the same turn",
     "fact": "whether it is a fact and no turn",
     "own": "whether it is a turn of the user's own",
@@ -85,7 +82,7 @@ MESSAGE_FEATURES: Final[Mapping[str, str]] = {
 """What is known of one message."""
 
 _WITHOUT_VECTORS = frozenset(
-    {"words", "words_share", "covered", "fact", "own", "need", "best", "second", "expected", "length"}
+    {"words", "covered", "fact", "own", "need", "best", "second", "expected", "length"}
 )
 
 _MOST_WORDS = 20.0
@@ -118,10 +115,8 @@ def line_features(
         message: The message's vector; None without vectors.
         need: By `need_of`.
     """
-    best_words = float(evidence.words.max()) if len(evidence.words) else 0.0
     found: dict[str, Any] = {
         "words": np.minimum(evidence.words, _MOST_WORDS) / 10,
-        "words_share": evidence.words / max(best_words, 1e-9),
         "covered": evidence.share,
         "fact": np.array([record.kind != "episode" for record in records], dtype=np.float64),
         "own": np.array(
@@ -134,25 +129,17 @@ def line_features(
     scale = max(gate.deviation, 1e-6)
     cosines = np.nan_to_num((evidence.cosines - gate.mean) / scale, nan=0.0)
     nearest = cosines[:2].max(axis=0)
-    chance = gate.chance(message)
-    count = evidence.compared + len(chance)
-    mean = (evidence.cosine_sum + float(chance.sum())) / count
-    square = (evidence.cosine_square_sum + float((chance**2).sum())) / count
-    spread = math.sqrt(max(square - mean * mean, 1e-12))
-    third, _, third_called = evidence.thirds
     has_cues = evidence.cues > 0
     cue = np.where(has_cues, (evidence.cues - gate.mean) / scale, 0.0)
     found |= {
         "message": cosines[0],
         "context": cosines[1],
         "part": cosines.max(axis=0),
-        "stands_out": (nearest * scale + gate.mean - mean) / spread,
-        "ahead": nearest - (0.0 if third is None else (third - gate.mean) / scale),
+        "ahead": nearest - (0.0 if evidence.third is None else (evidence.third - gate.mean) / scale),
         "cue": cue,
         "cue_and_meaning": cue * nearest / 10,
         "has_cues": has_cues.astype(np.float64),
         "called": evidence.called * 10,
-        "called_ahead": (evidence.called - (third_called or 0.0)) * 10,
         "source": _best_of_turn(nearest, records),
         "personal": np.full(len(records), gate.personal(message)),
     }
@@ -206,15 +193,14 @@ def message_features(lines: Mapping[str, Any], log_odds: Any, *, text: str, need
 def sureness(weights: Weights, lines: Mapping[str, Any], *, text: str, need: float) -> Any:
     """How sure each line should be shown, shape (n,): 0 to 1, and 0.5 from where it is shown by default.
 
-    It takes both: that the line is needed and that the message concerns the user's life.
+    It takes both: that the line is needed and that the message concerns the user's life. What a message lacks is taken
+    from its lines, so that one that is needed beyond doubt is shown all the same: "Is Mara allergic to shellfish?"
+    could be asked of the world.
     """
     log_odds = np.clip(weights.line.log_odds(lines), -20, 20)
     if not len(log_odds):
         return log_odds
     message = weights.message.log_odds(message_features(lines, log_odds, text=text, need=need))
     from_ = np.where((lines["fact"] > 0) | lines["told"], weights.line_from, weights.turn_from)
-    lines_by = log_odds - from_
-    least = np.minimum(
-        lines_by, message - weights.message_from + np.maximum(lines_by - weights.beyond_doubt, 0)
-    )
-    return 1 / (1 + np.exp(-np.clip(least, -30, 30)))
+    sure = log_odds - from_ + min(message - weights.message_from, 0.0)
+    return 1 / (1 + np.exp(-np.clip(sure, -30, 30)))

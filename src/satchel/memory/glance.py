@@ -257,13 +257,11 @@ class _Found:
             measured.append((words, information / max(total, 1e-9), memory))
         measured.sort(key=lambda one: -one[0])
         measured = measured[:_EACH]
-        best = max((words for words, _, _ in measured), default=0.0)
         return [
             _Line(
                 memory,
                 {
                     "words": min(words, _MOST_WORDS) / 10,
-                    "words_share": words / max(best, 1e-9),
                     "covered": share,
                     "fact": float(memory.kind != "episode"),
                     "own": float(memory.kind == "episode" and not memory.is_assistants),
@@ -330,8 +328,8 @@ def _chosen(
             continue
         odds = max(log_odds[one] for one in (place, *kinds.get(place, ())))
         by = odds - (weights.line_from if line.features["fact"] else weights.turn_from)
-        least = min(by, message - weights.message_from + max(by - weights.beyond_doubt, 0.0))
-        chance = 1 / (1 + math.exp(-max(-30.0, min(30.0, least))))
+        by += min(message - weights.message_from, 0.0)
+        chance = 1 / (1 + math.exp(-max(-30.0, min(30.0, by))))
         if chance >= at_least:
             sure.append((-chance, place))
     passing = [lines[place].memory for _, place in sorted(sure)]

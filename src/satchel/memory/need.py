@@ -50,10 +50,9 @@ class Weights(NamedTuple):
     Attributes:
         line: Whether a memory is needed; `message`: whether the message concerns the user's life at all.
         line_from: The log-odds of a line from which it is shown by default; `turn_from` those of a turn from whose
-            session no facts were drawn, which may be out of date; `message_from` those of the message.
+            session no facts were drawn, which may be out of date; `message_from` those of a message that takes nothing
+            from its lines.
         need: Of the words of a message, how much each speaks for a need of memory, and under "" the bias.
-        beyond_doubt: A line whose log-odds are above its threshold by more than this makes up for a message that is
-            less sure: "Is Mara allergic to shellfish?" could be asked of the world.
     """
 
     line: Logistic
@@ -62,7 +61,6 @@ class Weights(NamedTuple):
     turn_from: float
     message_from: float
     need: Mapping[str, float]
-    beyond_doubt: float = 2.0
 
 
 @cache
@@ -80,7 +78,6 @@ def read_weights(found: Mapping[str, Any], *, with_vectors: bool) -> Weights:
         line_from=part["line_from"],
         turn_from=part["turn_from"],
         message_from=part["message_from"],
-        beyond_doubt=part["beyond_doubt"],
         need=found["need"],
     )
 

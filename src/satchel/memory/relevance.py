@@ -12,12 +12,10 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cache
-from typing import cast
 
 import numpy as np
 
 from satchel.memory.candidates.arrays import Floats, Matrix
-from satchel.memory.candidates.vectors import Scale
 from satchel.memory.data_files import read_lines
 
 __all__ = ["Gate", "examples", "examples_hash"]
@@ -45,7 +43,6 @@ class Gate:
         vectors: Of the examples, shape (m, d), unit rows.
         weights: Shape (d,). With `bias`, a ridge regression from an example's vector to +1 (memory can help) or -1.
         mean: The mean of the cosines between two examples; `deviation` is their standard deviation.
-        scale: From the cosines of `vectors` to the scale of `mean` and of the memories' cosines, if it is another.
     """
 
     vectors: Matrix
@@ -53,7 +50,6 @@ class Gate:
     bias: float
     mean: float
     deviation: float
-    scale: Scale | None = None
 
     @classmethod
     def calibrate(cls, vectors: Matrix) -> Gate:
@@ -72,11 +68,6 @@ class Gate:
             mean=float(pairs.mean()),
             deviation=float(pairs.std()),
         )
-
-    def chance(self, message: Floats) -> Floats:
-        """The cosines of a message with the examples, shape (m,): how near unrelated texts are to it."""
-        found = self.vectors @ message
-        return found if self.scale is None else cast(Floats, self.scale(found))
 
     def accuracy(self) -> float:
         """The accuracy on the examples in leave-one-out cross-validation, 0 to 1, computed in closed form."""

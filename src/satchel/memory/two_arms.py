@@ -286,7 +286,6 @@ class TwoArms(DenseArm):
                 weights=self._widened(made.weights[None], by_first=by_first)[0],
                 mean=first.mean,
                 deviation=first.deviation,
-                scale=None if by_first else self._scale,
             )
         return self._wide_gates[by_first]
 

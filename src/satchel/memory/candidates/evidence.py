@@ -65,8 +65,7 @@ class Evidence(NamedTuple):
         called: Shape (n,): how much the memory is about what the message calls for; see `Asked.topics`.
         alike: Shape (n, n): the cosine between the passages of two candidates that fit best.
         passages: Shape (n,): which passage of each memory fits best, from 0; -1 without vectors.
-        thirds: The third-best of all visible memories by cosine, by cue and by topic; None where there are fewer.
-        compared: The number of vectors behind `cosine_sum` and `cosine_square_sum`, which are of the message itself.
+        third: The third-best cosine of all visible memories; None where there are fewer.
     """
 
     rids: Ints
@@ -78,10 +77,7 @@ class Evidence(NamedTuple):
     called: Floats
     alike: Matrix
     passages: Ints
-    thirds: tuple[float | None, float | None, float | None]
-    compared: int
-    cosine_sum: float
-    cosine_square_sum: float
+    third: float | None
 
     def some(self, places: Ints) -> Evidence:
         """The same about some of the candidates."""
@@ -108,7 +104,7 @@ def gather(index: Index, asked: Asked, *, only: Any = None, each: int) -> Eviden
         each: How many candidates each arm names.
     """
     visible = index.alive if only is None else index.alive & only
-    cosines, every = _all_cosines(index, asked.vectors)
+    cosines = _all_cosines(index, asked.vectors)
     if len(cosines):
         # What asks the same says nothing, and the same question every day would leave no answer standing out.
         visible = visible & ~((cosines[0] >= SAME_TEXT) & index.has_feature(QUESTION))
@@ -122,7 +118,6 @@ def gather(index: Index, asked: Asked, *, only: Any = None, each: int) -> Eviden
     rows = distinct(np.concatenate(arms))
     if not len(rows):
         return None
-    compared = every[every < SAME_TEXT]
     alike, passages = _alike(index, rows, asked.vectors)
     return Evidence(
         rids=index.rids[rows],
@@ -134,14 +129,7 @@ def gather(index: Index, asked: Asked, *, only: Any = None, each: int) -> Eviden
         called=called[rows],
         alike=alike,
         passages=passages,
-        thirds=(
-            None if nearest is None else _third(nearest, visible & (nearest > -2)),
-            _third(cues, visible & (cues > 0)),
-            _third(called, visible),
-        ),
-        compared=len(compared),
-        cosine_sum=float(compared.sum()),
-        cosine_square_sum=float(compared @ compared),
+        third=None if nearest is None else _third(nearest[visible & (nearest > -2)]),
     )
 
 
@@ -152,24 +140,19 @@ def _best(values: Any, visible: Any, count: int, *, above: float) -> Ints:
     return cast(Ints, found[shown[found] > above])
 
 
-def _third(values: Any, among: Any) -> float | None:
-    found = values[among]
+def _third(found: Any) -> float | None:
     return float(np.partition(found, len(found) - 3)[len(found) - 3]) if len(found) >= 3 else None
 
 
-def _all_cosines(index: Index, vectors: Matrix | None) -> tuple[Any, Any]:
-    """The best cosine of every row with each vector, shape (q, rows), and of the first vector with every passage."""
-    nothing = np.empty(0, dtype=np.float32)
+def _all_cosines(index: Index, vectors: Matrix | None) -> Any:
+    """The best cosine of every row with each vector, shape (q, rows)."""
     if vectors is None or not index.embedded_count:
-        return np.empty((0, len(index)), dtype=np.float32), nothing
+        return np.empty((0, len(index)), dtype=np.float32)
     cosines = np.full((len(vectors), len(index)), np.nan, dtype=np.float32)
-    every = nothing
     for at, vector in enumerate(vectors):
         found = index.cosines(vector)
         cosines[at, found.rows] = found.best
-        if not at:
-            every = found.every
-    return cosines, every
+    return cosines
 
 
 def _cues(index: Index, vectors: Matrix | None) -> Any:
