@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from satchel.memory.checking import clean_tags, one_of
-from satchel.memory.records import Kind, MemoryType, Tier
+from satchel.memory.records import Discretion, Kind, MemoryType, Tier
 
 __all__ = ["Faded", "Filter", "Filters", "Visible", "filter_of"]
 
@@ -27,6 +27,7 @@ class Filters(TypedDict, total=False):
         until: Said before then.
         as_of: Only what had been said by then, and held then.
         faded: Only what has faded, so that search alone finds it (True), or only the rest (False).
+        discretion: Only what is held back so, or not ("open").
     """
 
     kind: Kind | None
@@ -39,6 +40,7 @@ class Filters(TypedDict, total=False):
     until: datetime | None
     as_of: datetime | None
     faded: bool | None
+    discretion: Discretion | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,7 @@ class Filter:
     until: datetime | None = None
     as_of: datetime | None = None
     faded: Faded | None = None
+    discretion: Discretion | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -113,6 +116,7 @@ def filter_of(
         ("kind", Kind, "kind"),
         ("tier", Tier, "tier"),
         ("memory_type", MemoryType, "memory type"),
+        ("discretion", Discretion, "discretion"),
     ):
         if values.get(name) is not None:
             one_of(values[name], allowed, what)

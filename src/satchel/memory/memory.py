@@ -7,14 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageError, StorageLocked, UsageError
 from satchel.memory import distill, page, repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
-from satchel.memory.block import Said
+from satchel.memory.block import Said, said_texts
 from satchel.memory.candidates.engine import ArrayCandidates
 from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
@@ -24,6 +24,8 @@ from satchel.memory.claims import TableClaims
 from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
+from satchel.memory.discretion import guest_speaks
+from satchel.memory.discretion_rows import guest_in
 from satchel.memory.filters import Filters
 from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
 from satchel.memory.framing import SHORT_ID_CHARS
@@ -37,6 +39,7 @@ from satchel.memory.page.records import PAGE_TOKENS, Page, PageVersion, PageWrit
 from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
     Context,
+    Discretion,
     Episode,
     Hit,
     Kind,
@@ -81,6 +84,9 @@ if TYPE_CHECKING:
     from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
 
 __all__ = ["Memory"]
+
+
+_TO_NO_GUEST: Final = "somebody else is speaking"
 
 
 def _ignore(*_: object) -> None:
@@ -266,6 +272,9 @@ class Memory:
         quote: str | None = None,
         trust: Trust = "user",
         cues: Iterable[str] = (),
+        discretion: Discretion = "open",
+        kept_from: str = "",
+        spheres: Iterable[str] = (),
     ) -> str:
         """Store one memory, word for word.
 
@@ -289,6 +298,11 @@ class Memory:
             cues: Up to six situations in which it will matter, a few words each, such as "choosing a restaurant": a
                 request that doesn't mention it finds it by them. They are never shown. What comes from outside has
                 none.
+            discretion: Whether a model may be shown it unasked ("open"), only when the user asks about it
+                ("confidential"), or not at all ("withheld").
+            kept_from: From whom it is kept, in words.
+            spheres: To which parts of the user's life it belongs: health, love, family, money, work, belief, leisure,
+                home, or "person:NAME". Empty lets memory judge by likeness.
 
         Returns:
             Its id. It is in the store when this returns.
@@ -316,6 +330,9 @@ class Memory:
                 quote=quote,
                 trust=trust,
                 cues=cues,
+                discretion=discretion,
+                kept_from=kept_from,
+                spheres=spheres,
             )
         )
         self._upkeep.stored()
@@ -502,6 +519,8 @@ class Memory:
             include_superseded=include_superseded,
             judge=judge,
         )
+        if await self.guest_speaks(messages, session=exclude_session):
+            return Context()
         found = await self._surface.shown(messages, showing)
         context = found.context
         with suppress(StorageLocked):  # What it cost is worth less than the answer that waits.
@@ -541,7 +560,32 @@ class Memory:
             exclude_session=exclude_session,
             threshold=threshold,
         )
-        return await self._surface.recall(messages, showing)
+        found = await self._surface.recall(messages, showing)
+        if not await self.guest_speaks(messages, session=exclude_session):
+            return found
+        left_out = tuple((hit, _TO_NO_GUEST) for hit in found.context.memories)
+        return Recall(left_out=(*left_out, *found.left_out))
+
+    async def just_held_back(self, ids: Sequence[str]) -> tuple[MemoryRecord, ...]:
+        """What is held back of some turns, and by them: the turns before that they point to, and facts drawn from them.
+
+        Args:
+            ids: Of the messages that were stored last.
+        """
+        return tuple(await self._lifecycle.held_back_with(ids))
+
+    async def guest_speaks(self, messages: Sequence[Said] | Said, *, session: str | None = None) -> bool:
+        """Whether somebody else than the user is writing, as they said in the conversation ("It's his wife here"):
+        until the user is back, nothing is shown, and nothing that is said is the user's.
+
+        Args:
+            messages: The conversation, oldest first.
+            session: Where what was said earlier in it is stored.
+        """
+        said = guest_speaks(text for role, text in said_texts(messages) if role == "user")
+        if said is None and session is not None:
+            return await self._space.read(guest_in, session)
+        return bool(said)
 
     async def profile(self, *, budget_tokens: int = PROFILE_TOKENS) -> Profile:
         """Say what holds about the user at all times, for a model that is to know it in every conversation.
@@ -792,6 +836,9 @@ class Memory:
         said_at: datetime | None = None,
         valid_from: datetime | Literal["keep"] | None = KEEP,
         valid_to: datetime | Literal["keep"] | None = KEEP,
+        discretion: Discretion | None = None,
+        kept_from: str | None = None,
+        spheres: Iterable[str] | None = None,
         by: str = "user",
         why: str = "",
     ) -> str | None:
@@ -810,6 +857,10 @@ class Memory:
             said_at: When.
             valid_from: From when on it holds; None removes it.
             valid_to: Until when it holds; None removes it.
+            discretion: "open", "confidential" to show it only when the user asks about it, or "withheld" to show it
+                to no model.
+            kept_from: From whom, in words.
+            spheres: All its spheres; see `add`.
             by: Who wants it.
             why: What for; kept in the history.
 
@@ -832,6 +883,9 @@ class Memory:
             said_at=said_at,
             valid_from=valid_from,
             valid_to=valid_to,
+            discretion=discretion,
+            kept_from=kept_from,
+            spheres=spheres,
         )
         change = await self._lifecycle.edit(await self.full_id(id), edits, by=by, why=why)
         if content is not None:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 __all__ = [
     "Context",
+    "Discretion",
     "Episode",
     "Forgotten",
     "Hit",
@@ -18,6 +19,7 @@ __all__ = [
     "MemoryType",
     "Mode",
     "Moment",
+    "OWN_SPEAKERS",
     "Recall",
     "Receipt",
     "Source",
@@ -40,8 +42,14 @@ MemoryType: TypeAlias = Literal[
 Trust: TypeAlias = Literal["user", "agent", "outside"]
 """Whose words they are: the user's, a model's, or somebody's who is not part of the conversation."""
 
+Discretion: TypeAlias = Literal["open", "confidential", "withheld"]
+"""Whether a memory is shown unasked; only when the user asks about it; never, because the user wants it forgotten."""
+
 TRUST_RANK: Final[Mapping[Trust, int]] = {"outside": 0, "agent": 1, "user": 2}
 """A memory is superseded only by one of at least its own rank."""
+
+OWN_SPEAKERS: Final = ("", "user", "human", "me")
+"""How the user is named as a speaker, in lower case."""
 
 Moment: TypeAlias = datetime | date | str
 """A time: a `datetime`, a `date` for its midnight, or either in ISO 8601, as "2026-03-01T18:30"."""
@@ -79,6 +87,8 @@ class MemoryRecord:
         valid_from: From when on it holds, and `valid_to` until when; None where open.
         last_accessed: When it was last shown to a model, or None.
         pinned: The user wants it in the profile.
+        discretion: Whether it may be shown unasked; `kept_from` has the words that say so, or from whom it is kept.
+        spheres: To which parts of the user's life it belongs; empty where nobody said so.
     """
 
     id: str
@@ -102,6 +112,9 @@ class MemoryRecord:
     scope: str
     user: str
     pinned: bool = False
+    discretion: Discretion = "open"
+    kept_from: str = ""
+    spheres: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +199,7 @@ class Recall:
         left_out: What came near, each with the reason why it is not shown, in words.
     """
 
-    context: Context
+    context: Context = field(default_factory=Context)
     left_out: tuple[tuple[Hit, str], ...] = ()
 
 
@@ -293,6 +306,9 @@ def record_to_json(memory: MemoryRecord) -> dict[str, Any]:
         "scope": memory.scope,
         "user": memory.user,
         "pinned": memory.pinned,
+        "discretion": memory.discretion,
+        "kept_from": memory.kept_from,
+        "spheres": list(memory.spheres),
     }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, literal, or_, select
 
 from satchel.memory.graph import read_later
-from satchel.memory.records import MemoryRecord
+from satchel.memory.records import OWN_SPEAKERS, MemoryRecord
 from satchel.memory.repository import from_micros, listed, read_records, slices
 from satchel.memory.statements import VERSION, Change, Statement
 from satchel.memory.tables import memories, readings, statements
@@ -32,8 +32,6 @@ __all__ = [
     "write_readings",
 ]
 
-OWN_SPEAKERS: Final = ("", "user", "human", "me")
-"""Speakers whose words are the user's own, where they are trusted as a person's."""
 MOST_PINS: Final = 100
 AGENDA_DAYS: Final = 7
 """After today."""
@@ -99,7 +97,9 @@ class Appointment:
 
 _SPACE: Any = bindparam("space")
 _RIDS = listed(bindparam("rids"))
+_IS_OPEN = memories.c.discretion == "open"
 _HOLDS = and_(
+    _IS_OPEN,
     or_(memories.c.valid_to.is_(None), memories.c.valid_to > bindparam("at")),
     or_(memories.c.valid_from.is_(None), memories.c.valid_from <= bindparam("at")),
 )
@@ -219,7 +219,7 @@ def write_readings(
 
 _PINS = Prepared(
     select(memories.c.rid)
-    .where(memories.c.space_id == _SPACE, memories.c.pinned == 1)
+    .where(memories.c.space_id == _SPACE, memories.c.pinned == 1, _IS_OPEN)
     .order_by(memories.c.rid)
     .limit(MOST_PINS)
 )
@@ -363,7 +363,7 @@ def _ended(
 _OF_STATEMENTS = (
     select(statements, memories.c.valid_to, memories.c.source_session, memories.c.source_turn)
     .join(memories, memories.c.rid == statements.c.rid)
-    .where(statements.c.space_id == _SPACE, memories.c.trust != "outside")
+    .where(statements.c.space_id == _SPACE, memories.c.trust != "outside", _IS_OPEN)
     .order_by(statements.c.rid.desc())
 )
 _ON_DAYS = Prepared(

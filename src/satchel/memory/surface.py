@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from satchel.memory.choosing import (
     shipped_weights,
     sureness,
 )
+from satchel.memory.discretion import HELD_BACK, asks_about
 from satchel.memory.filters import Filter
 from satchel.memory.framing import is_mere_question, restates
 from satchel.memory.graph import Successor
@@ -28,7 +29,7 @@ from satchel.memory.need import asked_about
 from satchel.memory.passages import passages
 from satchel.memory.past import asks_about_past, is_past_appointment
 from satchel.memory.question import read_question
-from satchel.memory.records import Context, Hit, MemoryRecord, Recall
+from satchel.memory.records import Context, Discretion, Hit, MemoryRecord, Recall
 from satchel.memory.repository import faded_rids, read_records, rids_of, sessions_with_facts
 from satchel.memory.weighed import Weighed
 
@@ -71,6 +72,12 @@ _BESIDE = 0.3
 
 _OUTSIDE_SHARE = 3
 """One in three lines at most, and always one, comes from outside: what fits every message must not crowd out others."""
+
+
+_WHY_CLOSED: Final[Mapping[Discretion, str]] = {
+    "confidential": "is confidential, and you did not ask about it",
+    "withheld": "is held back, because you asked not to keep it",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +123,7 @@ class Surface:
         if not said or showing.limit < 1:
             return Surfaced()
         corrections = await self._corrections(showing)
-        weighed = await self.weigh([text for _, text in said], self._visible(showing))
+        weighed = await self.weigh([text for _, text in said], self._visible(showing, asked=True))
         if weighed is None or not weighed.records:
             context = block_of(
                 corrections, stems=(), budget_tokens=showing.budget_tokens, limit=showing.limit
@@ -157,6 +164,7 @@ class Surface:
 
         # Reading the days in a text takes 0.3 ms: too long for the event loop.
         lines, out_of_date = await self._space.thread.run(read)
+        lines, closed = _without_closed(lines, said[-1][1])
 
         def hit(at: int) -> Hit:
             return _hit(weighed, at, float(sure[at]))
@@ -181,6 +189,7 @@ class Surface:
             context = replace(context, standing=standing)
         shown = {hit.memory.id for hit in context.memories}
         rest = [(hit, _why_not_shown(hit, context)) for hit in fresh if hit.memory.id not in shown]
+        rest += [(replace(hit(at), memory=record), why) for at, record, why in closed]
         rest += [
             (hit(at), why)
             for at, why in (one_with | out_of_date).items()
@@ -214,6 +223,8 @@ class Surface:
                 continue
             if memory.id in showing.exclude:
                 why = "was already shown in this session"
+            elif memory.discretion != "open":
+                why = _WHY_CLOSED[memory.discretion]
             elif showing.exclude_session is not None and memory.source.session == showing.exclude_session:
                 why = "was said in this session"
             elif memory.valid_to is not None and memory.valid_to <= now:
@@ -243,13 +254,17 @@ class Surface:
 
         return [Hit(memory=record, score=1.0, signals={}) for record in await space.read(read)]
 
-    def _visible(self, showing: Showing) -> VisibleOf:
-        """The memories that may be shown: valid, not shown before and not said in this session."""
+    def _visible(self, showing: Showing, *, asked: bool = False) -> VisibleOf:
+        """The memories that may be shown: valid, not shown before, not said in this session, and not held back.
+
+        With `asked`, what is confidential is among them: a message may ask about it.
+        """
         return self._search.visible(
             Filter(as_of=self._space.aware(showing.as_of)),
             include_superseded=showing.include_superseded or showing.as_of is not None,
             without_session=showing.exclude_session,
             exclude=showing.exclude,
+            without=("withheld",) if asked else HELD_BACK,
         )
 
     async def weigh(self, texts: Sequence[str], visible: VisibleOf | None) -> Weighed | None:
@@ -490,6 +505,20 @@ def _without_past(
         elif is_own:
             left_out[at] = "is over"
     return lines, left_out
+
+
+def _without_closed(
+    found: Sequence[tuple[int, MemoryRecord]], message: str
+) -> tuple[list[tuple[int, MemoryRecord]], list[tuple[int, MemoryRecord, str]]]:
+    """Leave out what is confidential and the message doesn't ask about; with the reason."""
+    lines: list[tuple[int, MemoryRecord]] = []
+    closed: list[tuple[int, MemoryRecord, str]] = []
+    for at, record in found:
+        if record.discretion == "open" or asks_about(message, record.content):
+            lines.append((at, record))
+        else:
+            closed.append((at, record, _WHY_CLOSED[record.discretion]))
+    return lines, closed
 
 
 def _is_same(one: MemoryRecord, other: MemoryRecord, alike: float) -> bool:

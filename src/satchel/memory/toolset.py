@@ -11,6 +11,7 @@ from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import lexicon
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.memory.deep import deep_answer_to_json
+from satchel.memory.discretion import guest_speaks
 from satchel.memory.framing import excerpt, origin_of, quoted, with_cuts
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.lifecycle import AGENT
@@ -197,6 +198,7 @@ _FORGET = ToolSpec(
         "additionalProperties": False,
     },
     annotations=Annotations(read_only=False, destructive=True, idempotent=True, open_world=False),
+    destroys_with="ids",
 )
 
 
@@ -221,6 +223,13 @@ class _MemoryTool:
         return self._effects
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        said = (message.text for message in context.messages() if message.role == "user")
+        if guest_speaks(said):
+            return ToolResult(
+                text="Somebody else than the user is writing. What is remembered is the user's: nothing is told, "
+                "stored or forgotten until the user is back.",
+                is_error=True,
+            )
         try:
             return await self._run(input, context)
         except (UsageError, NotFound) as error:
@@ -305,6 +314,7 @@ class MemoryTools:
         hits = await self._memory.search(
             words, limit=input.get("limit", 10), relevant_only=True, **_filters(input)
         )
+        hits = tuple(hit for hit in hits if hit.memory.discretion != "withheld")
         if "as_of" not in input:
             hits = await self._with_successors(hits)
         await self._memory.note_use([hit.memory.id for hit in hits])

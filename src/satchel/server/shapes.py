@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from satchel.config import Mode
 from satchel.events import Consent
-from satchel.memory import Kind, MemoryType, Tier, Trust
+from satchel.memory import Discretion, Kind, MemoryType, Tier, Trust
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 
 __all__ = [
@@ -363,6 +363,9 @@ class Memory(_Answered):
     scope: str
     user: str
     pinned: bool
+    discretion: Discretion
+    kept_from: str
+    spheres: list[str]
 
 
 class Hit(_Answered):
@@ -421,6 +424,9 @@ class MemoryStats(_Answered):
     newest: str | None
 
 
+_Spheres = Annotated[list[_Word], Field(max_length=6)]
+
+
 class NewMemory(FromOutside):
     """A memory to store."""
 
@@ -446,6 +452,9 @@ class NewMemory(FromOutside):
     cues: Annotated[list[Annotated[str, Field(max_length=MOST_CUE_CHARS)]], Field(max_length=MOST_CUES)] = (
         Field([], description="Situations in which it will matter, a few words each. They are never shown.")
     )
+    discretion: Discretion = "open"
+    kept_from: _Word = Field("", description="From whom it is kept.")
+    spheres: _Spheres = Field([], description="Parts of the user's life that it belongs to, such as health.")
 
 
 class MemoryEdit(FromOutside):
@@ -466,6 +475,11 @@ class MemoryEdit(FromOutside):
     said_at: Moment | None = None
     valid_from: Moment | None = Field(None, description="null removes it.")
     valid_to: Moment | None = Field(None, description="null removes it.")
+    discretion: Discretion | None = Field(
+        None, description="confidential: shown only when the user asks about it; withheld: to no model."
+    )
+    kept_from: _Word | None = None
+    spheres: _Spheres | None = None
     why: Annotated[str, Field(max_length=2000)] = ""
 
 

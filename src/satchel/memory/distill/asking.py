@@ -17,6 +17,7 @@ from satchel.memory.distill.windows import Stretch, Window, shown, shown_to_gate
 from satchel.memory.framing import SHORT_ID_CHARS
 from satchel.memory.records import MemoryRecord, MemoryType, Tier
 from satchel.memory.spending import Asked, complete
+from satchel.memory.spheres import fitting_spheres
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
 
@@ -69,6 +70,8 @@ class Proposal:
         ends: Whether a correction ends the known fact; `ended` has the words for the time since when, or "".
         cues: The situations in which it matters.
         in_profile: Whether the user wants to be known by it in every conversation.
+        confidential: The words that ask to keep it to oneself, or from somebody; "" for none.
+        spheres: The parts of the user's life that it belongs to.
     """
 
     content: str
@@ -85,6 +88,8 @@ class Proposal:
     ended: str
     cues: tuple[str, ...]
     in_profile: bool
+    confidential: str = ""
+    spheres: tuple[str, ...] = ()
 
 
 _GATE_SCHEMA: Final[Mapping[str, Any]] = {
@@ -109,6 +114,8 @@ _FACT: Final[Mapping[str, Any]] = {
     "ended": {"type": "string"},
     "cues": {"type": "array", "items": {"type": "string"}},
     "profile": {"type": "boolean"},
+    "confidential": {"type": "string"},
+    "spheres": {"type": "array", "items": {"type": "string"}},
 }
 _EXTRACT_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -286,6 +293,8 @@ def _read_proposal(fact: object, number: int) -> Proposal:
         ended=_text(fact.get("ended")),
         cues=fitting_cues(fact.get("cues")),
         in_profile=fact.get("profile") is True,
+        confidential=_text(fact.get("confidential")),
+        spheres=fitting_spheres(fact.get("spheres")),
     )
 
 

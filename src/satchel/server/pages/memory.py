@@ -17,6 +17,7 @@ from satchel.server.pages.charts import Neighbour, graph
 from satchel.server.pages.kept import kept_of
 from satchel.server.pages.memories import tags_in, titles_of
 from satchel.server.pages.memory_words import (
+    DISCRETIONS,
     TIERS,
     TRUST,
     TYPES,
@@ -140,6 +141,7 @@ async def _page(
         is_over=record.valid_to is not None and record.valid_to <= now,
         trust=TRUST[record.trust],
         tiers=TIERS,
+        discretions=DISCRETIONS,
         types=TYPES,
         quotes=_quotes(record, linked),
         linked=linked,
@@ -443,6 +445,24 @@ async def holds(request: Request, service: Serves, id: str) -> Response:
     record = await service.memory.get(id)
     done = await service.memory.edit(record.id, valid_to=None, why="It holds after all.")
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, "It holds again.", done))
+
+
+@router.post("/memories/{id}/confidential")
+async def confidential(request: Request, service: Serves, id: str) -> Response:
+    """Hold it back until it is asked about."""
+    record = await service.memory.get(id)
+    done = await service.memory.edit(record.id, discretion="confidential")
+    text = "It will be shown only when you ask about it."
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
+
+
+@router.post("/memories/{id}/open")
+async def lift(request: Request, service: Serves, id: str) -> Response:
+    """Hold it back no longer."""
+    record = await service.memory.get(id)
+    done = await service.memory.edit(record.id, discretion="open")
+    text = "It will be shown again where it helps."
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
 
 
 # ---- Forgetting it

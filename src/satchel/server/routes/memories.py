@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from satchel.errors import NotFound
 from satchel.memory import (
+    Discretion,
     Episode,
     Filters,
     Hit,
@@ -54,6 +55,7 @@ def _filters(
     until: Time = None,
     as_of: Time = None,
     faded: bool | None = None,
+    discretion: Discretion | None = None,
 ) -> Filters:
     return Filters(
         kind=kind,
@@ -66,6 +68,7 @@ def _filters(
         until=until,
         as_of=as_of,
         faded=faded,
+        discretion=discretion,
     )
 
 
