@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 from sqlalchemy import Connection, bindparam, case, select, update
 
-from satchel.memory.discretion import GUEST, stricter
+from satchel.memory.discretion import GUEST, Wish, stricter
 from satchel.memory.records import Discretion
 from satchel.memory.tables import edges, memories
 from satchel.storage import Prepared
 
-if TYPE_CHECKING:
-    from satchel.memory.repository import Draft
-
 __all__ = ["guest_in", "obey"]
+
+
+class Draft(Protocol):
+    """A memory that is about to be written, as far as it matters here; see `repository.Draft`."""
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """Its columns."""
+        ...
+
+    @property
+    def wish(self) -> Wish | None:
+        """What the user asks for in it."""
+        ...
+
 
 _RANKED = case({"withheld": 2, "confidential": 1}, value=memories.c.discretion, else_=0)
 _OF_TURN = Prepared(

@@ -57,6 +57,7 @@ from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.search import Search
 from satchel.memory.space import Space
 from satchel.memory.spending import Asked, SpentRow
+from satchel.memory.spheres import clean_spheres
 from satchel.memory.surface import Showing, Surface
 from satchel.memory.thread import OneThread
 from satchel.memory.two_arms import arms_of
@@ -481,6 +482,8 @@ class Memory:
         as_of: datetime | None = None,
         include_superseded: bool = False,
         judge: ChatModel | None = None,
+        spheres: Collection[str] | None = None,
+        granted: Collection[str] = (),
     ) -> Context:
         """Find what a model should be shown now: what bears on the last three messages, or nothing.
 
@@ -498,6 +501,9 @@ class Memory:
             include_superseded: Also what no longer holds.
             judge: A small and fast language model that chooses among the first twenty candidates. If it doesn't answer
                 within 0.8 s, or not with their numbers, the choice is made without it.
+            spheres: The parts of the user's life that the message is about, as in `add`, where the caller knows: what
+                belongs to another one is not shown. None judges by likeness.
+            granted: Show only memories all of whose spheres are among these; empty shows all.
 
         Returns:
             The marked block and its memories, each with its relevance as score; empty where nothing is relevant.
@@ -518,6 +524,8 @@ class Memory:
             as_of=as_of,
             include_superseded=include_superseded,
             judge=judge,
+            spheres=None if spheres is None else clean_spheres(spheres).split(),
+            granted=granted,
         )
         if await self.guest_speaks(messages, session=exclude_session):
             return Context()
@@ -537,6 +545,7 @@ class Memory:
         exclude: Collection[str] = (),
         exclude_session: str | None = None,
         threshold: float | None = None,
+        spheres: Collection[str] | None = None,
     ) -> Recall:
         """Say what `surface` would show now, and why not more. Nothing is counted as used.
 
@@ -547,6 +556,7 @@ class Memory:
             exclude: Ids that were shown already.
             exclude_session: The conversation that is going on.
             threshold: How sure to be.
+            spheres: What the message is about.
 
         Raises:
             UsageError: A message is of no known form.
@@ -559,6 +569,7 @@ class Memory:
             exclude=exclude,
             exclude_session=exclude_session,
             threshold=threshold,
+            spheres=None if spheres is None else clean_spheres(spheres).split(),
         )
         found = await self._surface.recall(messages, showing)
         if not await self.guest_speaks(messages, session=exclude_session):
@@ -587,7 +598,7 @@ class Memory:
             return await self._space.read(guest_in, session)
         return bool(said)
 
-    async def profile(self, *, budget_tokens: int = PROFILE_TOKENS) -> Profile:
+    async def profile(self, *, budget_tokens: int = PROFILE_TOKENS, granted: Collection[str] = ()) -> Profile:
         """Say what holds about the user at all times, for a model that is to know it in every conversation.
 
         What the user pinned comes first, then current facts in the user's own words by importance, then the user's own
@@ -596,6 +607,7 @@ class Memory:
 
         Args:
             budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
+            granted: As in `surface`.
 
         Raises:
             StorageError: The store could not be read.
@@ -603,7 +615,7 @@ class Memory:
         if budget_tokens <= 0:
             return Profile()
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await self._profiles.profile(budget_tokens=budget_tokens)
+        return await self._profiles.profile(budget_tokens=budget_tokens, granted=granted)
 
     async def page(self, *, budget_tokens: int = PAGE_TOKENS, proposed: bool = False) -> Page | None:
         """Show the standing page: what a model wrote about the user from facts, and what the user wrote into it.
@@ -624,19 +636,24 @@ class Memory:
         return await self._pages.page(budget_tokens=budget_tokens, proposed=proposed)
 
     async def standing(
-        self, *, page_tokens: int = PAGE_TOKENS, profile_tokens: int = PROFILE_TOKENS
+        self,
+        *,
+        page_tokens: int = PAGE_TOKENS,
+        profile_tokens: int = PROFILE_TOKENS,
+        granted: Collection[str] = (),
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
         Args:
             page_tokens: Of the page; 0 goes without one.
             profile_tokens: Of the profile.
+            granted: As in `surface`. Where not all is granted, there is no page: its lines are not kept apart.
 
         Raises:
             StorageError: The store could not be read.
         """
-        found = await self.page(budget_tokens=page_tokens)
-        return found or await self.profile(budget_tokens=profile_tokens)
+        found = None if granted else await self.page(budget_tokens=page_tokens)
+        return found or await self.profile(budget_tokens=profile_tokens, granted=granted)
 
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:
         """Return what the page was, the newest version first."""
@@ -715,7 +732,9 @@ class Memory:
         """Let a first page that was proposed stand before models. False if none waits for that."""
         return await self._pages.accept()
 
-    async def agenda(self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7) -> Agenda:
+    async def agenda(
+        self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7, granted: Collection[str] = ()
+    ) -> Agenda:
         """Say what the user said will happen today or in the next days, soonest first; birthdays every year.
 
         It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
@@ -724,6 +743,7 @@ class Memory:
         Args:
             budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
             ahead_days: How many days after today.
+            granted: As in `surface`.
 
         Raises:
             StorageError: The store could not be read.
@@ -731,7 +751,7 @@ class Memory:
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await self._agendas.agenda(budget_tokens=budget_tokens, ahead_days=ahead_days)
+        return await self._agendas.agenda(budget_tokens=budget_tokens, ahead_days=ahead_days, granted=granted)
 
     async def deep(
         self,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
 from satchel.errors import UsageError
 
-__all__ = ["PERSON", "SPHERES", "clean_spheres", "fitting_spheres"]
+__all__ = ["PERSON", "SPHERES", "clean_spheres", "fitting_spheres", "is_granted"]
 
 SPHERES: Final = ("health", "love", "family", "money", "work", "belief", "leisure", "home")
 """Parts of a life that many keep apart."""
@@ -34,6 +34,13 @@ def clean_spheres(given: Iterable[str]) -> str:
     if len(found) > _MOST:
         raise UsageError(f"A memory has at most {_MOST} spheres.")
     return " ".join(found)
+
+
+def is_granted(spheres: Collection[str], granted: Collection[str]) -> bool:
+    """Whether somebody who was granted some spheres may be told of a memory; nobody is told what has none. An empty
+    grant grants all.
+    """
+    return not granted or (bool(spheres) and all(one in granted for one in spheres))
 
 
 def fitting_spheres(given: object) -> tuple[str, ...]:

@@ -31,6 +31,9 @@ from satchel.memory.past import asks_about_past, is_past_appointment
 from satchel.memory.question import read_question
 from satchel.memory.records import Context, Discretion, Hit, MemoryRecord, Recall
 from satchel.memory.repository import faded_rids, read_records, rids_of, sessions_with_facts
+from satchel.memory.sphere_fit import Likeness, closed_spheres
+from satchel.memory.sphere_rows import vectors_of
+from satchel.memory.spheres import is_granted
 from satchel.memory.weighed import Weighed
 
 if TYPE_CHECKING:
@@ -94,6 +97,8 @@ class Showing:
     as_of: datetime | None = None
     include_superseded: bool = False
     judge: ChatModel | None = None
+    spheres: Collection[str] | None = None
+    granted: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +127,9 @@ class Surface:
         said = said_texts(messages)[-_MESSAGES:]
         if not said or showing.limit < 1:
             return Surfaced()
-        corrections = await self._corrections(showing)
+        corrections = [
+            hit for hit in await self._corrections(showing) if is_granted(hit.memory.spheres, showing.granted)
+        ]
         weighed = await self.weigh([text for _, text in said], self._visible(showing, asked=True))
         if weighed is None or not weighed.records:
             context = block_of(
@@ -164,7 +171,12 @@ class Surface:
 
         # Reading the days in a text takes 0.3 ms: too long for the event loop.
         lines, out_of_date = await self._space.thread.run(read)
-        lines, closed = _without_closed(lines, said[-1][1])
+        elsewhere = await self._elsewhere(lines, weighed, said[-1][1], showing.spheres) | {
+            record.id: "is of no sphere that this agent was granted"
+            for _, record in lines
+            if not is_granted(record.spheres, showing.granted)
+        }
+        lines, closed = _without_closed(lines, said[-1][1], elsewhere)
 
         def hit(at: int) -> Hit:
             return _hit(weighed, at, float(sure[at]))
@@ -253,6 +265,36 @@ class Surface:
             return sorted(records.values(), key=lambda record: (record.said_at, record.id))
 
         return [Hit(memory=record, score=1.0, signals={}) for record in await space.read(read)]
+
+    async def _elsewhere(
+        self,
+        found: Sequence[tuple[int, MemoryRecord]],
+        weighed: Weighed,
+        text: str,
+        opened: Collection[str] | None,
+    ) -> dict[str, str]:
+        """Of what was chosen, the memories that belong to a sphere that the message doesn't open, with the reason."""
+        dense, likeness = self._space.dense, None
+        vectors: Mapping[str, Floats] = {}
+        if dense is not None and dense.model is not None and weighed.vector is not None:
+            message = weighed.vector[: dense.dimension]  # Zeros where another embedder reads it.
+            centres = await dense.associations()
+            if centres is not None and any(centres.spheres) and message.any():
+                likeness = Likeness(centres, message)
+                ids = [record.id for _, record in found if not record.spheres]
+                if opened is not None and ids:
+                    vectors = await self._space.read(
+                        vectors_of, ids, model=dense.model, dimension=dense.dimension
+                    )
+        closed = {
+            record.id: closed_spheres(record, text=text, opened=opened, likeness=likeness, vectors=vectors)
+            for _, record in found
+        }
+        return {
+            id: f"belongs to {spheres}, which the message is not about"
+            for id, spheres in closed.items()
+            if spheres
+        }
 
     def _visible(self, showing: Showing, *, asked: bool = False) -> VisibleOf:
         """The memories that may be shown: valid, not shown before, not said in this session, and not held back.
@@ -400,6 +442,7 @@ def _measured(
         later=later,
         outdated=[rids[at] in found.outdated for at in kept.tolist()],
         told=told,
+        vector=message,
         left_out=tuple(
             (Hit(memory=found.records[rids[at]], score=0.0, signals={}), reason)
             for at, reason in why.items()
@@ -508,16 +551,18 @@ def _without_past(
 
 
 def _without_closed(
-    found: Sequence[tuple[int, MemoryRecord]], message: str
+    found: Sequence[tuple[int, MemoryRecord]], message: str, elsewhere: Mapping[str, str]
 ) -> tuple[list[tuple[int, MemoryRecord]], list[tuple[int, MemoryRecord, str]]]:
-    """Leave out what is confidential and the message doesn't ask about; with the reason."""
+    """Leave out what is confidential and the message doesn't ask about, and what belongs elsewhere; with the reason."""
     lines: list[tuple[int, MemoryRecord]] = []
     closed: list[tuple[int, MemoryRecord, str]] = []
     for at, record in found:
-        if record.discretion == "open" or asks_about(message, record.content):
-            lines.append((at, record))
-        else:
+        if record.discretion != "open" and not asks_about(message, record.content):
             closed.append((at, record, _WHY_CLOSED[record.discretion]))
+        elif record.id in elsewhere:
+            closed.append((at, record, elsewhere[record.id]))
+        else:
+            lines.append((at, record))
     return lines, closed
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, get_args
@@ -17,6 +17,7 @@ from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.lifecycle import AGENT
 from satchel.memory.memory import Memory
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
+from satchel.memory.spheres import is_granted
 from satchel.models.port import ChatModel
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult, ToolSpec
 
@@ -246,6 +247,7 @@ class MemoryTools:
         forget: Forget | None = None,
         small_model: SmallModel | None = None,
         speaker: str = "",
+        granted: Collection[str] = (),
     ) -> None:
         """Bind the tools.
 
@@ -254,7 +256,9 @@ class MemoryTools:
             forget: Removes memories wherever they are; None removes them from `memory` alone.
             small_model: Gives the model that deep memory asks; None, or a model of None, goes without.
             speaker: Who stores, where it is not Satchel's own model.
+            granted: The spheres that whoever calls them may know of; empty is all.
         """
+        self._granted = granted
         self._speaker = speaker
         self._small_model = small_model
         self._memory = memory
@@ -314,7 +318,11 @@ class MemoryTools:
         hits = await self._memory.search(
             words, limit=input.get("limit", 10), relevant_only=True, **_filters(input)
         )
-        hits = tuple(hit for hit in hits if hit.memory.discretion != "withheld")
+        hits = tuple(
+            hit
+            for hit in hits
+            if hit.memory.discretion != "withheld" and is_granted(hit.memory.spheres, self._granted)
+        )
         if "as_of" not in input:
             hits = await self._with_successors(hits)
         await self._memory.note_use([hit.memory.id for hit in hits])
@@ -353,6 +361,11 @@ class MemoryTools:
         return tuple(shown.values())
 
     async def _deep(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        if self._granted:
+            return ToolResult(
+                text="This agent was granted some spheres only, and a deep search tells of all. Use recall_memory.",
+                is_error=True,
+            )
         model = None if self._small_model is None else await self._small_model()
         found = await self._memory.deep(
             input["query"],
@@ -383,6 +396,7 @@ class MemoryTools:
                     text="Say which ones are meant: a `query` to look, or `ids` to remove.", is_error=True
                 )
             hits = await self._memory.search(input["query"], limit=10)
+            hits = tuple(hit for hit in hits if is_granted(hit.memory.spheres, self._granted))
             if not hits:
                 return ToolResult(text="Nothing was found, and nothing was removed.", data=[])
             return ToolResult(

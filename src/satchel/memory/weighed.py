@@ -29,6 +29,7 @@ class Weighed:
         later: Of each, what was said later and takes its place, or may, and can be shown: the certain first.
         outdated: Of each, whether something took its place for certain, be that shown or not.
         told: Of each, whether facts were drawn from its session. Then they say what holds, and which ended.
+        vector: Of the message, shape (d,), or None where no embedder serves.
         left_out: Hits that say nothing new, with the reason.
     """
 
@@ -42,4 +43,5 @@ class Weighed:
     later: Sequence[tuple[Successor, ...]]
     outdated: Sequence[bool]
     told: Sequence[bool]
+    vector: Any = None
     left_out: tuple[tuple[Hit, str], ...] = ()

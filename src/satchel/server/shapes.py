@@ -554,6 +554,10 @@ class ContextRequest(FromOutside):
     exclude: Annotated[list[_Word], Field(max_length=10_000)] = Field(
         [], description="Ids of memories that were shown before."
     )
+    spheres: Annotated[list[_Word], Field(max_length=6)] | None = Field(
+        None, description="The parts of the user's life that the messages are about, where the caller knows."
+    )
+    agent: bool = Field(False, description="Only what connected agents are granted (memory.agent_spheres).")
 
 
 class Shown(_Answered):

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import Change, Edge, Hit, Memory, MemoryRecord
+from satchel.memory.spheres import SPHERES
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.lines import counted, one_line
 from satchel.server.pages.charts import Neighbour, graph
@@ -142,6 +143,7 @@ async def _page(
         trust=TRUST[record.trust],
         tiers=TIERS,
         discretions=DISCRETIONS,
+        spheres=(*SPHERES, *(one for one in record.spheres if one not in SPHERES)),
         types=TYPES,
         quotes=_quotes(record, linked),
         linked=linked,
@@ -463,6 +465,16 @@ async def lift(request: Request, service: Serves, id: str) -> Response:
     done = await service.memory.edit(record.id, discretion="open")
     text = "It will be shown again where it helps."
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
+
+
+@router.post("/memories/{id}/spheres")
+async def spheres(request: Request, service: Serves, id: str) -> Response:
+    """Put it into a sphere, or take it out."""
+    record = await service.memory.get(id)
+    wanted = (await form_of(request)).get("sphere")
+    kept = [one for one in record.spheres if one != wanted]
+    done = await service.memory.edit(record.id, spheres=kept if wanted in record.spheres else [*kept, wanted])
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Saved.", done))
 
 
 # ---- Forgetting it
