@@ -98,6 +98,33 @@ async def test_a_wish_after_words_in_the_same_message_is_about_these_and_leaves_
         assert [one.discretion for one in await users(memory)] == ["open", "withheld", "open"]
 
 
+@requirement("memory:discretion:lifted")
+async def test_what_a_later_turn_holds_back_is_in_the_history_survives_a_lost_database_and_is_undone(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for number in range(2):
+        async with Memory.open(
+            tmp_path / f"{number}.db", embedder="none", home=home, clock=ManualClock(at=NOON), back_fill=False
+        ) as memory:
+            if number == 0:
+                await talk(memory, "I earn 80,000 euros.", "Forget that.")
+            await memory.keep_up()
+            said = await users(memory)
+            assert [(one.discretion, one.kept_from) for one in said] == [
+                ("withheld", "as asked in turn 2"),
+                ("withheld", "Forget that."),
+            ]
+    async with opened() as memory:
+        await talk(memory, "I earn 80,000 euros.", "Forget that.")
+        first = (await users(memory))[0].id
+        change = (await memory.history(first))[-1]
+        assert (change.action, change.who, change.after["discretion"]) == ("edit", "user", "withheld")
+        await memory.undo(change.id)
+        assert (await memory.get(first)).discretion == "open"
+
+
 @requirement("memory:discretion:taken-back")
 async def test_what_was_said_in_anger_and_taken_back_is_read_for_no_fact_and_its_facts_go_too() -> None:
     model = ScriptedModel(lambda request: Reply(text=_fact(request)))

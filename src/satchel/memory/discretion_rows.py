@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from sqlalchemy import Connection, bindparam, case, select, update
+from sqlalchemy import Connection, bindparam, case, insert, select, update
 
 from satchel.memory.discretion import GUEST, Wish, stricter
 from satchel.memory.records import Discretion
-from satchel.memory.tables import edges, memories
+from satchel.memory.tables import changes, edges, memories
 from satchel.storage import Prepared
 
-__all__ = ["guest_in", "obey"]
+__all__ = ["as_asked_in", "guest_in", "obey"]
 
 
 class Draft(Protocol):
@@ -59,6 +60,12 @@ _BEFORE = Prepared(
     .limit(1)
 )
 _NEWEST_TURN = 1 << 62
+_AS_ASKED = "as asked in turn "
+
+
+def as_asked_in(turn: int) -> str:
+    """Why a memory is held back whose own words don't say so."""
+    return f"{_AS_ASKED}{turn}"
 
 
 def guest_in(connection: Connection, space: int, session: str) -> bool:
@@ -84,27 +91,32 @@ def obey(
         The columns to write instead, for each draft; and the rids of stored memories that are held back now.
     """
     turns: dict[tuple[str, int], _Turn] = {}
-    changes: list[dict[str, Any]] = []
+    instead: list[dict[str, Any]] = []
     for draft in drafts:
         session, turn = draft.row["source_session"], draft.row["source_turn"]
         if session is None or turn is None:
-            changes.append({})
+            instead.append({})
             continue
         place = (session, turn)
         if place not in turns:
             turns[place] = _Turn(connection, space, session, turn, turns)
-        changes.append(turns[place].take(draft))
+        instead.append(turns[place].take(draft))
     held: list[int] = []
     for (session, turn), one in turns.items():
         if one.discretion == "open":
             continue
-        held += _hold_back(connection, one.rids, one.discretion, one.words)
+        held += _hold_back(
+            connection, space, one.rids, one.discretion, one.why, at=drafts[0].row["created_at"]
+        )
         # What stands in the same batch and came before the wish.
-        for change, draft in zip(changes, drafts, strict=True):
+        for change, draft in zip(instead, drafts, strict=True):
             if (draft.row["source_session"], draft.row["source_turn"]) == (session, turn):
                 own = change.get("discretion", draft.row.get("discretion", "open"))
-                change |= {"discretion": stricter(own, one.discretion), "kept_from": one.words}
-    return changes, held
+                change["discretion"] = stricter(own, one.discretion)
+                # Only the message that asks has its words: they are forgotten with it.
+                is_asking = draft.wish is not None and draft.wish.discretion == one.discretion
+                change["kept_from"] = draft.wish.words if draft.wish and is_asking else one.why
+    return instead, held
 
 
 class _Turn:
@@ -121,11 +133,14 @@ class _Turn:
         self._others = others
         self._connection, self._space, self._session, self._turn = connection, space, session, turn
         self.discretion: Discretion = "open"
-        self.words = ""
+        self.why = ""
         rows = _OF_TURN.named(connection, {"space": space, "session": session, "turn": turn})
         self.rids = [row.rid for row in rows]
         for row in [row for row in rows if row.kind == "episode"][:1]:
-            self.discretion, self.words = row.discretion, row.kept_from
+            if row.discretion != "open":
+                self.hold_back(
+                    row.discretion, turn if not row.kept_from.startswith(_AS_ASKED) else row.kept_from
+                )
         earlier = max((number for name, number in others if name == session and number < turn), default=-1)
         before = _BEFORE.named(connection, {"space": space, "session": session, "turn": turn})
         stored = before[0].source_turn if before else -1
@@ -144,34 +159,59 @@ class _Turn:
             if wish.kind in ("guest", "back"):
                 self.is_guests = wish.kind == "guest"
             elif not self.is_guests:
-                self.hold_back(wish.discretion, wish.words)
+                self.hold_back(wish.discretion, self._turn)
                 if wish.points_back and self._previous >= 0:
                     place = (self._session, self._previous)
                     if place not in self._others:
                         self._others[place] = _Turn(self._connection, self._space, *place, self._others)
-                    self._others[place].hold_back(wish.discretion, wish.words)
+                    self._others[place].hold_back(wish.discretion, self._turn)
         if self.is_guests:
             return {"trust": "outside", **({"speaker": GUEST} if is_users else {})}
         return {}
 
-    def hold_back(self, discretion: Discretion, words: str) -> None:
+    def hold_back(self, discretion: Discretion, asked: int | str) -> None:
+        """Hold it back as asked in a turn, or for a reason that stands there already."""
         if stricter(self.discretion, discretion) != self.discretion:
-            self.discretion, self.words = discretion, words
+            self.discretion = discretion
+            self.why = asked if isinstance(asked, str) else as_asked_in(asked)
 
 
 def _hold_back(
-    connection: Connection, rids: Collection[int], discretion: Discretion, words: str
+    connection: Connection,
+    space: int,
+    rids: Collection[int],
+    discretion: Discretion,
+    why: str,
+    *,
+    at: int,
 ) -> list[int]:
-    """Hold memories back, and the facts that were drawn from them, unless they are held back as much."""
+    """Hold memories back, and the facts that were drawn from them, unless they are held back as much. The history and
+    the journal have it like a change by the user.
+    """
     facts = select(edges.c.source_rid).where(
         edges.c.relation == "derived_from", edges.c.target_rid.in_(list(rids))
     )
     wanted = {*rids, *connection.execute(facts).scalars()}
     less = ("open",) if discretion == "confidential" else ("open", "confidential")
-    changed = connection.execute(
-        update(memories)
-        .where(memories.c.rid.in_(wanted), memories.c.discretion.in_(less))
-        .values(discretion=discretion, kept_from=words)
-        .returning(memories.c.rid)
-    )
-    return list(changed.scalars())
+    found = connection.execute(
+        select(memories.c.rid, memories.c.id, memories.c.discretion, memories.c.kept_from).where(
+            memories.c.rid.in_(wanted), memories.c.discretion.in_(less)
+        )
+    ).all()
+    after = {"discretion": discretion, "kept_from": why}
+    for row in found:
+        connection.execute(update(memories).where(memories.c.rid == row.rid).values(**after))
+        before = {"discretion": row.discretion, "kept_from": row.kept_from}
+        connection.execute(
+            insert(changes).values(
+                space_id=space,
+                memory_id=row.id,
+                action="edit",
+                at=at,
+                who="user",
+                why=why,
+                before=json.dumps(before, ensure_ascii=False),
+                after=json.dumps(after, ensure_ascii=False),
+            )
+        )
+    return [row.rid for row in found]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from satchel.errors import Refused, UsageError
 from satchel.memory import checking, graph, history, repository, statement_rows
 from satchel.memory.cues import cues_of
+from satchel.memory.discretion_rows import as_asked_in
 from satchel.memory.filters import Filter
 from satchel.memory.graph import MAY_REPLACE, Edge, Related, Successor, is_superseded_by
 from satchel.memory.history import (
@@ -217,14 +218,16 @@ class Lifecycle:
         """What the wishes in some messages hold back; see `Memory.just_held_back`."""
 
         def read(connection: Connection, space: int) -> list[MemoryRecord]:
-            own = [one for one in repository.records_by_id(connection, space, ids).values() if one.kept_from]
-            wished = Filter(session=own[0].source.session) if own else None
-            if wished is None:
+            found = repository.records_by_id(connection, space, ids).values()
+            own = [one for one in found if one.discretion != "open" and one.source.turn is not None]
+            if not own:
                 return []
-            rids = repository.matching_rids(connection, space, wished)
+            rids = repository.matching_rids(connection, space, Filter(session=own[0].source.session))
             there = repository.read_records(connection, space, rids).values()
-            words = {one.kept_from for one in own}
-            return [one for one in there if one.discretion != "open" and one.kept_from in words]
+            why = {as_asked_in(one.source.turn) for one in own if one.source.turn is not None}
+            return [
+                one for one in there if one.discretion != "open" and (one.kept_from in why or one.id in ids)
+            ]
 
         return await self._space.read(read)
 
