@@ -245,6 +245,8 @@ async def test_the_models_own_search_finds_what_is_confidential_but_not_what_is_
         tools = MemoryTools(memory)
         found = await call(tools, "recall_memory", {"query": "Novatek"})
         assert ("confidential" in found.text, "cursed" in found.text) == (True, False)
+        deep = await call(tools, "deep_memory", {"query": "Novatek"})
+        assert ("interviews" in deep.text, "cursed" in deep.text) == (True, False)
         # What is to be forgotten has to be found for that.
         assert withheld in (await call(tools, "forget_memory", {"query": "Novatek"})).text
 
