@@ -152,6 +152,19 @@ class Conversation:
         return tuple(self._messages)
 
     @property
+    def messages_without_memory(self) -> tuple[Message, ...]:
+        """The same without what memory added: for a guest, to whom nothing of the user is told."""
+        return tuple(
+            replace(
+                message,
+                blocks=tuple(
+                    b for b in message.blocks if not (isinstance(b, TextBlock) and b.origin == "memory")
+                ),
+            )
+            for message in self.messages
+        )
+
+    @property
     def is_sendable(self) -> bool:
         """Whether a model can be asked now: no call is open, and the user's side spoke last."""
         return not self._pending and bool(self._messages) and self._messages[-1].role == "user"

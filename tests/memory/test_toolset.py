@@ -28,7 +28,7 @@ async def blocking(function: Callable[..., T], /, *args: Any) -> T:
 async def progress(_data: Mapping[str, Any]) -> None: ...
 
 
-def context() -> ToolContext:
+def context(**more: Any) -> ToolContext:
     return ToolContext(
         session_id="s7",
         turn=4,
@@ -41,6 +41,7 @@ def context() -> ToolContext:
         blocking=blocking,
         clock=ManualClock(),
         timeout_s=30,
+        **more,
     )
 
 

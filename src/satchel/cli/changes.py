@@ -14,6 +14,7 @@ from satchel.errors import UsageError
 from satchel.memory import (
     RELATIONS,
     Change,
+    Discretion,
     Memory,
     MemoryRecord,
     MemoryType,
@@ -49,6 +50,15 @@ _WHY = click.option("--why", type=Text, default="", metavar="TEXT", help="The re
 @click.option("--said-at", type=Text, metavar="TIME")
 @click.option("--valid-from", type=Text, metavar="TIME", help='Start of its validity; "" removes the limit.')
 @click.option("--valid-to", type=Text, metavar="TIME", help='End of its validity; "" removes the limit.')
+@click.option(
+    "--discretion",
+    type=click.Choice(get_args(Discretion)),
+    help="Show it unasked (open), only when you ask about it (confidential), or to no model (withheld).",
+)
+@click.option("--kept-from", type=Text, metavar="WHOM", help="From whom it is kept.")
+@click.option(
+    "--sphere", "spheres", multiple=True, type=Text, help="Replace all its spheres; may be repeated."
+)
 @_WHY
 @scope_option
 @json_option
@@ -65,6 +75,9 @@ def edit(
     said_at: str | None,
     valid_from: str | None,
     valid_to: str | None,
+    discretion: Discretion | None,
+    kept_from: str | None,
+    spheres: tuple[str, ...],
     why: str,
     scope: str,
     as_json: bool,
@@ -79,6 +92,9 @@ def edit(
         "priority": priority,
         "speaker": speaker,
         "said_at": parse_time(said_at),
+        "discretion": discretion,
+        "kept_from": kept_from,
+        "spheres": spheres or None,
     }
     if valid_from is not None:
         given["valid_from"] = parse_time(valid_from or None)

@@ -14,7 +14,7 @@ from satchel.cli.home import opened_home
 from satchel.cli.output import tell
 from satchel.cli.settings import read_settings
 from satchel.errors import StorageError, UsageError
-from satchel.memory import Kind, Memory, MemoryType, Tier
+from satchel.memory import Discretion, Kind, Memory, MemoryType, Tier
 from satchel.runtime.home import Home
 
 __all__ = [
@@ -63,6 +63,11 @@ _FILTERS = (
     click.option("--since", type=Text, metavar="TIME", help="Only what was said at that time or later."),
     click.option("--until", type=Text, metavar="TIME", help="Only what was said before that time."),
     click.option("--as-of", type=Text, metavar="TIME", help="Only what was believed at that time."),
+    click.option(
+        "--discretion",
+        type=click.Choice(get_args(Discretion)),
+        help="Only what is shown unasked (open), or is held back so.",
+    ),
     click.option(
         "--faded/--not-faded",
         default=None,

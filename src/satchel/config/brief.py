@@ -26,6 +26,7 @@ class BriefSettings(NamedTuple):
     Attributes:
         home: SATCHEL_HOME.
         database: The file; None for another database, which only the whole program can open.
+        is_restricted: Agents are told of some spheres only, which takes a server to tell apart.
         in_full: Whether `load` may find something else here.
     """
 
@@ -40,6 +41,7 @@ class BriefSettings(NamedTuple):
     page_tokens: int = 1200
     agenda_tokens: int = 100
     worker: bool = True
+    is_restricted: bool = False
     in_full: bool = False
 
     @property
@@ -91,6 +93,7 @@ def read_brief(environ: Mapping[str, str], *, cwd: Path) -> BriefSettings:
         page_tokens=setting("page_tokens", int, 1200),
         agenda_tokens=setting("agenda_tokens", int, 100),
         worker=setting("worker", str, "auto") == "auto",
+        is_restricted=bool(environ.get("SATCHEL_MEMORY_AGENT_SPHERES") or memory.get("agent_spheres")),
         in_full=_may_be_a_project(cwd),
     )
 

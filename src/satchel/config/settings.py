@@ -175,6 +175,7 @@ class MemorySettings:
     page_tokens: int = 1200
     agenda_tokens: int = 100
     surface_judge: Literal["none", "small_model"] = "none"
+    agent_spheres: tuple[str, ...] = ()
     embedder: str = "minilm"
     second_embedder: str = "use-multilingual"
     redact: bool = True
@@ -686,6 +687,14 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         doc="Whether the small model chooses which memories are shown with a message. It gets the first twenty "
         "candidates and 0.8 seconds; if it is later, the choice is made without it. Each message then costs one more "
         "call.",
+    ),
+    Setting(
+        key="memory.agent_spheres",
+        kind="words",
+        default=(),
+        doc="The spheres of your life of which connected agents (MCP, the proxy, hooks) are told: health, love, "
+        "family, money, work, belief, leisure, home, and person:NAME. Empty grants all. With any, agents get only "
+        "memories that have spheres, and only those whose spheres are all granted, and no page.",
     ),
     Setting(
         key="memory.profile_tokens",

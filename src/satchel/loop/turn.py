@@ -146,6 +146,7 @@ class TurnInput:
         budget: None means no limit.
         surface: None means no memory.
         standing: Asked before `surface`; None means nothing.
+        hides_memory: The model is sent nothing of what memory added to the conversation before.
         hooks: Called in this order.
         estimator: The session's estimator.
         watch: The session's watch.
@@ -166,6 +167,7 @@ class TurnInput:
     budget: Budget | None = None
     surface: Surface | None = None
     standing: Standing | None = None
+    hides_memory: bool = False
     hooks: Sequence[Hook] = ()
     estimator: TokenEstimator = field(default_factory=TokenEstimator)
     watch: PrefixWatch = field(default_factory=PrefixWatch)
@@ -463,7 +465,9 @@ class TurnRunner:
         sampling = self._inputs.sampling
         request = ModelRequest(
             system=self._inputs.system,
-            messages=self._conversation.messages,
+            messages=self._conversation.messages_without_memory
+            if self._inputs.hides_memory
+            else self._conversation.messages,
             tools=self._environment.tools.definitions,
             max_tokens=min(filter(None, (self._limits.max_tokens, sampling.max_tokens)), default=None),
             temperature=sampling.temperature,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from satchel.memory.profile import Profile, ProfileLine, profile_to_json
     from satchel.memory.records import (
         Context,
+        Discretion,
         Episode,
         Forgotten,
         Hit,
@@ -65,6 +66,7 @@ __all__ = [
     "Change",
     "Checkup",
     "Context",
+    "Discretion",
     "DistillReport",
     "DistillStatus",
     "Edge",
@@ -173,6 +175,7 @@ __getattr__ = on_demand(
         ),
         "records": (
             "Context",
+            "Discretion",
             "Episode",
             "Forgotten",
             "Hit",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from calendar import isleap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import count
@@ -27,6 +27,7 @@ from satchel.memory.framing import (
     estimate_tokens,
     tokens_of,
 )
+from satchel.memory.spheres import is_granted
 from satchel.memory.standing import Standing, StandingLine, standing_to_json
 from satchel.memory.statements import without_days
 
@@ -136,7 +137,13 @@ class Agendas:
         """Take the space."""
         self._space = space
 
-    async def agenda(self, *, budget_tokens: int, ahead_days: int = statement_rows.AGENDA_DAYS) -> Agenda:
+    async def agenda(
+        self,
+        *,
+        budget_tokens: int,
+        ahead_days: int = statement_rows.AGENDA_DAYS,
+        granted: Collection[str] = (),
+    ) -> Agenda:
         """Compose the agenda; see `Memory.agenda`."""
         now = self._space.clock.now()
         today = now.date()
@@ -148,6 +155,7 @@ class Agendas:
             entry
             for one in found
             if one.change != "cancelled"
+            and is_granted(one.memory.spheres, granted)
             and (
                 one.first is None
                 or (one.memory.source.session, one.memory.source.turn, one.first.toordinal()) not in over

@@ -13,7 +13,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -25,6 +25,7 @@ import numpy as np
 from satchel.memory.candidates.arrays import Floats, Matrix
 from satchel.memory.candidates.vectors import Scale
 from satchel.memory.data_files import read_text_file
+from satchel.memory.spheres import SPHERES
 from satchel.models.embedding.rows import product
 
 __all__ = [
@@ -66,12 +67,14 @@ class Associations:
         situations: Requests in each situation.
         weights: For each situation, the topics that matter in it, 0 to 1.
         notice: What is wrong with the home's own file, for the user, or None.
+        spheres: To which sphere of a life a topic belongs, for those that belong to one.
     """
 
     topics: Mapping[str, tuple[str, ...]]
     situations: Mapping[str, tuple[str, ...]]
     weights: Mapping[str, Mapping[str, float]]
     notice: str | None = None
+    spheres: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def groups(self) -> list[tuple[str, ...]]:
@@ -84,13 +87,19 @@ class Associations:
             topics={**self.topics, **own.topics},
             situations={**self.situations, **own.situations},
             weights={**self.weights, **own.weights},
+            spheres={**self.spheres, **own.spheres},
         )
 
-    def with_named(self, topics: Mapping[str, tuple[str, ...]]) -> Associations:
+    def with_named(self, other: Associations) -> Associations:
         """This table alone, with those topics of another that its situations name, and without those that none does."""
         named = {topic for weights in self.weights.values() for topic in weights}
-        found = {name: texts for name, texts in {**topics, **self.topics}.items() if name in named}
-        return Associations(topics=found, situations=self.situations, weights=self.weights)
+        found = {name: texts for name, texts in {**other.topics, **self.topics}.items() if name in named}
+        return Associations(
+            topics=found,
+            situations=self.situations,
+            weights=self.weights,
+            spheres={**other.spheres, **self.spheres},
+        )
 
     def matrix(self) -> Matrix:
         """The weights, shape (situations, topics)."""
@@ -110,6 +119,7 @@ class Centres:
     Attributes:
         topics: The mean of each topic's statements, shape (t, d), unit rows; `situations` likewise, (s, d).
         weights: Shape (s, t).
+        spheres: Of each topic its sphere, or "".
         scale: From the cosines of `situations` to the scale of those that they are compared with, if it is another.
     """
 
@@ -117,13 +127,19 @@ class Centres:
     situations: Matrix
     weights: Matrix
     scale: Scale | None = None
+    spheres: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, table: Associations, known: Mapping[str, Floats]) -> Centres:
         """Take the centres of all of `Associations.groups`, by `group_key`."""
         rows = np.stack([known[group_key(group)] for group in table.groups])
         split = len(table.topics)
-        return cls(topics=rows[:split], situations=rows[split:], weights=table.matrix())
+        return cls(
+            topics=rows[:split],
+            situations=rows[split:],
+            weights=table.matrix(),
+            spheres=tuple(table.spheres.get(topic, "") for topic in table.topics),
+        )
 
     def calls(self, vectors: Matrix, *, likely: float) -> Calls:
         """What a message calls for.
@@ -180,7 +196,7 @@ def read_associations(home: Path | None, *, only_own: bool = False) -> Associati
             weights=rest.weights,
             notice=f"{path} is not used: {error}.{'' if only_own else ' The built-in associations serve.'}",
         )
-    return own.with_named(shipped.topics) if only_own else shipped.with_own(own)
+    return own.with_named(shipped) if only_own else shipped.with_own(own)
 
 
 @cache
@@ -210,6 +226,11 @@ def _read(found: Any) -> Associations:
         topics={name: _examples(name, one) for name, one in _entries(topics, "topics")},
         situations={name: _examples(name, one) for name, one in _entries(situations, "situations")},
         weights=weights,
+        spheres={
+            name: str(one["sphere"])
+            for name, one in _entries(topics, "topics")
+            if one.get("sphere") in SPHERES
+        },
     )
 
 

@@ -25,9 +25,11 @@ from satchel.memory.checking import (
 )
 from satchel.memory.cues import clean_cues
 from satchel.memory.decay import EPISODE_DECAY_RATE
+from satchel.memory.discretion import is_wishing, wish_of
 from satchel.memory.echoes import may_repeat, said_only
 from satchel.memory.places import settle
 from satchel.memory.records import (
+    Discretion,
     Episode,
     FactTime,
     Kind,
@@ -40,6 +42,7 @@ from satchel.memory.records import (
 from satchel.memory.redaction import strip_private
 from satchel.memory.repository import Draft, place_hash, to_micros
 from satchel.memory.space import INLINE_CHARS, Space
+from satchel.memory.spheres import clean_spheres
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -75,6 +78,9 @@ class NewMemory:
     trust: Trust = "user"
     cues: Iterable[str] = ()
     time: FactTime | None = None
+    discretion: Discretion = "open"
+    kept_from: str = ""
+    spheres: Iterable[str] = ()
 
 
 class Capture:
@@ -190,6 +196,7 @@ class Capture:
             words_hash=None
             if new.session is None
             else space.hasher.words(new.session, content, turn=new.turn if placed else None),
+            wish=wish_of(content) if is_wishing(new.kind, trust, new.speaker) else None,
             row={
                 "kind": one_of(new.kind, Kind, "kind"),
                 "content": content,
@@ -211,6 +218,9 @@ class Capture:
                 "source_position": new.position,
                 "source_quote": None if new.quote is None else await space.redacted(printable(new.quote)),
                 "trust": trust,
+                "discretion": one_of(new.discretion, Discretion, "discretion"),
+                "kept_from": await space.redacted(printable(new.kept_from)[:200]),
+                "spheres": clean_spheres(new.spheres),
                 "created_at": to_micros(now),
                 "time": None if new.time is None else json.dumps(time_to_json(new.time)),
             },

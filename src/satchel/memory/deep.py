@@ -146,7 +146,7 @@ async def search_deeply(
 
     asked: list[Asked] = []
     await tell({"status": "expanding", "query": question})
-    first = await memory.search(question, limit=_EACH, as_of=as_of, tags=tags)
+    first = _told(await memory.search(question, limit=_EACH, as_of=as_of, tags=tags))
     angles = [] if model is None else await _expand(model, question, asked)
     if not angles:
         angles = _angles_of(question, first)
@@ -155,7 +155,7 @@ async def search_deeply(
     found: dict[int, tuple[Hit, ...]] = {0: first}
 
     async def search(at: int, angle: str) -> None:
-        found[at] = await memory.search(angle, limit=_EACH, as_of=as_of, tags=tags)
+        found[at] = _told(await memory.search(angle, limit=_EACH, as_of=as_of, tags=tags))
 
     async with anyio.create_task_group() as group:
         for at, angle in enumerate(angles, 1):
@@ -278,6 +278,11 @@ def _fused(searches: Sequence[Sequence[Hit]]) -> list[Hit]:
     ]
 
 
+def _told(hits: Sequence[Hit]) -> tuple[Hit, ...]:
+    """What a model may be told of: not what the user asked not to keep."""
+    return tuple(hit for hit in hits if hit.memory.discretion != "withheld")
+
+
 async def _with_neighbours(
     memory: Searchable, fused: Sequence[Hit], *, as_of: datetime | None
 ) -> tuple[Hit, ...]:
@@ -287,6 +292,8 @@ async def _with_neighbours(
     tied: dict[str, Hit] = {}
     for hit in fused[:_FROM_GRAPH]:
         for near in await memory.related(hit.memory.id, 1, limit=_FROM_GRAPH):
+            if near.memory.discretion == "withheld":
+                continue
             if near.memory.id in known or not _holds(near, hit, as_of):
                 continue
             score = round(hit.score * near.weight / 2, 6)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from satchel.memory.checking import clean_tags, one_of
-from satchel.memory.records import Kind, MemoryType, Tier
+from satchel.memory.records import Discretion, Kind, MemoryType, Tier
 
 __all__ = ["Faded", "Filter", "Filters", "Visible", "filter_of"]
 
@@ -29,6 +29,7 @@ class Filters(TypedDict, total=False):
         faded: Only what has faded, so that search alone finds it (True), or only the rest (False).
         folded: Without the turns from which one of the facts that fit was drawn: they are its evidence
             (`Memory.evidence`). A search still finds a turn whose fact it doesn't find.
+        discretion: Only what is held back so, or not ("open").
     """
 
     kind: Kind | None
@@ -42,6 +43,7 @@ class Filters(TypedDict, total=False):
     as_of: datetime | None
     faded: bool | None
     folded: bool
+    discretion: Discretion | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Filter:
     as_of: datetime | None = None
     faded: Faded | None = None
     folded: bool = False
+    discretion: Discretion | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -117,6 +120,7 @@ def filter_of(
         ("kind", Kind, "kind"),
         ("tier", Tier, "tier"),
         ("memory_type", MemoryType, "memory type"),
+        ("discretion", Discretion, "discretion"),
     ):
         if values.get(name) is not None:
             one_of(values[name], allowed, what)

@@ -470,6 +470,9 @@ def _requote(
         row = connection.execute(select(memories).where(memories.c.rid == fact, quoting)).first()
         if row is None:
             continue
+        why = " ".join(row.kept_from.split())
+        if why and any(why in text for base in bases for text in said[base]):
+            connection.execute(update(memories).where(memories.c.rid == fact).values(kept_from=""))
         quote = " ".join(row.source_quote.split())
         if not any(quote in text for base in bases for text in said[base]):
             continue

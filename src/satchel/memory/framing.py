@@ -163,6 +163,16 @@ class Shown(Protocol):
         ...
 
     @property
+    def discretion(self) -> str:
+        """Whether it may be shown unasked."""
+        ...
+
+    @property
+    def kept_from(self) -> str:
+        """The words that say from whom it is kept."""
+        ...
+
+    @property
     def said_at(self) -> datetime:
         """When it was said."""
         ...
@@ -269,7 +279,15 @@ def origin_of(memory: Shown) -> str:
         turn = "" if source.turn is None else f" turn {source.turn}"
         mark = ", from outside" if memory.trust == "outside" else ""
         where = f"session {_label(source.session)}{turn}{mark}"
-    return f"{day_of(memory.said_at)}, {who}, {where}"
+    return f"{day_of(memory.said_at)}, {who}, {where}{_held_back(memory)}"
+
+
+def _held_back(memory: Shown) -> str:
+    """What a line says of a memory that is not for everybody."""
+    if memory.discretion == "open":
+        return ""
+    words = f" ({_label(memory.kept_from)})" if memory.kept_from else ""
+    return f", {memory.discretion}{words}"
 
 
 def day_of(at: datetime) -> str:

@@ -63,7 +63,10 @@ _COLUMNS: Final = (
     "m.rid, m.id, m.content, m.kind, m.speaker, m.trust, m.said_at, m.said_offset_min, m.source_session, "
     "m.source_turn, m.priority, m.decay_rate, coalesce(u.last_accessed, m.created_at)"
 )
-_HOLDS: Final = "(m.valid_to IS NULL OR m.valid_to > ?) AND (m.valid_from IS NULL OR m.valid_from <= ?)"
+_HOLDS: Final = (
+    "m.discretion = 'open' AND (m.valid_to IS NULL OR m.valid_to > ?) "
+    "AND (m.valid_from IS NULL OR m.valid_from <= ?)"
+)
 
 
 class _Source(NamedTuple):
@@ -83,6 +86,8 @@ class _Memory(NamedTuple):
     said_at: datetime
     source: _Source
     priority: float
+    discretion: str = "open"
+    kept_from: str = ""
 
     @property
     def is_assistants(self) -> bool:

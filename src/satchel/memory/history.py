@@ -63,11 +63,15 @@ _FIELDS = (
     "valid_to",
     "pinned",
     "time",
+    "discretion",
+    "kept_from",
+    "spheres",
 )
 _WRITTEN = frozenset({"content", "tags", "speaker", "tier", "memory_type", "importance"})
 """Fields that an edit changes and that are shown with a memory."""
-_INDEXED = frozenset({"content", "tags", "speaker", "said_at", "said_offset_min"})
-"""Fields that the index in each process depends on: if one changes, the memory is marked as changed."""
+_INDEXED = frozenset({"content", "tags", "speaker", "said_at", "said_offset_min", "discretion"})
+"""Fields that the index in each process, the page or a hook's kept profile depend on: if one changes, the memory is
+marked as changed."""
 _NO_COMPARING = "comparing by words no longer marks anything"
 
 

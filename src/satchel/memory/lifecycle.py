@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from satchel.errors import Refused, UsageError
 from satchel.memory import checking, graph, history, repository, statement_rows
 from satchel.memory.cues import cues_of
+from satchel.memory.discretion_rows import as_asked_in
+from satchel.memory.filters import Filter
 from satchel.memory.graph import MAY_REPLACE, Edge, Related, Successor, is_superseded_by
 from satchel.memory.history import (
     Change,
@@ -23,8 +25,9 @@ from satchel.memory.history import (
     write_change,
 )
 from satchel.memory.page import rows
-from satchel.memory.records import TRUST_RANK, MemoryRecord, MemoryType, Tier, Trust
+from satchel.memory.records import TRUST_RANK, Discretion, MemoryRecord, MemoryType, Tier, Trust
 from satchel.memory.repository import to_micros
+from satchel.memory.spheres import clean_spheres
 from satchel.memory.statements import shown_words
 
 if TYPE_CHECKING:
@@ -73,6 +76,9 @@ class Edits:
     said_at: datetime | None = None
     valid_from: datetime | Literal["keep"] | None = KEEP
     valid_to: datetime | Literal["keep"] | None = KEEP
+    discretion: Discretion | None = None
+    kept_from: str | None = None
+    spheres: Iterable[str] | None = None
 
 
 class Lifecycle:
@@ -208,6 +214,23 @@ class Lifecycle:
         if wanted:
             await self._space.write(write)
 
+    async def held_back_with(self, ids: Sequence[str]) -> list[MemoryRecord]:
+        """What the wishes in some messages hold back; see `Memory.just_held_back`."""
+
+        def read(connection: Connection, space: int) -> list[MemoryRecord]:
+            found = repository.records_by_id(connection, space, ids).values()
+            own = [one for one in found if one.discretion != "open" and one.source.turn is not None]
+            if not own:
+                return []
+            rids = repository.matching_rids(connection, space, Filter(session=own[0].source.session))
+            there = repository.read_records(connection, space, rids).values()
+            why = {as_asked_in(one.source.turn) for one in own if one.source.turn is not None}
+            return [
+                one for one in there if one.discretion != "open" and (one.kept_from in why or one.id in ids)
+            ]
+
+        return await self._space.read(read)
+
     async def known(self, ids: Sequence[str]) -> frozenset[str]:
         """Return which of these ids belong to memories."""
         if not ids:
@@ -270,6 +293,13 @@ class Lifecycle:
             fields["decay_rate"] = checking.share_of(edits.decay_rate, "decay rate")
         if edits.speaker is not None:
             fields["speaker"] = checking.printable(edits.speaker)[:200]
+        if edits.discretion is not None:
+            fields["discretion"] = checking.one_of(edits.discretion, Discretion, "discretion")
+            fields["kept_from"] = ""  # The words were for the other one.
+        if edits.kept_from is not None:
+            fields["kept_from"] = await space.redacted(checking.printable(edits.kept_from)[:200])
+        if edits.spheres is not None:
+            fields["spheres"] = clean_spheres(edits.spheres)
         said = space.aware(edits.said_at)
         if said is not None:
             fields |= {"said_at": to_micros(said), "said_offset_min": repository.offset_minutes(said)}

@@ -7,14 +7,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageError, StorageLocked, UsageError
 from satchel.memory import distill, page, repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
-from satchel.memory.block import Said
+from satchel.memory.block import Said, said_texts
 from satchel.memory.candidates.engine import ArrayCandidates
 from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
@@ -24,6 +24,8 @@ from satchel.memory.claims import TableClaims
 from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
+from satchel.memory.discretion import guest_speaks
+from satchel.memory.discretion_rows import guest_in
 from satchel.memory.filters import Filters
 from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
 from satchel.memory.framing import SHORT_ID_CHARS
@@ -37,6 +39,7 @@ from satchel.memory.page.records import PAGE_TOKENS, Page, PageVersion, PageWrit
 from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
     Context,
+    Discretion,
     Episode,
     Hit,
     Kind,
@@ -54,6 +57,7 @@ from satchel.memory.reindexing import Reindexed, reindex
 from satchel.memory.search import Search
 from satchel.memory.space import Space
 from satchel.memory.spending import Asked, SpentRow
+from satchel.memory.spheres import clean_spheres
 from satchel.memory.surface import Showing, Surface
 from satchel.memory.thread import OneThread
 from satchel.memory.two_arms import arms_of
@@ -81,6 +85,9 @@ if TYPE_CHECKING:
     from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
 
 __all__ = ["Memory"]
+
+
+_TO_NO_GUEST: Final = "somebody else is speaking"
 
 
 def _ignore(*_: object) -> None:
@@ -266,6 +273,9 @@ class Memory:
         quote: str | None = None,
         trust: Trust = "user",
         cues: Iterable[str] = (),
+        discretion: Discretion = "open",
+        kept_from: str = "",
+        spheres: Iterable[str] = (),
     ) -> str:
         """Store one memory, word for word.
 
@@ -289,6 +299,11 @@ class Memory:
             cues: Up to six situations in which it will matter, a few words each, such as "choosing a restaurant": a
                 request that doesn't mention it finds it by them. They are never shown. What comes from outside has
                 none.
+            discretion: Whether a model may be shown it unasked ("open"), only when the user asks about it
+                ("confidential"), or not at all ("withheld").
+            kept_from: From whom it is kept, in words.
+            spheres: To which parts of the user's life it belongs: health, love, family, money, work, belief, leisure,
+                home, or "person:NAME". Empty lets memory judge by likeness.
 
         Returns:
             Its id. It is in the store when this returns.
@@ -316,6 +331,9 @@ class Memory:
                 quote=quote,
                 trust=trust,
                 cues=cues,
+                discretion=discretion,
+                kept_from=kept_from,
+                spheres=spheres,
             )
         )
         self._upkeep.stored()
@@ -464,6 +482,8 @@ class Memory:
         as_of: datetime | None = None,
         include_superseded: bool = False,
         judge: ChatModel | None = None,
+        spheres: Collection[str] | None = None,
+        granted: Collection[str] = (),
     ) -> Context:
         """Find what a model should be shown now: what bears on the last three messages, or nothing.
 
@@ -481,6 +501,9 @@ class Memory:
             include_superseded: Also what no longer holds.
             judge: A small and fast language model that chooses among the first twenty candidates. If it doesn't answer
                 within 0.8 s, or not with their numbers, the choice is made without it.
+            spheres: The parts of the user's life that the message is about, as in `add`, where the caller knows: what
+                belongs to another one is not shown. None judges by likeness.
+            granted: Show only memories all of whose spheres are among these; empty shows all.
 
         Returns:
             The marked block and its memories, each with its relevance as score; empty where nothing is relevant.
@@ -501,7 +524,11 @@ class Memory:
             as_of=as_of,
             include_superseded=include_superseded,
             judge=judge,
+            spheres=None if spheres is None else clean_spheres(spheres).split(),
+            granted=granted,
         )
+        if await self.guest_speaks(messages, session=exclude_session):
+            return Context()
         found = await self._surface.shown(messages, showing)
         context = found.context
         with suppress(StorageLocked):  # What it cost is worth less than the answer that waits.
@@ -518,6 +545,7 @@ class Memory:
         exclude: Collection[str] = (),
         exclude_session: str | None = None,
         threshold: float | None = None,
+        spheres: Collection[str] | None = None,
     ) -> Recall:
         """Say what `surface` would show now, and why not more. Nothing is counted as used.
 
@@ -528,6 +556,7 @@ class Memory:
             exclude: Ids that were shown already.
             exclude_session: The conversation that is going on.
             threshold: How sure to be.
+            spheres: What the message is about.
 
         Raises:
             UsageError: A message is of no known form.
@@ -540,10 +569,36 @@ class Memory:
             exclude=exclude,
             exclude_session=exclude_session,
             threshold=threshold,
+            spheres=None if spheres is None else clean_spheres(spheres).split(),
         )
-        return await self._surface.recall(messages, showing)
+        found = await self._surface.recall(messages, showing)
+        if not await self.guest_speaks(messages, session=exclude_session):
+            return found
+        left_out = tuple((hit, _TO_NO_GUEST) for hit in found.context.memories)
+        return Recall(left_out=(*left_out, *found.left_out))
 
-    async def profile(self, *, budget_tokens: int = PROFILE_TOKENS) -> Profile:
+    async def just_held_back(self, ids: Sequence[str]) -> tuple[MemoryRecord, ...]:
+        """What is held back of some turns, and by them: the turns before that they point to, and facts drawn from them.
+
+        Args:
+            ids: Of the messages that were stored last.
+        """
+        return tuple(await self._lifecycle.held_back_with(ids))
+
+    async def guest_speaks(self, messages: Sequence[Said] | Said, *, session: str | None = None) -> bool:
+        """Whether somebody else than the user is writing, as they said in the conversation ("It's his wife here"):
+        until the user is back, nothing is shown, and nothing that is said is the user's.
+
+        Args:
+            messages: The conversation, oldest first.
+            session: Where what was said earlier in it is stored.
+        """
+        said = guest_speaks(text for role, text in said_texts(messages) if role == "user")
+        if said is None and session is not None:
+            return await self._space.read(guest_in, session)
+        return bool(said)
+
+    async def profile(self, *, budget_tokens: int = PROFILE_TOKENS, granted: Collection[str] = ()) -> Profile:
         """Say what holds about the user at all times, for a model that is to know it in every conversation.
 
         What the user pinned comes first, then current facts in the user's own words by importance, then the user's own
@@ -552,6 +607,7 @@ class Memory:
 
         Args:
             budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
+            granted: As in `surface`.
 
         Raises:
             StorageError: The store could not be read.
@@ -559,7 +615,7 @@ class Memory:
         if budget_tokens <= 0:
             return Profile()
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await self._profiles.profile(budget_tokens=budget_tokens)
+        return await self._profiles.profile(budget_tokens=budget_tokens, granted=granted)
 
     async def page(self, *, budget_tokens: int = PAGE_TOKENS, proposed: bool = False) -> Page | None:
         """Show the standing page: what a model wrote about the user from facts, and what the user wrote into it.
@@ -580,19 +636,24 @@ class Memory:
         return await self._pages.page(budget_tokens=budget_tokens, proposed=proposed)
 
     async def standing(
-        self, *, page_tokens: int = PAGE_TOKENS, profile_tokens: int = PROFILE_TOKENS
+        self,
+        *,
+        page_tokens: int = PAGE_TOKENS,
+        profile_tokens: int = PROFILE_TOKENS,
+        granted: Collection[str] = (),
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
         Args:
             page_tokens: Of the page; 0 goes without one.
             profile_tokens: Of the profile.
+            granted: As in `surface`. Where not all is granted, there is no page: its lines are not kept apart.
 
         Raises:
             StorageError: The store could not be read.
         """
-        found = await self.page(budget_tokens=page_tokens)
-        return found or await self.profile(budget_tokens=profile_tokens)
+        found = None if granted else await self.page(budget_tokens=page_tokens)
+        return found or await self.profile(budget_tokens=profile_tokens, granted=granted)
 
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:
         """Return what the page was, the newest version first."""
@@ -681,7 +742,9 @@ class Memory:
         """Let a first page that was proposed stand before models. False if none waits for that."""
         return await self._pages.accept()
 
-    async def agenda(self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7) -> Agenda:
+    async def agenda(
+        self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7, granted: Collection[str] = ()
+    ) -> Agenda:
         """Say what the user said will happen today or in the next days, soonest first; birthdays every year.
 
         It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
@@ -690,6 +753,7 @@ class Memory:
         Args:
             budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
             ahead_days: How many days after today.
+            granted: As in `surface`.
 
         Raises:
             StorageError: The store could not be read.
@@ -697,7 +761,7 @@ class Memory:
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await self._agendas.agenda(budget_tokens=budget_tokens, ahead_days=ahead_days)
+        return await self._agendas.agenda(budget_tokens=budget_tokens, ahead_days=ahead_days, granted=granted)
 
     async def deep(
         self,
@@ -811,6 +875,9 @@ class Memory:
         said_at: datetime | None = None,
         valid_from: datetime | Literal["keep"] | None = KEEP,
         valid_to: datetime | Literal["keep"] | None = KEEP,
+        discretion: Discretion | None = None,
+        kept_from: str | None = None,
+        spheres: Iterable[str] | None = None,
         by: str = "user",
         why: str = "",
     ) -> str | None:
@@ -829,6 +896,10 @@ class Memory:
             said_at: When.
             valid_from: From when on it holds; None removes it.
             valid_to: Until when it holds; None removes it.
+            discretion: "open", "confidential" to show it only when the user asks about it, or "withheld" to show it
+                to no model.
+            kept_from: From whom, in words.
+            spheres: All its spheres; see `add`.
             by: Who wants it.
             why: What for; kept in the history.
 
@@ -851,6 +922,9 @@ class Memory:
             said_at=said_at,
             valid_from=valid_from,
             valid_to=valid_to,
+            discretion=discretion,
+            kept_from=kept_from,
+            spheres=spheres,
         )
         change = await self._lifecycle.edit(await self.full_id(id), edits, by=by, why=why)
         if content is not None:

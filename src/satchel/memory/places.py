@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from satchel.memory.discretion import GUEST
 from satchel.memory.history import earlier_contents
 from satchel.memory.repository import Draft, content_hash, place_hash, slices
 from satchel.memory.tables import memories, tombstones
@@ -69,7 +70,12 @@ def _turn(draft: Draft) -> tuple[str, int]:
 
 
 def _words(row: Mapping[str, Any]) -> tuple[str, str]:
-    return row["speaker"], row["content_hash"]
+    return _who(row["speaker"]), row["content_hash"]
+
+
+def _who(speaker: str) -> str:
+    """Who said something, as its writer knows them: that it was a guest is found out when it is stored."""
+    return "user" if speaker == GUEST else speaker
 
 
 def _words_at(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
@@ -81,7 +87,7 @@ def _words_at(connection: Connection, space: int, ids: Sequence[str]) -> dict[st
                 memories.c.space_id == space, memories.c.id.in_(part)
             )
         )
-        found.update((id, (speaker, words)) for id, speaker, words in rows)
+        found.update((id, (_who(speaker), words)) for id, speaker, words in rows)
     return found
 
 
@@ -98,8 +104,8 @@ def _taken(connection: Connection, space: int, session: str, turn: int) -> dict[
     ).all()
     earlier = earlier_contents(connection, space, [row.id for row in rows])
     return {
-        row.source_position: {(row.speaker, row.content_hash)}
-        | {(row.speaker, content_hash(text)) for text in earlier.get(row.id, ())}
+        row.source_position: {(_who(row.speaker), row.content_hash)}
+        | {(_who(row.speaker), content_hash(text)) for text in earlier.get(row.id, ())}
         for row in rows
     }
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +25,7 @@ from satchel.memory.framing import (
     tokens_of,
 )
 from satchel.memory.records import MemoryRecord
+from satchel.memory.spheres import is_granted
 from satchel.memory.standing import Standing, StandingLine, standing_to_json
 from satchel.memory.statement_rows import AGENDA_DAYS
 from satchel.memory.statements import SECTIONS, says_habit, section_of, shown_words
@@ -105,13 +106,19 @@ class Profiles:
         """Take the space."""
         self._space = space
 
-    async def profile(self, *, budget_tokens: int) -> Profile:
+    async def profile(self, *, budget_tokens: int, granted: Collection[str]) -> Profile:
         """Compose the profile; see `Memory.profile`."""
         now = self._space.clock.now()
         found = await self._space.read(
             statement_rows.profile_candidates,
             at=self._space.now_micros(),
             today=now.date(),
+        )
+        found = replace(
+            found,
+            pinned=[one for one in found.pinned if is_granted(one.spheres, granted)],
+            facts=[one for one in found.facts if is_granted(one.spheres, granted)],
+            statements=[one for one in found.statements if is_granted(one[0].spheres, granted)],
         )
         return _compose(found, now, budget_tokens)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 __all__ = [
     "Context",
+    "Discretion",
     "Episode",
     "FactTime",
     "Forgotten",
@@ -20,6 +21,7 @@ __all__ = [
     "MemoryType",
     "Mode",
     "Moment",
+    "OWN_SPEAKERS",
     "Recall",
     "Receipt",
     "Source",
@@ -48,8 +50,14 @@ TimeKind: TypeAlias = Literal["lasting", "event", "deadline", "period", "recurre
 Trust: TypeAlias = Literal["user", "agent", "outside"]
 """Whose words they are: the user's, a model's, or somebody's who is not part of the conversation."""
 
+Discretion: TypeAlias = Literal["open", "confidential", "withheld"]
+"""Whether a memory is shown unasked; only when the user asks about it; never, because the user wants it forgotten."""
+
 TRUST_RANK: Final[Mapping[Trust, int]] = {"outside": 0, "agent": 1, "user": 2}
 """A memory is superseded only by one of at least its own rank."""
+
+OWN_SPEAKERS: Final = ("", "user", "human", "me")
+"""How the user is named as a speaker, in lower case."""
 
 Moment: TypeAlias = datetime | date | str
 """A time: a `datetime`, a `date` for its midnight, or either in ISO 8601, as "2026-03-01T18:30"."""
@@ -112,6 +120,8 @@ class MemoryRecord:
         last_accessed: When it was last shown to a model, or None.
         pinned: The user wants it in the profile.
         time: What kind of time a fact that a model read has; None for everything else.
+        discretion: Whether it may be shown unasked; `kept_from` has the words that say so, or from whom it is kept.
+        spheres: To which parts of the user's life it belongs; empty where nobody said so.
     """
 
     id: str
@@ -136,6 +146,9 @@ class MemoryRecord:
     user: str
     pinned: bool = False
     time: FactTime | None = None
+    discretion: Discretion = "open"
+    kept_from: str = ""
+    spheres: tuple[str, ...] = ()
 
     def is_over(self, now: datetime) -> bool:
         """Whether its time is over, so that it is told as past; what a later memory replaced is something else."""
@@ -229,7 +242,7 @@ class Recall:
         left_out: What came near, each with the reason why it is not shown, in words.
     """
 
-    context: Context
+    context: Context = field(default_factory=Context)
     left_out: tuple[tuple[Hit, str], ...] = ()
 
 
@@ -337,6 +350,9 @@ def record_to_json(memory: MemoryRecord, evidence: Sequence[MemoryRecord] = ()) 
         "user": memory.user,
         "pinned": memory.pinned,
         "time": None if memory.time is None else time_to_json(memory.time),
+        "discretion": memory.discretion,
+        "kept_from": memory.kept_from,
+        "spheres": list(memory.spheres),
         **({"evidence": [turn.id for turn in evidence]} if evidence else {}),
     }
 

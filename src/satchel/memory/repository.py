@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple, TypeVar
@@ -29,11 +29,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql import Select
 
-from satchel.memory import lexicon
+from satchel.memory import discretion_rows, lexicon
 from satchel.memory.candidates.sittings import OPENING_CHARS
 from satchel.memory.decay import FLOOR
+from satchel.memory.discretion import Wish
 from satchel.memory.filters import Filter
-from satchel.memory.records import MemoryRecord, Source, Stats, time_from_json
+from satchel.memory.records import Discretion, MemoryRecord, Source, Stats, time_from_json
 from satchel.memory.tables import (
     cue_vectors,
     cues,
@@ -61,6 +62,7 @@ __all__ = [
     "faded_rids",
     "find_space",
     "has_old_words",
+    "held_back_rids",
     "holds",
     "ids_of",
     "index_words",
@@ -155,6 +157,7 @@ class Draft:
         row: The columns of `memories` by name.
         words_hash: `WordHasher.words` of the content if it has a session, within its turn if it has a place there;
             otherwise None.
+        wish: What the user asks for in it, if it is theirs; see `discretion`.
     """
 
     id: str
@@ -163,6 +166,7 @@ class Draft:
     words: lexicon.WordList
     words_hash: str | None = None
     cues: tuple[str, ...] = ()
+    wish: Wish | None = None
 
 
 def find_space(connection: Connection, user: str, scope: str) -> int | None:
@@ -233,6 +237,7 @@ _INSERT_MEMORY = Prepared(
     insert(memories).returning(memories.c.rid),
     columns=[column.name for column in memories.c if column.name not in ("rid", "pinned")],
 )
+_UNSAID = {"discretion": "open", "kept_from": "", "spheres": ""}
 _INSERT_WORDS = Prepared(insert(words))
 _INSERT_TAG = Prepared(insert(tags))
 _INSERT_CUE = Prepared(insert(cues))
@@ -264,8 +269,12 @@ def insert_drafts(
         ((changed, request),) = _COUNT_UP.run(connection, {"space": space})
         common = {"space_id": space, "changed": changed, "request": request}
         rids: list[int] = []
-        for draft in new:
-            ((rid,),) = _INSERT_MEMORY.run(connection, {**draft.row, "id": draft.id, **common})
+        instead, held = discretion_rows.obey(connection, space, new)
+        for part in slices(held):
+            mark_changed(connection, part, changed)
+        for draft, other in zip(new, instead, strict=True):
+            row = {**_UNSAID, **draft.row, **other, "id": draft.id, **common}
+            ((rid,),) = _INSERT_MEMORY.run(connection, row)
             rids.append(rid)
         _INSERT_WORDS.run_all(
             connection, [_words_row(rid, draft.words) for rid, draft in zip(rids, new, strict=True)]
@@ -552,6 +561,9 @@ def _record(row: Any, tagged: tuple[str, ...]) -> MemoryRecord:
         user=row.user_id,
         pinned=bool(row.pinned),
         time=None if row.time is None else time_from_json(json.loads(row.time)),
+        discretion=row.discretion,
+        kept_from=row.kept_from,
+        spheres=tuple(row.spheres.split()),
     )
 
 
@@ -632,6 +644,7 @@ def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
         (memories.c.tier, wanted.tier),
         (memories.c.memory_type, wanted.memory_type),
         (memories.c.speaker, wanted.speaker),
+        (memories.c.discretion, wanted.discretion),
         (memories.c.source_session, wanted.session),
     ):
         if value is not None:
@@ -761,6 +774,21 @@ def turns_over(connection: Connection, space: int, ids: Sequence[str], *, at: in
     """Those of some turns from which facts were drawn of which the time of each is over."""
     rids = {rid: id for id, rid in rids_by_id(connection, space, ids).items()}
     return {rids[rid] for (rid,) in _TURNS_OVER.run(connection, {"rids": json.dumps(list(rids)), "at": at})}
+
+
+_HELD_BACK = Prepared(
+    select(memories.c.rid).where(
+        memories.c.space_id == bindparam("space"),
+        memories.c.discretion != "open",
+        memories.c.discretion.in_(listed(bindparam("levels"))),
+    )
+)
+
+
+def held_back_rids(connection: Connection, space: int, levels: Collection[Discretion]) -> list[int]:
+    """The rids of the memories that are held back, by how."""
+    values = {"space": space, "levels": json.dumps(sorted(levels))}
+    return [rid for (rid,) in _HELD_BACK.run(connection, values)]
 
 
 _faded_in = memories.alias()

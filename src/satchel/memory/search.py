@@ -13,7 +13,7 @@ from satchel.memory.candidates.ranking import Found, Ranked
 from satchel.memory.checking import printable
 from satchel.memory.filters import Filter, Filters, Visible
 from satchel.memory.question import Question, is_widespread, may_name_days, possible_names, read_question
-from satchel.memory.records import Hit, MemoryRecord, Mode
+from satchel.memory.records import Discretion, Hit, MemoryRecord, Mode
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -191,6 +191,7 @@ class Search:
         without_session: str | None = None,
         exclude: Collection[str] = (),
         with_over: bool = True,
+        without: Collection[Discretion] = (),
     ) -> VisibleOf:
         """Return what reads which memories may be found.
 
@@ -200,6 +201,7 @@ class Search:
             without_session: Nothing that was said in this session.
             exclude: None with these ids.
             with_over: Also what is over because its time is over; it is shown as past.
+            without: Nothing that is held back so.
         """
         now, space = self._space.now_micros(), self._space.id
 
@@ -209,6 +211,8 @@ class Search:
                 hidden += repository.expired_rids(connection, space, now, with_over=not with_over)
             if without_session is not None:
                 hidden += repository.rids_of_session(connection, space, without_session)
+            if without:
+                hidden += repository.held_back_rids(connection, space, without)
             if exclude:
                 hidden += repository.rids_of(connection, space, list(exclude))
             return Visible(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, literal, not_, or_, select
 
 from satchel.memory.graph import read_later
-from satchel.memory.records import FactTime, MemoryRecord, time_from_json
+from satchel.memory.records import OWN_SPEAKERS, FactTime, MemoryRecord, time_from_json
 from satchel.memory.repository import from_micros, listed, read_records, slices
 from satchel.memory.statements import VERSION, Change, Statement
 from satchel.memory.tables import distilled, memories, readings, statements
@@ -33,8 +33,6 @@ __all__ = [
     "write_readings",
 ]
 
-OWN_SPEAKERS: Final = ("", "user", "human", "me")
-"""Speakers whose words are the user's own, where they are trusted as a person's."""
 MOST_PINS: Final = 100
 AGENDA_DAYS: Final = 7
 """After today."""
@@ -102,7 +100,9 @@ class Appointment:
 
 _SPACE: Any = bindparam("space")
 _RIDS = listed(bindparam("rids"))
+_IS_OPEN = memories.c.discretion == "open"
 _HOLDS = and_(
+    _IS_OPEN,
     or_(memories.c.valid_to.is_(None), memories.c.valid_to > bindparam("at")),
     or_(memories.c.valid_from.is_(None), memories.c.valid_from <= bindparam("at")),
 )
@@ -225,7 +225,7 @@ def write_readings(
 
 _PINS = Prepared(
     select(memories.c.rid)
-    .where(memories.c.space_id == _SPACE, memories.c.pinned == 1)
+    .where(memories.c.space_id == _SPACE, memories.c.pinned == 1, _IS_OPEN)
     .order_by(memories.c.rid)
     .limit(MOST_PINS)
 )
@@ -369,7 +369,7 @@ def _ended(
 _OF_STATEMENTS = (
     select(statements, memories.c.valid_to, memories.c.source_session, memories.c.source_turn)
     .join(memories, memories.c.rid == statements.c.rid)
-    .where(statements.c.space_id == _SPACE, memories.c.trust != "outside")
+    .where(statements.c.space_id == _SPACE, memories.c.trust != "outside", _IS_OPEN)
 )
 # Where a model has read a turn, its facts say what happens when.
 _IS_READ_BY_MODEL = (

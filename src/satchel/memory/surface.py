@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from satchel.memory.choosing import (
     shipped_weights,
     sureness,
 )
+from satchel.memory.discretion import HELD_BACK, asks_about
 from satchel.memory.filters import Filter
 from satchel.memory.following import Followed, follow
 from satchel.memory.framing import is_mere_question, restates
@@ -30,7 +31,7 @@ from satchel.memory.newest import attribute_of, newest_of_each
 from satchel.memory.passages import passages
 from satchel.memory.past import asks_about_past, is_past_appointment
 from satchel.memory.question import is_widespread, possible_names, read_question
-from satchel.memory.records import Context, Hit, MemoryRecord, Recall
+from satchel.memory.records import Context, Discretion, Hit, MemoryRecord, Recall
 from satchel.memory.repository import (
     faded_rids,
     read_records,
@@ -39,12 +40,15 @@ from satchel.memory.repository import (
     sessions_with_facts,
     turns_over,
 )
+from satchel.memory.sphere_fit import Likeness, closed_spheres
+from satchel.memory.sphere_rows import vectors_of
+from satchel.memory.spheres import is_granted
 from satchel.memory.weighed import Weighed
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from satchel.memory.candidates.arrays import Matrix
+    from satchel.memory.candidates.arrays import Floats, Matrix
     from satchel.memory.candidates.evidence import Evidence
     from satchel.memory.ports import VisibleOf
     from satchel.memory.question import Question
@@ -84,6 +88,12 @@ _OUTSIDE_SHARE = 3
 """One in three lines at most, and always one, comes from outside: what fits every message must not crowd out others."""
 
 
+_WHY_CLOSED: Final[Mapping[Discretion, str]] = {
+    "confidential": "is confidential, and you did not ask about it",
+    "withheld": "is held back, because you asked not to keep it",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Showing:
     """What may be shown; see `Memory.surface`."""
@@ -98,6 +108,8 @@ class Showing:
     as_of: datetime | None = None
     include_superseded: bool = False
     judge: ChatModel | None = None
+    spheres: Collection[str] | None = None
+    granted: Collection[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +140,11 @@ class Surface:
             return Surfaced()
         moment = self._space.aware(showing.as_of)
         with_past = showing.judge is not None or moment is not None or asks_about_past(said[-1][1])
-        corrections = await self._corrections(showing)
-        weighed = await self.weigh([text for _, text in said], self._visible(showing, with_over=with_past))
+        corrections = [
+            hit for hit in await self._corrections(showing) if is_granted(hit.memory.spheres, showing.granted)
+        ]
+        visible = self._visible(showing, with_over=with_past, asked=True)
+        weighed = await self.weigh([text for _, text in said], visible)
         if weighed is None or not weighed.records:
             context = block_of(
                 corrections, stems=(), budget_tokens=showing.budget_tokens, limit=showing.limit
@@ -142,10 +157,19 @@ class Surface:
         cost: tuple[Asked, ...] = ()
         standing_at = [at for at in chosen if weighed.records[at].id in showing.standing]
         told = {at for older in weighed.kinds.values() for at in older}
+
+        def is_open(record: MemoryRecord) -> bool:
+            """Whether its words may be read here at all: to judge it, or as the earlier value of another."""
+            asked = record.discretion == "open" or asks_about(said[-1][1], record.content)
+            return asked and is_granted(record.spheres, showing.granted)
+
         candidates = [
             at
             for at in order
-            if at not in one_with and at not in told and weighed.records[at].id not in showing.standing
+            if at not in one_with
+            and at not in told
+            and weighed.records[at].id not in showing.standing
+            and is_open(weighed.records[at])
         ]
         is_judged = False
         if showing.judge is not None and candidates:
@@ -177,13 +201,19 @@ class Surface:
 
         # Reading the days in a text takes 0.3 ms: too long for the event loop.
         lines, out_of_date = await self._space.thread.run(read)
+        elsewhere = await self._elsewhere(lines, weighed, said[-1][1], showing.spheres) | {
+            record.id: "is of no sphere that this agent was granted"
+            for _, record in lines
+            if not is_granted(record.spheres, showing.granted)
+        }
+        lines, closed = _without_closed(lines, said[-1][1], elsewhere)
 
         def hit(at: int) -> Hit:
             return _hit(weighed, at, float(sure[at]))
 
         def of_kind(record: MemoryRecord) -> tuple[MemoryRecord, ...]:
             older = (weighed.kinds[at] for at in weighed.kinds if weighed.records[at].id == record.id)
-            return tuple(weighed.records[at] for at in next(older, ()))
+            return tuple(one for at in next(older, ()) if is_open(one := weighed.records[at]))
 
         fresh = await self._search.hits_as_of(
             [
@@ -193,7 +223,12 @@ class Surface:
             moment,
         )
         if weighed.vectors is not None and weighed.likely is not None and moment is None:
-            fresh = await self._with_followed(fresh, weighed, showing)
+            followed = await self._with_followed(fresh, weighed, showing)
+            fresh = tuple(
+                replace(hit, before=tuple(filter(is_open, hit.before)))
+                for hit in followed
+                if is_open(hit.memory)
+            )
         standing = tuple(hit for hit in fresh if hit.memory.id in showing.standing)
         fresh = tuple(hit for hit in fresh if hit.memory.id not in showing.standing)
         fresh = (*corrections, *fresh)
@@ -211,6 +246,7 @@ class Surface:
             context = replace(context, standing=standing)
         shown = {hit.memory.id for hit in context.memories}
         rest = [(hit, _why_not_shown(hit, context)) for hit in fresh if hit.memory.id not in shown]
+        rest += [(replace(hit(at), memory=record), why) for at, record, why in closed]
         rest += [
             (hit(at), why)
             for at, why in (one_with | out_of_date).items()
@@ -290,6 +326,8 @@ class Surface:
                 continue
             if memory.id in showing.exclude:
                 why = "was already shown in this session"
+            elif memory.discretion != "open":
+                why = _WHY_CLOSED[memory.discretion]
             elif showing.exclude_session is not None and memory.source.session == showing.exclude_session:
                 why = "was said in this session"
             elif memory.valid_to is not None and memory.valid_to <= now:
@@ -319,14 +357,48 @@ class Surface:
 
         return [Hit(memory=record, score=1.0, signals={}) for record in await space.read(read)]
 
-    def _visible(self, showing: Showing, *, with_over: bool = False) -> VisibleOf:
-        """The memories that may be shown: valid, not shown before and not said in this session."""
+    async def _elsewhere(
+        self,
+        found: Sequence[tuple[int, MemoryRecord]],
+        weighed: Weighed,
+        text: str,
+        opened: Collection[str] | None,
+    ) -> dict[str, str]:
+        """Of what was chosen, the memories that belong to a sphere that the message doesn't open, with the reason."""
+        dense, likeness = self._space.dense, None
+        vectors: Mapping[str, Floats] = {}
+        if dense is not None and dense.model is not None and weighed.vectors is not None:
+            message = weighed.vectors[0, : dense.dimension]  # Zeros where another embedder reads it.
+            centres = await dense.associations()
+            if centres is not None and any(centres.spheres) and message.any():
+                likeness = Likeness(centres, message)
+                ids = [record.id for _, record in found if not record.spheres]
+                if opened is not None and ids:
+                    vectors = await self._space.read(
+                        vectors_of, ids, model=dense.model, dimension=dense.dimension
+                    )
+        closed = {
+            record.id: closed_spheres(record, text=text, opened=opened, likeness=likeness, vectors=vectors)
+            for _, record in found
+        }
+        return {
+            id: f"belongs to {spheres}, which the message is not about"
+            for id, spheres in closed.items()
+            if spheres
+        }
+
+    def _visible(self, showing: Showing, *, with_over: bool = False, asked: bool = False) -> VisibleOf:
+        """The memories that may be shown: valid, not shown before, not said in this session, and not held back.
+
+        With `asked`, what is confidential is among them: a message may ask about it.
+        """
         return self._search.visible(
             Filter(as_of=self._space.aware(showing.as_of)),
             include_superseded=showing.include_superseded or showing.as_of is not None,
             without_session=showing.exclude_session,
             exclude=showing.exclude,
             with_over=with_over,
+            without=("withheld",) if asked else HELD_BACK,
         )
 
     async def weigh(self, texts: Sequence[str], visible: VisibleOf | None) -> Weighed | None:
@@ -611,6 +683,22 @@ def _without_past(
         elif is_own:
             left_out[at] = "is over"
     return lines, left_out
+
+
+def _without_closed(
+    found: Sequence[tuple[int, MemoryRecord]], message: str, elsewhere: Mapping[str, str]
+) -> tuple[list[tuple[int, MemoryRecord]], list[tuple[int, MemoryRecord, str]]]:
+    """Leave out what is confidential and the message doesn't ask about, and what belongs elsewhere; with the reason."""
+    lines: list[tuple[int, MemoryRecord]] = []
+    closed: list[tuple[int, MemoryRecord, str]] = []
+    for at, record in found:
+        if record.discretion != "open" and not asks_about(message, record.content):
+            closed.append((at, record, _WHY_CLOSED[record.discretion]))
+        elif record.id in elsewhere:
+            closed.append((at, record, elsewhere[record.id]))
+        else:
+            lines.append((at, record))
+    return lines, closed
 
 
 def _is_same(one: MemoryRecord, other: MemoryRecord, alike: float) -> bool:

@@ -112,6 +112,11 @@ memories = Table(
     Column("pinned", Integer, nullable=False, server_default=text("0")),
     # What kind of time a fact has and its days, as JSON; see `records.FactTime`.
     Column("time", Text),
+    # Whether it may be shown unasked; see `discretion`. In whose words and why is in `kept_from`.
+    Column("discretion", Text, nullable=False, server_default="open"),
+    Column("kept_from", Text, nullable=False, server_default=""),
+    # Names of spheres with blanks between them; "" where nobody said which. See `spheres`.
+    Column("spheres", Text, nullable=False, server_default=""),
     UniqueConstraint("space_id", "id", name="uq_memories_space_id"),
     CheckConstraint("kind IN ('episode', 'fact', 'summary')", name="ck_memories_kind"),
     CheckConstraint("length(content) > 0", name="ck_memories_content"),
@@ -129,6 +134,7 @@ memories = Table(
     # `postgresql_where` is only in the migration, as below.
     Index("ix_memories_valid_to", "space_id", "valid_to", sqlite_where=text("valid_to IS NOT NULL")),
     Index("ix_memories_pinned", "space_id", sqlite_where=text("pinned = 1")),
+    Index("ix_memories_discretion", "space_id", sqlite_where=text("discretion <> 'open'")),
     Index("ix_memories_importance", "space_id", "importance", "said_at", sqlite_where=text("kind = 'fact'")),
     sqlite_autoincrement=True,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, get_args
@@ -11,12 +11,14 @@ from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import lexicon
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.memory.deep import deep_answer_to_json
+from satchel.memory.discretion import guest_speaks
 from satchel.memory.framing import OVER, earlier, excerpt, origin_of, quoted, with_cuts
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.lifecycle import AGENT
 from satchel.memory.memory import Memory
 from satchel.memory.newest import newest_of_each
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
+from satchel.memory.spheres import is_granted
 from satchel.models.port import ChatModel
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult, ToolSpec
 
@@ -196,6 +198,7 @@ _FORGET = ToolSpec(
         "additionalProperties": False,
     },
     annotations=Annotations(read_only=False, destructive=True, idempotent=True, open_world=False),
+    destroys_with="ids",
 )
 
 
@@ -220,6 +223,13 @@ class _MemoryTool:
         return self._effects
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        said = (message.text for message in context.messages() if message.role == "user")
+        if guest_speaks(said):
+            return ToolResult(
+                text="Somebody else than the user is writing. What is remembered is the user's: nothing is told, "
+                "stored or forgotten until the user is back.",
+                is_error=True,
+            )
         try:
             return await self._run(input, context)
         except (UsageError, NotFound) as error:
@@ -236,6 +246,7 @@ class MemoryTools:
         forget: Forget | None = None,
         small_model: SmallModel | None = None,
         speaker: str = "",
+        granted: Collection[str] = (),
     ) -> None:
         """Bind the tools.
 
@@ -244,7 +255,9 @@ class MemoryTools:
             forget: Removes memories wherever they are; None removes them from `memory` alone.
             small_model: Gives the model that deep memory asks; None, or a model of None, goes without.
             speaker: Who stores, where it is not Satchel's own model.
+            granted: The spheres that whoever calls them may know of; empty is all.
         """
+        self._granted = granted
         self._speaker = speaker
         self._small_model = small_model
         self._memory = memory
@@ -306,9 +319,9 @@ class MemoryTools:
         found = await self._memory.search(
             words, limit=limit + _MORE_FOUND, relevant_only=True, **_filters(input)
         )
-        hits: Sequence[Hit] = _newest(found)[:limit]
+        hits: Sequence[Hit] = _newest([hit for hit in found if self._may_tell(hit)])[:limit]
         if "as_of" not in input:
-            hits = await self._with_successors(hits)
+            hits = [hit for hit in await self._with_successors(hits) if self._may_tell(hit)]
         await self._memory.note_use([hit.memory.id for hit in hits])
         if not hits:
             return _with_notice(
@@ -326,6 +339,9 @@ class MemoryTools:
             ),
             self._memory.degraded,
         )
+
+    def _may_tell(self, hit: Hit) -> bool:
+        return hit.memory.discretion != "withheld" and is_granted(hit.memory.spheres, self._granted)
 
     async def _with_successors(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
         """The same, and before each memory that no longer holds what takes its place: nobody who asks for now is told a
@@ -345,6 +361,11 @@ class MemoryTools:
         return tuple(shown.values())
 
     async def _deep(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        if self._granted:
+            return ToolResult(
+                text="This agent was granted some spheres only, and a deep search tells of all. Use recall_memory.",
+                is_error=True,
+            )
         model = None if self._small_model is None else await self._small_model()
         found = await self._memory.deep(
             input["query"],
@@ -375,6 +396,7 @@ class MemoryTools:
                     text="Say which ones are meant: a `query` to look, or `ids` to remove.", is_error=True
                 )
             hits = await self._memory.search(input["query"], limit=10)
+            hits = tuple(hit for hit in hits if is_granted(hit.memory.spheres, self._granted))
             if not hits:
                 return ToolResult(text="Nothing was found, and nothing was removed.", data=[])
             return ToolResult(

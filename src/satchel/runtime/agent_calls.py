@@ -84,7 +84,11 @@ class AgentCalls:
         if self._home.memory is None:
             return {}
         tools = MemoryTools(
-            self._home.memory, forget=self._tooling.forget, small_model=_no_model, speaker=agent
+            self._home.memory,
+            forget=self._tooling.forget,
+            small_model=_no_model,
+            speaker=agent,
+            granted=self._parts.settings.memory.agent_spheres,
         )
         return {tool.spec.name: tool for tool in tools.all}
 

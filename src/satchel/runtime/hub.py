@@ -56,7 +56,7 @@ from satchel.loop import (
     compact_now,
     run_call,
 )
-from satchel.memory import Agenda, Episode, Hit, Page, Profile
+from satchel.memory import Agenda, Episode, Hit, MemoryRecord, Page, Profile
 from satchel.memory.reasons import why_shown
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models import ChatModel, Completion
@@ -66,6 +66,7 @@ from satchel.runtime.builds import Builds
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
+from satchel.runtime.lines import held_back_notice
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.offered_tools import OfferedTools
 from satchel.runtime.parts import Parts
@@ -474,7 +475,10 @@ class SessionHub:
             for clean in gathered.forgotten:
                 self.conversation.rewrite(clean)
 
-        surfaces = text is not None and memory and not goes_on and self._home.memory is not None
+        is_guests = await self._is_guests(text)
+        surfaces = (
+            text is not None and memory and not goes_on and self._home.memory is not None and not is_guests
+        )
         return TurnRunner(
             TurnInput(
                 turn=running.number,
@@ -491,6 +495,7 @@ class SessionHub:
                 budget=self._budget(),
                 surface=self._surface if surfaces else None,
                 standing=self._stand if surfaces else None,
+                hides_memory=is_guests,
                 hooks=self._hooks,
                 estimator=self._estimator,
                 watch=self._watch,
@@ -693,6 +698,17 @@ class SessionHub:
             untrusted=any(hit.memory.trust == "outside" for hit in context.memories),
         )
 
+    async def _is_guests(self, text: str | None) -> bool:
+        """Whether somebody else than the user writes this message, or wrote the last one."""
+        memory = self._home.memory
+        if memory is None:
+            return False
+        said: list[Message | str] = [*self.conversation.messages, *([] if text is None else [text])]
+        try:
+            return await memory.guest_speaks(said, session=self.id)
+        except StorageError:
+            return False
+
     async def _stand(self) -> list[MemorySurfaced]:
         """The page or the profile, where neither stands in the conversation, and the agenda of a new day.
 
@@ -762,12 +778,14 @@ class SessionHub:
         ]
         ended = anyio.Event()
         failures: list[SatchelError] = []
+        held: list[MemoryRecord] = []
 
         async def store() -> None:
             try:
                 # The log is synced at the end of the turn: it must not say that something was stored which a power
                 # failure takes back.
                 ids = await memory.add_episodes(episodes, durable=True)
+                held.extend(await memory.just_held_back(ids))
                 await self._record_quietly(MemoryCaptured(turn=turn, ids=tuple(ids)))
                 self._distilling.notify()
             except SatchelError as error:
@@ -778,6 +796,8 @@ class SessionHub:
         self._parts.background.start(store)
         with anyio.move_on_after(_CAPTURE_WAIT_S):
             await ended.wait()
+        if held:
+            await self._record_turn([Notice(part="memory", text=held_back_notice(held))], gathered)
         if failures or not ended.is_set():
             why = str(failures[0]) if failures else "The database is busy."
             text = f"This turn is in the session log and not yet in memory; it will be captured later. {why}"

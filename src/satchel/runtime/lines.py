@@ -27,6 +27,7 @@ __all__ = [
     "agenda_lines",
     "approval_lines",
     "counted",
+    "held_back_notice",
     "hit_line",
     "memory_line",
     "one_line",
@@ -89,7 +90,14 @@ def memory_line(
     content = one_line(record.content, chars)
     line = f"{record.id}  {record.said_at:%Y-%m-%d}  {speaker}{content}{tags}  ({place})"
     rests = f"  rests on {', '.join(one.id for one in evidence)}" if evidence else ""
-    return line + rests + _holds(record, later)
+    return line + rests + _holds(record, later) + _held_back(record)
+
+
+def _held_back(record: MemoryRecord) -> str:
+    """What a line says of a memory that is not shown unasked, and of its spheres."""
+    why = f": {one_line(record.kept_from, 60)}" if record.kept_from else ""
+    mark = "" if record.discretion == "open" else f"  {record.discretion}{why}"
+    return mark + (f"  sphere: {', '.join(record.spheres)}" if record.spheres else "")
 
 
 def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
@@ -101,6 +109,21 @@ def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
         return f"{until}  no longer holds: {', '.join(certain)}"
     likely = [one.memory.id for one in later if one.weight >= _LIKELY]
     return f"{until}  may no longer hold: {', '.join(likely)}" if likely else until
+
+
+def held_back_notice(held: Sequence[MemoryRecord]) -> str:
+    """What was held back at the user's word, and how to forget or to lift it, without its words: it goes to the log."""
+    ids = " ".join(short_id(one.id) for one in held)
+    what = counted(len(held), "memory of this conversation", "memories of this conversation")
+    if any(one.discretion == "withheld" for one in held):
+        return (
+            f"Held back, as you asked: {what} will be shown to no model. To remove for good: "
+            f"`satchel memory forget {ids}`. To take it back: `satchel memory edit ID --discretion open`."
+        )
+    return (
+        f"Confidential, as you asked: {what} will be shown only when you ask about it ({ids}). To take it back: "
+        "`satchel memory edit ID --discretion open`."
+    )
 
 
 def hit_line(hit: Hit, later: Sequence[Successor] = (), *, evidence: Sequence[MemoryRecord] = ()) -> str:

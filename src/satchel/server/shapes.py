@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from satchel.config import Mode
 from satchel.events import Consent
-from satchel.memory import Kind, MemoryType, Tier, Trust
+from satchel.memory import Discretion, Kind, MemoryType, Tier, Trust
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 
 __all__ = [
@@ -366,6 +366,9 @@ class Memory(_Answered):
     time: dict[str, str | None] | None = Field(
         None, description="The kind of time that a fact has, and its days, as the model that read it says."
     )
+    discretion: Discretion
+    kept_from: str
+    spheres: list[str]
 
 
 class Hit(_Answered):
@@ -424,6 +427,9 @@ class MemoryStats(_Answered):
     newest: str | None
 
 
+_Spheres = Annotated[list[_Word], Field(max_length=6)]
+
+
 class NewMemory(FromOutside):
     """A memory to store."""
 
@@ -449,6 +455,9 @@ class NewMemory(FromOutside):
     cues: Annotated[list[Annotated[str, Field(max_length=MOST_CUE_CHARS)]], Field(max_length=MOST_CUES)] = (
         Field([], description="Situations in which it will matter, a few words each. They are never shown.")
     )
+    discretion: Discretion = "open"
+    kept_from: _Word = Field("", description="From whom it is kept.")
+    spheres: _Spheres = Field([], description="Parts of the user's life that it belongs to, such as health.")
 
 
 class MemoryEdit(FromOutside):
@@ -469,6 +478,11 @@ class MemoryEdit(FromOutside):
     said_at: Moment | None = None
     valid_from: Moment | None = Field(None, description="null removes it.")
     valid_to: Moment | None = Field(None, description="null removes it.")
+    discretion: Discretion | None = Field(
+        None, description="confidential: shown only when the user asks about it; withheld: to no model."
+    )
+    kept_from: _Word | None = None
+    spheres: _Spheres | None = None
     why: Annotated[str, Field(max_length=2000)] = ""
 
 
@@ -543,6 +557,10 @@ class ContextRequest(FromOutside):
     exclude: Annotated[list[_Word], Field(max_length=10_000)] = Field(
         [], description="Ids of memories that were shown before."
     )
+    spheres: Annotated[list[_Word], Field(max_length=6)] | None = Field(
+        None, description="The parts of the user's life that the messages are about, where the caller knows."
+    )
+    agent: bool = Field(False, description="Only what connected agents are granted (memory.agent_spheres).")
 
 
 class Shown(_Answered):

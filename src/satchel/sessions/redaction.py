@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from satchel.conversation import QUESTIONS
 from satchel.sessions.journal import sync_folder, unwritable
@@ -198,6 +198,11 @@ class Matchers:
         return self._made[telling, parts]
 
 
+_LOOKING: Final = (b"recall_memory", b"deep_memory", b"forget_memory")
+_TELLING: Final = re.compile(r"[^\W_]{4,}|[\u3400-\u9fff]{2}")
+_MOST_OF: Final = 0.6
+
+
 def _unescaped(found: re.Match[str]) -> str:
     return str(json.loads(f'"{found[0]}"'))
 
@@ -211,10 +216,12 @@ class Sieve:
 
     def __init__(self, words: Sequence[Words], memory_ids: Collection[str]) -> None:
         """Prepare it for all logs of one forgetting."""
-        # Where a memory was shown, where its session is named, and where a result was cut or is in a file of its own.
+        # Where a memory was shown, its session is named, or memory was asked; and a result that is not whole here.
         telling = [*memory_ids, *(w.session for w in words if w.session is not None)]
         self._sessions = {w.session for w in words}
-        self._marks = re.compile(b"|".join((*(re.escape(one.encode()) for one in telling), *_NOT_WHOLE)))
+        self._marks = re.compile(
+            b"|".join((*(re.escape(one.encode()) for one in telling), *_LOOKING, *_NOT_WHOLE))
+        )
         anywhere = {w.text for w in words if w.session is None}
         self._finder = Finder(anywhere) if anywhere else None
 
@@ -365,6 +372,7 @@ def redact_log(
         StorageUnwritable, StorageError: The log can't be read or rewritten, and is unchanged.
     """
     scope = _Scope(session_id, words, memory_ids, matchers)
+    repeats = _repeating(words)
     temporary = rewriting_path(path)
     changed: list[int] = []
     spilled: dict[Path, _Matcher] = {}
@@ -388,7 +396,7 @@ def redact_log(
                         break  # it was never written to its end
                     raw += b"\n"
                 matcher = scope.matcher_for(value, raw)
-                is_shown = _forget_shown(value, memory_ids) | _forget_questions(value, raw, calls)
+                is_shown = _forget_shown(value, memory_ids) | _forget_questions(value, raw, calls, repeats)
                 if matcher is not None:
                     new = _rewrite_line(raw, value, matcher, is_changed=is_shown)
                     if new != raw:
@@ -445,18 +453,36 @@ def _calls_that_found(path: Path, memory_ids: Collection[str]) -> frozenset[str]
     return frozenset(found)
 
 
-def _forget_questions(value: Any, raw: bytes, calls: frozenset[str]) -> bool:
-    """Take out of calls what they looked for: words that led to a forgotten memory. Returns whether there were any."""
-    if not isinstance(value, dict) or not any(call.encode() in raw for call in calls):
+def _repeating(words: Sequence[Words]) -> Callable[[str], bool]:
+    """Whether a question has most of its telling words from one forgotten text, in whatever order."""
+    texts = [set(_TELLING.findall(one.text.casefold())) for one in words]
+
+    def repeats(question: str) -> bool:
+        asked = set(_TELLING.findall(question.casefold()))
+        return any(len(asked & text) >= max(2, _MOST_OF * len(asked)) for text in texts)
+
+    return repeats
+
+
+def _forget_questions(value: Any, raw: bytes, calls: frozenset[str], repeats: Callable[[str], bool]) -> bool:
+    """Take out of calls what they looked for: words that led to a forgotten memory, and those that repeat it and found
+    nothing. Returns whether there were any.
+    """
+    if not isinstance(value, dict) or not (
+        any(call.encode() in raw for call in calls) or any(name in raw for name in _LOOKING)
+    ):
         return False
     found = False
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
-            if not calls.isdisjoint(str(item.get(name)) for name in ("id", "call_id")):
-                asked = item.get("input")
-                if isinstance(asked, dict):
+            asked = item.get("input")
+            if isinstance(asked, dict):
+                has_found = not calls.isdisjoint(str(item.get(name)) for name in ("id", "call_id"))
+                is_looking = str(item.get("tool") or item.get("name")).encode() in _LOOKING
+                said = str([asked.get(name, "") for name in sorted(QUESTIONS)])
+                if has_found or (is_looking and repeats(said)):
                     for name in QUESTIONS & asked.keys():
                         found = found or asked[name] != FORGOTTEN
                         asked[name] = FORGOTTEN

@@ -35,7 +35,7 @@ CREATE TABLE memories (
 	source_quote TEXT, 
 	trust TEXT NOT NULL, 
 	created_at BIGINT NOT NULL, 
-	changed BIGINT NOT NULL, request BIGINT DEFAULT 0 NOT NULL, pinned INTEGER DEFAULT 0 NOT NULL, time TEXT, 
+	changed BIGINT NOT NULL, request BIGINT DEFAULT 0 NOT NULL, pinned INTEGER DEFAULT 0 NOT NULL, discretion TEXT DEFAULT 'open' NOT NULL, kept_from TEXT DEFAULT '' NOT NULL, spheres TEXT DEFAULT '' NOT NULL, time TEXT, 
 	CONSTRAINT uq_memories_space_id UNIQUE (space_id, id), 
 	CONSTRAINT ck_memories_kind CHECK (kind IN ('episode', 'fact', 'summary')), 
 	CONSTRAINT ck_memories_content CHECK (length(content) > 0), 
@@ -512,6 +512,8 @@ CREATE TABLE memory_pages (
 	CONSTRAINT ck_memory_pages_by CHECK ("by" IN ('model', 'user')), 
 	CONSTRAINT ck_memory_pages_state CHECK (state IN ('used', 'proposed'))
 );
+
+CREATE INDEX ix_memories_discretion ON memories (space_id) WHERE discretion <> 'open';
 
 CREATE INDEX ix_memory_statements_every ON memory_statements (space_id, every) WHERE every IS NOT NULL;
 

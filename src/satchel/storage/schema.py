@@ -27,6 +27,7 @@ REVISIONS: tuple[str, ...] = (
     "0017_float16",
     "0018_relations",
     "0019_pages",
+    "0020_discretion",
     "0021_times",
 )
 """Every migration in `migrations/versions`, in the order in which they are applied. Add new ones at the end.

@@ -581,7 +581,10 @@ class ModeGate:
         if self.mode in ("auto", "plan") and notes.read_only:
             return True
         is_local = real is None or is_below(real, self._places.own)
-        return is_local and not notes.destructive and not notes.open_world
+        is_destructive = notes.destructive and (
+            not call.spec.destroys_with or call.input.get(call.spec.destroys_with) is not None
+        )
+        return is_local and not is_destructive and not notes.open_world
 
     def _is_as_if_boxed(self, call: PlannedCall) -> bool:
         """Whether a call writes in mode `auto` what any boxed command could write as well, in the session's folder."""

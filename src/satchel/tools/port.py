@@ -82,6 +82,7 @@ class ToolSpec:
         input_schema: JSON Schema of type "object"; inputs are validated against it before `call`.
         returns: JSON Schema of its results, or None if unknown. It is shown to users; providers have no field for it.
         source: Where it comes from; `origin` describes that for users (a path, a server).
+        destroys_with: If it is destructive, the argument without which a call destroys nothing; "" for any call.
         timeout_s: Its own time limit, or None for the default.
         vouched_for: The user has confirmed that `annotations` are true. Without that, the annotations of a tool that
             is not built in never grant it anything.
@@ -102,6 +103,7 @@ class ToolSpec:
     origin: str = ""
     annotations: Annotations = field(default_factory=Annotations)
     vouched_for: bool = False
+    destroys_with: str = ""
     timeout_s: float | None = None
     pattern_key: str = ""
     client_side: bool = False

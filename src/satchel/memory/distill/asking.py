@@ -18,6 +18,7 @@ from satchel.memory.framing import SHORT_ID_CHARS
 from satchel.memory.page.records import SECTIONS, Section, section_named
 from satchel.memory.records import MemoryRecord, MemoryType, TimeKind
 from satchel.memory.spending import Asked, complete
+from satchel.memory.spheres import fitting_spheres
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
 
@@ -73,6 +74,8 @@ class Proposal:
         ends: Whether a correction ends the known fact; `ended` has the words for the time since when, or "".
         cues: The situations in which it matters.
         section: Where it stands on the page that a model has before it in every conversation; None for what need not.
+        confidential: The words that ask to keep it to oneself, or from somebody; "" for none.
+        spheres: The parts of the user's life that it belongs to.
     """
 
     content: str
@@ -90,6 +93,8 @@ class Proposal:
     ended: str
     cues: tuple[str, ...]
     section: Section | None
+    confidential: str = ""
+    spheres: tuple[str, ...] = ()
 
 
 EVERY: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "month", "year")
@@ -118,6 +123,8 @@ _FACT: Final[Mapping[str, Any]] = {
     "ended": {"type": "string"},
     "cues": {"type": "array", "items": {"type": "string"}},
     "section": {"type": "string", "enum": ["", *SECTIONS]},
+    "confidential": {"type": "string"},
+    "spheres": {"type": "array", "items": {"type": "string"}},
 }
 _EXTRACT_SCHEMA: Final[Mapping[str, Any]] = {
     "type": "object",
@@ -296,6 +303,8 @@ def _read_proposal(fact: object, number: int) -> Proposal:
         ended=_text(fact.get("ended")),
         cues=fitting_cues(fact.get("cues")),
         section=section_named(_text(fact.get("section"))),
+        confidential=_text(fact.get("confidential")),
+        spheres=fitting_spheres(fact.get("spheres")),
     )
 
 

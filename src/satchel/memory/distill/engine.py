@@ -20,7 +20,7 @@ from satchel.errors import BudgetExceeded, ModelError, ModelRejected, SatchelErr
 from satchel.memory.capture import NewMemory
 from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Unreadable, ask_extractor, ask_gate, gate_version, short_ids
-from satchel.memory.distill.checking import CheckedFact, check
+from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
@@ -264,7 +264,7 @@ class Distiller:
             ):
                 # It claims to restate a fact but has other numbers, so it is stored as a new fact.
                 checked = replace(checked, known=None)
-            draft = await self._draft_of(checked)
+            draft = await self._draft_of(checked, window)
             if draft is not None:
                 facts.append((checked, draft))
         at, day = self._now()
@@ -342,7 +342,7 @@ class Distiller:
             found |= {some[place].id: some[place] for some in each if place < len(some)}
         return list(found.values())[:_KNOWN_FACTS]
 
-    async def _draft_of(self, fact: CheckedFact) -> Draft | None:
+    async def _draft_of(self, fact: CheckedFact, window: Window) -> Draft | None:
         source, proposal = fact.source, fact.proposal
         place = (
             f"{self._space.user}\n{self._space.scope}\n{source.session}\n{source.turn}\n{source.position}\n"
@@ -368,6 +368,12 @@ class Distiller:
                 quote=fact.quote,
                 trust=fact.trust,
                 cues=proposal.cues,
+                discretion="confidential" if proposal.confidential else "open",
+                # The user reads why: only words that were said.
+                kept_from=proposal.confidential
+                if any(find_quote(proposal.confidential, piece.text) for piece in window.pieces)
+                else "",
+                spheres=proposal.spheres,
             )
         )
 

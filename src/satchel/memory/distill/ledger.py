@@ -56,7 +56,12 @@ _LENGTH = func.length(memories.c.content)
 _PENDING = (
     select(memories.c.rid)
     .select_from(memories.outerjoin(distilled, distilled.c.rid == memories.c.rid))
-    .where(memories.c.kind == "episode", or_(distilled.c.rid.is_(None), distilled.c.chars < _LENGTH))
+    .where(
+        memories.c.kind == "episode",
+        # What the user asked not to keep is read by nobody.
+        memories.c.discretion != "withheld",
+        or_(distilled.c.rid.is_(None), distilled.c.chars < _LENGTH),
+    )
 )
 
 
@@ -177,6 +182,7 @@ def next_session(
                 memories.c.kind == "episode",
                 here,
                 distilled.c.chars >= _LENGTH,
+                memories.c.discretion != "withheld",
                 or_(
                     memories.c.source_turn < begin.source_turn,
                     (memories.c.source_turn == begin.source_turn)

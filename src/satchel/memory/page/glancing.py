@@ -19,7 +19,7 @@ Rows: TypeAlias = Callable[[str, Sequence[Any]], "Iterable[Sequence[Any]]"]
 
 _MOST_PINS: Final = 100
 _LIVE: Final = (
-    "space_id = ? AND trust <> 'outside' AND (valid_to IS NULL OR valid_to > ?) "
+    "space_id = ? AND trust <> 'outside' AND discretion = 'open' AND (valid_to IS NULL OR valid_to > ?) "
     "AND (valid_from IS NULL OR valid_from <= ?)"
 )
 

@@ -14,7 +14,7 @@ from satchel.memory import statement_rows
 from satchel.memory.page.checking import stands
 from satchel.memory.page.records import Author, PageLine, PageVersion, State, lines_from_json, lines_to_json
 from satchel.memory.profile import is_own
-from satchel.memory.records import MemoryRecord
+from satchel.memory.records import OWN_SPEAKERS, MemoryRecord
 from satchel.memory.repository import (
     content_hash,
     from_micros,
@@ -94,7 +94,7 @@ class News:
 
 def is_users_own(fact: MemoryRecord) -> bool:
     """Whether a fact is in words that the user said: only such a one can say how the user wants to be answered."""
-    return fact.trust == "user" and fact.speaker.casefold() in statement_rows.OWN_SPEAKERS
+    return fact.trust == "user" and fact.speaker.casefold() in OWN_SPEAKERS
 
 
 def newest(connection: Connection, space: int) -> PageVersion | None:
@@ -297,6 +297,7 @@ def drop_facts(connection: Connection, space: int, gone: Collection[str], change
 
 def _is_live(at: int) -> Any:
     return and_(
+        memories.c.discretion == "open",
         or_(memories.c.valid_to.is_(None), memories.c.valid_to > at),
         or_(memories.c.valid_from.is_(None), memories.c.valid_from <= at),
     )
@@ -309,6 +310,7 @@ def holding(connection: Connection, space: int, ids: Iterable[str], *, at: int) 
         id: record
         for id, record in found.items()
         if record.trust != "outside"
+        and record.discretion == "open"
         and (record.valid_to is None or record.valid_to > from_micros(at))
         and (record.valid_from is None or record.valid_from <= from_micros(at))
     }

@@ -15,6 +15,7 @@ from satchel.errors import UsageError
 from satchel.memory import history, lexicon
 from satchel.memory.block import strip_injected
 from satchel.memory.checking import DECAY_RATE, PRIORITY
+from satchel.memory.discretion import is_wishing, wish_of
 from satchel.memory.hashing import WordHasher
 from satchel.memory.page import rows as page_rows
 from satchel.memory.records import time_to_json
@@ -299,6 +300,8 @@ def prepare(
 
 
 def _draft(memory: ImportedMemory, content: str, quote: str | None, now: int, hasher: WordHasher) -> Draft:
+    # What was said when Satchel exported the file was obeyed then, and perhaps lifted since.
+    is_new = memory.state is None and is_wishing(memory.kind, memory.trust, memory.speaker)
     has_place = memory.turn is not None and memory.position is not None
     return Draft(
         id=memory.id,
@@ -307,6 +310,7 @@ def _draft(memory: ImportedMemory, content: str, quote: str | None, now: int, ha
         if memory.session is None
         else hasher.words(memory.session, content, turn=memory.turn if has_place else None),
         words=lexicon.read_text(content, memory.tags),
+        wish=wish_of(content) if is_new else None,
         row={
             "kind": memory.kind,
             "tier": memory.tier,
@@ -399,7 +403,13 @@ def _write_states(connection: Connection, space: int, new: Sequence[ImportedMemo
         connection.execute(
             update(memories)
             .where(memories.c.rid == rid)
-            .values(request=state.request + ahead, pinned=int(state.pinned))
+            .values(
+                request=state.request + ahead,
+                pinned=int(state.pinned),
+                discretion=state.discretion,
+                kept_from=state.kept_from,
+                spheres=state.spheres,
+            )
         )
         if state.last_accessed is not None:
             used.append(

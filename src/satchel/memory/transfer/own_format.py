@@ -16,12 +16,14 @@ from typing import Any, BinaryIO, get_args
 
 from sqlalchemy import Connection, func, select
 
+from satchel.errors import UsageError
 from satchel.memory.checking import MAX_CONTENT_CHARS, printable
 from satchel.memory.cues import cues_of, fitting_cues
 from satchel.memory.filters import Filter
 from satchel.memory.page.records import Author, State, lines_from_json
-from satchel.memory.records import Kind, MemoryType, Tier, Trust, time_from_json
+from satchel.memory.records import Discretion, Kind, MemoryType, Tier, Trust, time_from_json
 from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
+from satchel.memory.spheres import clean_spheres
 from satchel.memory.tables import (
     changes,
     distilled,
@@ -190,6 +192,10 @@ def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[s
             "trust": row.trust,
             **({"pinned": True} if row.pinned else {}),
             **({"time": json.loads(row.time)} if row.time else {}),
+            **(
+                {"discretion": row.discretion, "kept_from": row.kept_from} if row.discretion != "open" else {}
+            ),
+            **({"spheres": row.spheres.split()} if row.spheres else {}),
             **({"cues": cued[row.rid]} if row.rid in cued else {}),
             "created_at": _time(row.created_at),
             "request": row.request,
@@ -449,8 +455,21 @@ def _piece(line: Mapping[str, Any]) -> ImportedMemory:
             distilled_chars=_optional(line, "distilled_chars"),
             distilled_at=_moment(line, "distilled_at")[0],
             pinned=line.get("pinned") is True,
+            discretion=_one_of(line, "discretion", Discretion) if "discretion" in line else "open",
+            kept_from=_words(line, "kept_from") or "",
+            spheres=_spheres(line),
         ),
     )
+
+
+def _spheres(line: Mapping[str, Any]) -> str:
+    found = line.get("spheres", [])
+    if not isinstance(found, list):
+        raise _InvalidField("spheres")
+    try:
+        return clean_spheres(found)
+    except UsageError:
+        raise _InvalidField("spheres") from None
 
 
 def _change(line: Mapping[str, Any]) -> ImportedChange:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from satchel.memory.checking import MAX_CONTENT_CHARS, clean_tags, printable
 from satchel.memory.decay import EPISODE_DECAY_RATE
 from satchel.memory.page.records import Author, PageLine, State
-from satchel.memory.records import FactTime, Kind, MemoryType, Tier, Trust
+from satchel.memory.records import Discretion, FactTime, Kind, MemoryType, Tier, Trust
 from satchel.memory.repository import offset_minutes, to_micros
 
 __all__ = [
@@ -47,6 +47,7 @@ class StoredState:
         used_request: The number of chat requests when it was last used.
         distilled_chars: The number of characters that were read for facts, or None.
         pinned: Whether the user wants it in the profile.
+        discretion: Whether it may be shown unasked, with `kept_from`; and `spheres`, as the column has them.
     """
 
     created_at: int
@@ -57,6 +58,9 @@ class StoredState:
     distilled_chars: int | None = None
     distilled_at: int | None = None
     pinned: bool = False
+    discretion: Discretion = "open"
+    kept_from: str = ""
+    spheres: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

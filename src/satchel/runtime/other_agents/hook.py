@@ -103,6 +103,7 @@ def _settings(environ: Mapping[str, str], event: HookEvent, cwd: Path) -> BriefS
         page_tokens=memory.page_tokens,
         agenda_tokens=memory.agenda_tokens,
         worker=memory.worker == "auto",
+        is_restricted=bool(memory.agent_spheres),
     )
 
 
@@ -177,12 +178,14 @@ class _Hook:
         """The page or the profile, and the agenda."""
         try:
             if self._server is not None:
-                found = self._ask("GET", "/api/profile")
+                found = self._ask("GET", "/api/profile?agent=true")
                 if isinstance(found, dict):
                     return _standing_of(found)
         except SatchelError as error:
             self._note(f"{error}; the kept profile is used")
             self._server = None
+        if self._settings.is_restricted:
+            return Told()
         from satchel.runtime.other_agents.standing import KeptStanding, read_standing  # noqa: PLC0415
 
         kept = read_standing(self._home)
@@ -228,6 +231,7 @@ class _Hook:
                 "budget_tokens": budget,
                 "session": event.key,
                 "exclude": list(shown),
+                "agent": True,
             }
             try:
                 found = self._ask("POST", "/api/context", body)
@@ -235,6 +239,8 @@ class _Hook:
                 return Told(str(found["text"]), ids)
             except (SatchelError, KeyError, TypeError) as error:
                 self._note(f"{error}; memory was searched by words alone")
+        if settings.is_restricted:
+            return Told()
         if settings.database is None:
             raise UsageError("this database can only be searched by a running server")
         from satchel.memory.glance import glance, space_of  # noqa: PLC0415

@@ -213,7 +213,11 @@ class McpFace:
     async def _offered(self, client: str) -> Sequence[OfferedTool]:
         memory = self._satchel.memory
         own = self._calls.memory_tools(client)
-        offered = memory_tools(memory, own) if memory is not None else ()
+        offered = (
+            memory_tools(memory, own, granted=self._satchel.settings.memory.agent_spheres)
+            if memory is not None
+            else ()
+        )
         disabled = self._satchel.settings.tools.disabled
         capabilities = [tool for tool in await self._calls.capabilities() if isinstance(tool, OwnTool)]
         return [

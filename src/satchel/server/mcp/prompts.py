@@ -85,5 +85,7 @@ class Prompts:
         if not about:
             raise UsageError("The prompt recall needs the argument `about`.")
         settings = self._satchel.settings.memory
-        found = await memory.surface(about, budget_tokens=settings.budget_tokens, limit=settings.limit)
+        found = await memory.surface(
+            about, budget_tokens=settings.budget_tokens, limit=settings.limit, granted=settings.agent_spheres
+        )
         return f"{about}\n\n{visible(found.text) or 'No memory is relevant to this.'}"

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from satchel.errors import NotFound, UsageError
 from satchel.memory import record_to_json
 from satchel.runtime import Satchel
+from satchel.server.mcp.tools import granted_memory
 from satchel.sessions import SessionInfo
 from satchel.tools.visible import visible
 
@@ -94,7 +95,7 @@ class Resources:
             memory = self._satchel.memory
             if memory is None:
                 raise NotFound("Memory is off, or could not be opened.")
-            record = await memory.get(id)
+            record = await granted_memory(memory, id, self._satchel.settings.memory.agent_spheres)
             text = json.dumps(record_to_json(record), ensure_ascii=False, indent=1)
             return Reading(uri=uri, text=text, mime_type="application/json")
         if not any(info.id == id for info in await self._open_sessions()):
@@ -139,8 +140,10 @@ async def standing_text(satchel: Satchel) -> str:
         return "Memory is off, or could not be opened."
     settings = satchel.settings.memory
     profile = await satchel.memory.standing(
-        page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+        page_tokens=settings.page_tokens,
+        profile_tokens=settings.profile_tokens,
+        granted=settings.agent_spheres,
     )
-    agenda = await satchel.memory.agenda(budget_tokens=settings.agenda_tokens)
+    agenda = await satchel.memory.agenda(budget_tokens=settings.agenda_tokens, granted=settings.agent_spheres)
     parts = [standing.text for standing in (profile, agenda) if standing.memories]
     return "\n".join(parts) or "Nothing is known about the user yet."

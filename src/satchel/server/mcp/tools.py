@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from satchel.capabilities.toolset import OwnTool
-from satchel.errors import UsageError
-from satchel.memory import Memory, change_to_json, hit_to_json, related_to_json
+from satchel.errors import NotFound, UsageError
+from satchel.memory import Memory, MemoryRecord, change_to_json, hit_to_json, related_to_json
+from satchel.memory.spheres import is_granted
 from satchel.tools import Annotations, Tool, ToolContext, ToolResult, ToolSpec, function_tool
 from satchel.tools.input_schema import InputSchema
 from satchel.tools.visible import visible, visible_schema
 
-__all__ = ["OfferedTool", "capability_tool", "memory_tools"]
+__all__ = ["OfferedTool", "capability_tool", "granted_memory", "memory_tools"]
 
 _MOST_CONTENT_CHARS: Final = 4_000
 """The most characters of a memory in a result. The resource `satchel://memories/ID` has all of it."""
@@ -115,12 +116,15 @@ class _Renamed:
         return await self.tool.call(input, context)
 
 
-def memory_tools(memory: Memory, own: Mapping[str, Tool]) -> tuple[OfferedTool, ...]:
+def memory_tools(
+    memory: Memory, own: Mapping[str, Tool], *, granted: Collection[str] = ()
+) -> tuple[OfferedTool, ...]:
     """The memory tools.
 
     Args:
         memory: For the tools that only read.
         own: Satchel's own tools `recall_memory`, `store_memory` and `forget_memory`, for the other tools.
+        granted: The spheres that agents may know of; empty is all.
     """
     reads = own["recall_memory"].spec
     search = _Renamed(
@@ -154,7 +158,7 @@ def memory_tools(memory: Memory, own: Mapping[str, Tool]) -> tuple[OfferedTool, 
             permission=lambda _: reads,
         ),
         OfferedTool(
-            tool=_recall(memory),
+            tool=_recall(memory, granted),
             title="Recall what matters now",
             output_schema=_object(
                 text={"type": "string"}, tokens={"type": "integer"}, memories=_HITS, required=["text"]
@@ -184,7 +188,7 @@ def memory_tools(memory: Memory, own: Mapping[str, Tool]) -> tuple[OfferedTool, 
             permission=lambda input: own["forget_memory"].spec if "ids" in input else reads,
         ),
         OfferedTool(
-            tool=_related(memory),
+            tool=_related(memory, granted),
             title="Related memories",
             output_schema=_object(
                 note=_NOTED,
@@ -204,7 +208,7 @@ def memory_tools(memory: Memory, own: Mapping[str, Tool]) -> tuple[OfferedTool, 
             permission=lambda _: reads,
         ),
         OfferedTool(
-            tool=_history(memory),
+            tool=_history(memory, granted),
             title="History of a memory",
             output_schema=_object(changes={"type": "array", "items": {"type": "object"}}),
             structured=lambda data: data,
@@ -298,10 +302,25 @@ def _forgotten(data: Any) -> dict[str, Any]:
     }
 
 
-def _recall(memory: Memory) -> Tool:
+async def granted_memory(memory: Memory, id: str, granted: Collection[str]) -> MemoryRecord:
+    """A memory, if an agent with this grant may know of it.
+
+    Raises:
+        NotFound: There is none, or it is of another sphere, or withheld.
+    """
+    record = await memory.get(id)
+    if record.discretion == "withheld" or not is_granted(record.spheres, granted):
+        raise NotFound(f"There is no memory {id!r} for this agent.")
+    return record
+
+
+def _recall(memory: Memory, granted: Collection[str]) -> Tool:
     async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
         found = await memory.surface(
-            input["text"], budget_tokens=input.get("budget_tokens", 500), limit=input.get("limit", 8)
+            input["text"],
+            budget_tokens=input.get("budget_tokens", 500),
+            limit=input.get("limit", 8),
+            granted=granted,
         )
         return ToolResult(
             text=found.text or "No memory is relevant to this.",
@@ -343,11 +362,13 @@ def _recall(memory: Memory) -> Tool:
     )
 
 
-def _related(memory: Memory) -> Tool:
+def _related(memory: Memory, granted: Collection[str]) -> Tool:
     async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
+        await granted_memory(memory, input["id"], granted)
         found = await memory.related(
             input["id"], input.get("depth", 2), input.get("relations") or None, limit=input.get("limit", 20)
         )
+        found = tuple(one for one in found if is_granted(one.memory.spheres, granted))
         entries = []
         for one in found:
             entry = related_to_json(one)
@@ -389,8 +410,10 @@ def _related(memory: Memory) -> Tool:
     )
 
 
-def _history(memory: Memory) -> Tool:
+def _history(memory: Memory, granted: Collection[str]) -> Tool:
     async def call(input: Mapping[str, Any], _: ToolContext) -> ToolResult:
+        if granted:
+            await granted_memory(memory, input["id"], granted)
         changes = await memory.history(input["id"])
         lines = [
             f"{change.at:%Y-%m-%d %H:%M} {change.action} by {change.who}{f': {change.why}' if change.why else ''}"

@@ -11,12 +11,14 @@ from starlette.responses import Response
 
 from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import Change, Edge, Hit, Memory, MemoryRecord
+from satchel.memory.spheres import SPHERES
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.lines import counted, one_line
 from satchel.server.pages.charts import Neighbour, graph
 from satchel.server.pages.kept import kept_of
 from satchel.server.pages.memories import tags_in, titles_of
 from satchel.server.pages.memory_words import (
+    DISCRETIONS,
     TIERS,
     TRUST,
     TYPES,
@@ -140,6 +142,8 @@ async def _page(
         is_over=record.valid_to is not None and record.valid_to <= now,
         trust=TRUST[record.trust],
         tiers=TIERS,
+        discretions=DISCRETIONS,
+        spheres=(*SPHERES, *(one for one in record.spheres if one not in SPHERES)),
         types=TYPES,
         quotes=_quotes(record, linked),
         linked=linked,
@@ -443,6 +447,34 @@ async def holds(request: Request, service: Serves, id: str) -> Response:
     record = await service.memory.get(id)
     done = await service.memory.edit(record.id, valid_to=None, why="It holds after all.")
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, "It holds again.", done))
+
+
+@router.post("/memories/{id}/confidential")
+async def confidential(request: Request, service: Serves, id: str) -> Response:
+    """Hold it back until it is asked about."""
+    record = await service.memory.get(id)
+    done = await service.memory.edit(record.id, discretion="confidential")
+    text = "It will be shown only when you ask about it."
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
+
+
+@router.post("/memories/{id}/open")
+async def lift(request: Request, service: Serves, id: str) -> Response:
+    """Hold it back no longer."""
+    record = await service.memory.get(id)
+    done = await service.memory.edit(record.id, discretion="open")
+    text = "It will be shown again where it helps."
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
+
+
+@router.post("/memories/{id}/spheres")
+async def spheres(request: Request, service: Serves, id: str) -> Response:
+    """Put it into a sphere, or take it out."""
+    record = await service.memory.get(id)
+    wanted = (await form_of(request)).get("sphere")
+    kept = [one for one in record.spheres if one != wanted]
+    done = await service.memory.edit(record.id, spheres=kept if wanted in record.spheres else [*kept, wanted])
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Saved.", done))
 
 
 # ---- Forgetting it

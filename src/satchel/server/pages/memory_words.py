@@ -11,6 +11,7 @@ from satchel.memory import Change, Hit, MemoryRecord, Successor
 from satchel.runtime.lines import counted, one_line
 
 __all__ = [
+    "DISCRETIONS",
     "KINDS",
     "TIERS",
     "TRUST",
@@ -29,6 +30,10 @@ __all__ = [
 KINDS: Final = {"fact": "facts", "episode": "what was said", "summary": "summaries"}
 KIND_OF: Final = {"fact": "Fact", "episode": "Said", "summary": "Summary"}
 TYPES: Final = ("general", "decision", "insight", "fact", "preference", "project", "conversation")
+DISCRETIONS: Final = {
+    "confidential": "Confidential: shown only when you ask about it.",
+    "withheld": "Held back: you asked not to keep it. No model is shown it.",
+}
 TIERS: Final = {"long_term": "long term", "short_term": "short term"}
 TRUST: Final = {
     "user": "you",
@@ -204,6 +209,9 @@ _FIELDS: Final = {
     "valid_to": "holds until",
     "pinned": "pinned",
     "time": "kind of time",
+    "discretion": "discretion",
+    "kept_from": "kept from",
+    "spheres": "spheres",
     "edge": "link",
 }
 _WHO: Final = {

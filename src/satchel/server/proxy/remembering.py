@@ -125,11 +125,13 @@ class Remembering:
         shown = [id for one in known for id in one.memory_ids]
         parts: list[str] = []
         standing: list[str] = []
-        if not known:
+        if not known and not await memory.guest_speaks(conversation.recent):
             profile = await memory.standing(
-                page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+                page_tokens=settings.page_tokens,
+                profile_tokens=settings.profile_tokens,
+                granted=settings.agent_spheres,
             )
-            agenda = await memory.agenda(budget_tokens=settings.agenda_tokens)
+            agenda = await memory.agenda(budget_tokens=settings.agenda_tokens, granted=settings.agent_spheres)
             parts += [one.text for one in (profile, agenda) if one]
             standing += [id for one in (profile, agenda) for line in one.memories for id in line.whole_ids]
         found = await memory.surface(
@@ -137,6 +139,7 @@ class Remembering:
             budget_tokens=settings.budget_tokens,
             limit=settings.limit,
             threshold=settings.surface_threshold,
+            granted=settings.agent_spheres,
             exclude=shown,
             standing=standing,
             known=shown,

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from satchel.errors import NotFound
 from satchel.memory import (
+    Discretion,
     Episode,
     Filters,
     Hit,
@@ -60,6 +61,7 @@ def _filters(
             description="A fact and the turns that it rests on as one: they are named in its `evidence` and left out."
         ),
     ] = False,
+    discretion: Discretion | None = None,
 ) -> Filters:
     return Filters(
         folded=folded,
@@ -73,6 +75,7 @@ def _filters(
         until=until,
         as_of=as_of,
         faded=faded,
+        discretion=discretion,
     )
 
 
@@ -207,15 +210,22 @@ async def unpin(service: Serves, id: str) -> Response:
 
 
 @router.get("/api/profile", response_model=shapes.Profile, summary="Show the profile and the agenda")
-async def profile(service: Serves) -> Response:
+async def profile(
+    service: Serves,
+    agent: Annotated[bool, Query(description="Only what connected agents are granted.")] = False,
+) -> Response:
     """Show what is always true of the user (the page, or the profile where there is none), and what happens in the next
     seven days. Every session's model is shown both.
     """
     settings = service.satchel.settings.memory
     found = await service.memory.standing(
-        page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+        page_tokens=settings.page_tokens,
+        profile_tokens=settings.profile_tokens,
+        granted=settings.agent_spheres if agent else (),
     )
-    agenda = await service.memory.agenda(budget_tokens=settings.agenda_tokens)
+    agenda = await service.memory.agenda(
+        budget_tokens=settings.agenda_tokens, granted=settings.agent_spheres if agent else ()
+    )
     return JsonAnswer({**always_to_json(found), "agenda": agenda_to_json(agenda)})
 
 
@@ -315,6 +325,8 @@ async def context(service: Serves, request: shapes.ContextRequest) -> Response:
         threshold=settings.surface_threshold,
         exclude=request.exclude,
         exclude_session=request.session,
+        spheres=request.spheres,
+        granted=settings.agent_spheres if request.agent else (),
     )
     shown = [_shown(hit) for hit in found.memories]
     return JsonAnswer({"text": found.text, "tokens": found.tokens, "memories": shown})

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0021_times"
-down_revision = "0019_pages"
+down_revision = "0020_discretion"
 branch_labels = None
 depends_on = None
 

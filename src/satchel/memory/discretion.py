@@ -1,0 +1,140 @@
+"""What the user wants held back, and who is speaking: recognised in what is said, without a model, and obeyed at once.
+
+A sentence is compared with the forms in `data/wishes.txt`, in the languages that are served. Every model's extractor
+and the user may say more, and the user may lift it. It needs neither numpy nor a database.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from functools import cache, lru_cache
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from satchel.memory.data_files import read_lines
+from satchel.memory.records import OWN_SPEAKERS, Discretion, Kind, Trust
+from satchel.memory.stems import commonness, stems_of
+
+__all__ = ["GUEST", "HELD_BACK", "Wish", "asks_about", "guest_speaks", "is_wishing", "stricter", "wish_of"]
+
+GUEST: Final = "guest"
+"""The speaker of what was said while somebody other than the user wrote."""
+HELD_BACK: Final[tuple[Discretion, ...]] = ("confidential", "withheld")
+
+WishKind: TypeAlias = Literal["back", "guest", "forget", "confidential"]
+
+_ORDER: Final[tuple[WishKind, ...]] = ("back", "guest", "forget", "confidential")
+_RANK: Final[dict[Discretion, int]] = {"open": 0, "confidential": 1, "withheld": 2}
+_MOST_CHARS: Final = 4_000
+"""Of a message: so much at each end. A wish stands before or after what was pasted."""
+_MOST_SENTENCE_CHARS: Final = 300
+_SHORT_WORDS: Final = 10
+"""A message that is one sentence of so many words at most says nothing else: it is about what was said before."""
+_TELLING: Final = 0.02
+"""A word that stands in more English texts than that says nothing of what is asked; as rare as "doctor"."""
+_SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
+
+
+class Wish(NamedTuple):
+    """What a message asks for, or who writes it.
+
+    Attributes:
+        kind: "forget" for what is not to be kept or was taken back, "confidential", "guest" where somebody else
+            announces themselves, "back" where the user does.
+        words: The sentence that says so.
+        points_back: It is about the turn before too.
+    """
+
+    kind: WishKind
+    words: str
+    points_back: bool
+
+    @property
+    def discretion(self) -> Discretion:
+        """How the turn is held back."""
+        if self.kind == "forget":
+            return "withheld"
+        return "confidential" if self.kind == "confidential" else "open"
+
+
+def stricter(one: Discretion, other: Discretion) -> Discretion:
+    """The one of two that shows less."""
+    return max(one, other, key=_RANK.__getitem__)
+
+
+def is_wishing(kind: Kind, trust: Trust, speaker: str) -> bool:
+    """Whether something is the user's own turn, in which a wish counts."""
+    return kind == "episode" and trust == "user" and speaker.casefold() in OWN_SPEAKERS
+
+
+@lru_cache(maxsize=512)
+def wish_of(text: str) -> Wish | None:
+    """What a message of the user asks to hold back, or who it says is writing; None for nearly all messages."""
+    if len(text) > 2 * _MOST_CHARS:
+        text = f"{text[:_MOST_CHARS]}\n{text[-_MOST_CHARS:]}"
+    sentences = [part.strip() for part in _SENTENCE.findall(text) if part.strip()]
+    found: list[tuple[int, WishKind]] = []
+    for place, sentence in enumerate(sentences):
+        if len(sentence) <= _MOST_SENTENCE_CHARS and (kind := _kind_of(sentence)):
+            found.append((place, kind))
+    if not found:
+        return None
+    place, kind = min(found, key=lambda one: (_ORDER.index(one[1]), one[0]))
+    said_before = place > 0
+    is_alone = len(found) == len(sentences) and len(sentences[place].split()) <= _SHORT_WORDS
+    return Wish(
+        kind=kind,
+        words=sentences[place],
+        points_back=not said_before and (kind == "forget" or (kind == "confidential" and is_alone)),
+    )
+
+
+def guest_speaks(texts: Iterable[str]) -> bool | None:
+    """Whether somebody else is speaking after these messages of a conversation; None if none of them says who."""
+    speaking: bool | None = None
+    for text in texts:
+        wish = wish_of(text)
+        if wish is not None and wish.kind in ("guest", "back"):
+            speaking = wish.kind == "guest"
+    return speaking
+
+
+def asks_about(text: str, content: str) -> bool:
+    """Whether a message asks about what a memory says: one of its questions shares two telling words with it, or has
+    no other. Merely to touch the matter is not to ask about it.
+    """
+    there = set(stems_of(content))
+    for sentence in _SENTENCE.findall(text[-_MOST_CHARS:]):
+        if sentence.rstrip()[-1:] in ("?", "？"):
+            asked = {one for one in stems_of(sentence) if commonness(one) <= _TELLING}
+            shared = asked & there
+            if len(shared) >= 2 or (shared and shared == asked):
+                return True
+    return False
+
+
+def _kind_of(sentence: str) -> WishKind | None:
+    plain = _plain(sentence)
+    return next((kind for kind in _ORDER if _forms()[kind].search(plain)), None)
+
+
+def _plain(text: str) -> str:
+    """The text in lower case, without accents, with straight apostrophes."""
+    text = text.lower().replace("’", "'").replace("‘", "'")
+    return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+
+
+@cache
+def _forms() -> dict[WishKind, re.Pattern[str]]:
+    names: dict[str, str] = {}
+    forms: dict[WishKind, list[str]] = {kind: [] for kind in _ORDER}
+    for line in read_lines("wishes.txt"):
+        kind, _, form = line.partition(": ")
+        for name, value in names.items():
+            form = form.replace(f"{{{name}}}", value)
+        if kind.startswith("= "):
+            names[kind[2:]] = form
+        else:
+            forms[next(one for one in _ORDER if one == kind)].append(f"(?:{form})")
+    return {kind: re.compile("|".join(some)) for kind, some in forms.items()}

@@ -1,0 +1,217 @@
+"""Holding back in the database: what a wish covers besides the message that has it. Runs in a transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, bindparam, case, insert, select, update
+
+from satchel.memory.discretion import GUEST, Wish, stricter
+from satchel.memory.records import Discretion
+from satchel.memory.tables import changes, edges, memories
+from satchel.storage import Prepared
+
+__all__ = ["as_asked_in", "guest_in", "obey"]
+
+
+class Draft(Protocol):
+    """A memory that is about to be written, as far as it matters here; see `repository.Draft`."""
+
+    @property
+    def row(self) -> Mapping[str, Any]:
+        """Its columns."""
+        ...
+
+    @property
+    def wish(self) -> Wish | None:
+        """What the user asks for in it."""
+        ...
+
+
+_RANKED = case({"withheld": 2, "confidential": 1}, value=memories.c.discretion, else_=0)
+_OF_TURN = Prepared(
+    select(
+        memories.c.rid,
+        memories.c.kind,
+        memories.c.speaker,
+        memories.c.trust,
+        memories.c.discretion,
+        memories.c.kept_from,
+    )
+    .where(
+        memories.c.space_id == bindparam("space"),
+        memories.c.source_session == bindparam("session"),
+        memories.c.source_turn == bindparam("turn"),
+    )
+    .order_by(_RANKED.desc(), memories.c.rid)
+)
+_BEFORE = Prepared(
+    select(memories.c.source_turn, memories.c.speaker)
+    .where(
+        memories.c.space_id == bindparam("space"),
+        memories.c.source_session == bindparam("session"),
+        memories.c.source_turn < bindparam("turn"),
+        memories.c.kind == "episode",
+        memories.c.trust != "agent",
+    )
+    .order_by(memories.c.source_turn.desc(), memories.c.rid)
+    .limit(1)
+)
+_NEWEST_TURN = 1 << 62
+_AS_ASKED = "as asked in turn "
+
+
+def as_asked_in(turn: int) -> str:
+    """Why a memory is held back whose own words don't say so."""
+    return f"{_AS_ASKED}{turn}"
+
+
+def guest_in(connection: Connection, space: int, session: str) -> bool:
+    """Whether the newest message of a session is a guest's."""
+    found = _BEFORE.named(connection, {"space": space, "session": session, "turn": _NEWEST_TURN})
+    return bool(found) and found[0].speaker == GUEST
+
+
+def obey(
+    connection: Connection, space: int, drafts: Sequence[Draft]
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """What becomes of the rows of new memories by what was said in their conversation, before they are written.
+
+    A message that says so holds back its whole turn, and the turn before where it points there, with the facts drawn
+    from them. What is said after a guest announced themselves, until the user is back, is the guest's.
+
+    Args:
+        connection: In a transaction that writes.
+        space: Whose.
+        drafts: In the order in which they were said.
+
+    Returns:
+        The columns to write instead, for each draft; and the rids of stored memories that are held back now.
+    """
+    turns: dict[tuple[str, int], _Turn] = {}
+    instead: list[dict[str, Any]] = []
+    for draft in drafts:
+        session, turn = draft.row["source_session"], draft.row["source_turn"]
+        if session is None or turn is None:
+            instead.append({})
+            continue
+        place = (session, turn)
+        if place not in turns:
+            turns[place] = _Turn(connection, space, session, turn, turns)
+        instead.append(turns[place].take(draft))
+    held: list[int] = []
+    for (session, turn), one in turns.items():
+        if one.discretion == "open":
+            continue
+        held += _hold_back(
+            connection, space, one.rids, one.discretion, one.why, at=drafts[0].row["created_at"]
+        )
+        # What stands in the same batch and came before the wish.
+        for change, draft in zip(instead, drafts, strict=True):
+            if (draft.row["source_session"], draft.row["source_turn"]) == (session, turn):
+                own = change.get("discretion", draft.row.get("discretion", "open"))
+                change["discretion"] = stricter(own, one.discretion)
+                # Only the message that asks has its words: they are forgotten with it.
+                is_asking = draft.wish is not None and draft.wish.discretion == one.discretion
+                change["kept_from"] = draft.wish.words if draft.wish and is_asking else one.why
+    return instead, held
+
+
+class _Turn:
+    """One turn of a conversation, as far as it is known."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        space: int,
+        session: str,
+        turn: int,
+        others: dict[tuple[str, int], _Turn],
+    ) -> None:
+        self._others = others
+        self._connection, self._space, self._session, self._turn = connection, space, session, turn
+        self.discretion: Discretion = "open"
+        self.why = ""
+        rows = _OF_TURN.named(connection, {"space": space, "session": session, "turn": turn})
+        self.rids = [row.rid for row in rows]
+        for row in [row for row in rows if row.kind == "episode"][:1]:
+            if row.discretion != "open":
+                self.hold_back(
+                    row.discretion, turn if not row.kept_from.startswith(_AS_ASKED) else row.kept_from
+                )
+        earlier = max((number for name, number in others if name == session and number < turn), default=-1)
+        before = _BEFORE.named(connection, {"space": space, "session": session, "turn": turn})
+        stored = before[0].source_turn if before else -1
+        self._previous = max(earlier, stored)
+        if any(row.speaker == GUEST for row in rows):
+            self.is_guests = True
+        elif earlier >= 0 and earlier >= stored:
+            self.is_guests = others[session, earlier].is_guests
+        else:
+            self.is_guests = bool(before) and before[0].speaker == GUEST
+
+    def take(self, draft: Draft) -> dict[str, Any]:
+        """What becomes of a draft that was said in this turn."""
+        wish, is_users = draft.wish, draft.row["trust"] == "user"
+        if wish is not None:
+            if wish.kind in ("guest", "back"):
+                self.is_guests = wish.kind == "guest"
+            elif not self.is_guests:
+                self.hold_back(wish.discretion, self._turn)
+                if wish.points_back and self._previous >= 0:
+                    place = (self._session, self._previous)
+                    if place not in self._others:
+                        self._others[place] = _Turn(self._connection, self._space, *place, self._others)
+                    self._others[place].hold_back(wish.discretion, self._turn)
+        if self.is_guests:
+            return {"trust": "outside", **({"speaker": GUEST} if is_users else {})}
+        return {}
+
+    def hold_back(self, discretion: Discretion, asked: int | str) -> None:
+        """Hold it back as asked in a turn, or for a reason that stands there already."""
+        if stricter(self.discretion, discretion) != self.discretion:
+            self.discretion = discretion
+            self.why = asked if isinstance(asked, str) else as_asked_in(asked)
+
+
+def _hold_back(
+    connection: Connection,
+    space: int,
+    rids: Collection[int],
+    discretion: Discretion,
+    why: str,
+    *,
+    at: int,
+) -> list[int]:
+    """Hold memories back, and the facts that were drawn from them, unless they are held back as much. The history and
+    the journal have it like a change by the user.
+    """
+    facts = select(edges.c.source_rid).where(
+        edges.c.relation == "derived_from", edges.c.target_rid.in_(list(rids))
+    )
+    wanted = {*rids, *connection.execute(facts).scalars()}
+    less = ("open",) if discretion == "confidential" else ("open", "confidential")
+    found = connection.execute(
+        select(memories.c.rid, memories.c.id, memories.c.discretion, memories.c.kept_from).where(
+            memories.c.rid.in_(wanted), memories.c.discretion.in_(less)
+        )
+    ).all()
+    after = {"discretion": discretion, "kept_from": why}
+    for row in found:
+        connection.execute(update(memories).where(memories.c.rid == row.rid).values(**after))
+        before = {"discretion": row.discretion, "kept_from": row.kept_from}
+        connection.execute(
+            insert(changes).values(
+                space_id=space,
+                memory_id=row.id,
+                action="edit",
+                at=at,
+                who="user",
+                why=why,
+                before=json.dumps(before, ensure_ascii=False),
+                after=json.dumps(after, ensure_ascii=False),
+            )
+        )
+    return [row.rid for row in found]

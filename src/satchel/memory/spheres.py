@@ -1,0 +1,52 @@
+"""The spheres of a life: which of them a memory belongs to, which a message opens, and what stays closed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from typing import Final
+
+from satchel.errors import UsageError
+
+__all__ = ["PERSON", "SPHERES", "clean_spheres", "fitting_spheres", "is_granted"]
+
+SPHERES: Final = ("health", "love", "family", "money", "work", "belief", "leisure", "home")
+"""Parts of a life that many keep apart."""
+PERSON: Final = "person:"
+"""Begins the sphere of one other person, as "person:mara"."""
+_MOST: Final = 6
+_MOST_CHARS: Final = 60
+
+
+def clean_spheres(given: Iterable[str]) -> str:
+    """Check spheres, and write them as the store has them: lower case, each once, with blanks between them.
+
+    Raises:
+        UsageError: There is no such sphere, or there are too many.
+    """
+    found = dict.fromkeys("-".join(str(one).casefold().split()) for one in given if str(one).strip())
+    for one in found:
+        if one not in SPHERES and not (one.startswith(PERSON) and one != PERSON and len(one) <= _MOST_CHARS):
+            raise UsageError(
+                f"There is no sphere {one[:80]!r}; the spheres are {', '.join(SPHERES)}, and {PERSON}NAME for one "
+                "person."
+            )
+    if len(found) > _MOST:
+        raise UsageError(f"A memory has at most {_MOST} spheres.")
+    return " ".join(found)
+
+
+def is_granted(spheres: Collection[str], granted: Collection[str]) -> bool:
+    """Whether somebody who was granted some spheres may be told of a memory; nobody is told what has none. An empty
+    grant grants all.
+    """
+    return not granted or (bool(spheres) and all(one in granted for one in spheres))
+
+
+def fitting_spheres(given: object) -> tuple[str, ...]:
+    """Those of a model's spheres that there are."""
+    found = []
+    for one in given if isinstance(given, list) else ():
+        with suppress(UsageError):
+            found.append(clean_spheres([one]))
+    return tuple(dict.fromkeys(filter(None, found)))[:_MOST]

@@ -1,0 +1,311 @@
+"""What the user wants held back stays out of everything that is shown unasked, and nobody else is told anything."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from satchel.clock import ManualClock
+from satchel.errors import UsageError
+from satchel.memory import Episode, Memory, MemoryRecord
+from satchel.memory.discretion import wish_of
+from satchel.memory.glance import glance, space_of
+from satchel.memory.toolset import MemoryTools
+from satchel.messages import Message, TextBlock
+from satchel.models import ModelRequest, Reply, ScriptedModel
+from satchel.storage.reading import reading
+from tests.memory.test_toolset import call, context
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
+
+
+@asynccontextmanager
+async def opened(where: str | Path = ":memory:") -> AsyncIterator[Memory]:
+    clock = ManualClock(at=NOON)
+    async with Memory.open(where, embedder="none", clock=clock, back_fill=False) as memory:
+        yield memory
+
+
+async def talk(memory: Memory, *said: str, answer: str = "Noted.", session: str = "s") -> None:
+    """Each message of the user is a turn, stored with its answer, as a conversation stores it."""
+    for number, text in enumerate(said, 1):
+        await memory.add_episodes(
+            [
+                Episode(session=session, turn=number, speaker="user", text=text, position=0),
+                Episode(
+                    session=session, turn=number, speaker="assistant", text=answer, position=1, trust="agent"
+                ),
+            ]
+        )
+
+
+async def users(memory: Memory) -> list[MemoryRecord]:
+    return [one for one in reversed(await memory.list()) if one.source.position == 0]
+
+
+async def everything_shown(memory: Memory, message: str) -> str:
+    """All that a model is shown unasked."""
+    shown = await memory.surface(message, threshold=0.0, limit=50, budget_tokens=5_000)
+    profile, agenda = await memory.profile(), await memory.agenda()
+    return "\n".join((shown.text, profile.text, agenda.text))
+
+
+SAID = {
+    "en": ("I am allergic to latex and see Dr. Okafor on Friday.", "Forget that.", "Please don't tell my boss."),
+    "de": ("Ich bin gegen Latex allergisch und gehe am Freitag zu Dr. Okafor.", "Merk dir das nicht.", "Das bleibt unter uns."),
+    "es": ("Soy alérgica al látex y el viernes voy al Dr. Okafor.", "No guardes eso.", "No se lo digas a mi jefe."),
+    "fr": ("Je suis allergique au latex et vendredi je vais chez le Dr Okafor.", "Oublie ça.", "Ça reste entre nous."),
+    "zh": ("我对乳胶过敏，星期五去看 Okafor 医生。", "这个不要记下来。", "别告诉我老板。"),
+}  # fmt: skip
+
+
+@requirement("memory:discretion:obeyed")
+@pytest.mark.parametrize("language", SAID)
+@pytest.mark.parametrize("is_confidential", [False, True])
+async def test_a_wish_holds_back_the_turn_before_and_its_answer_in_every_language(
+    language: str, is_confidential: bool
+) -> None:
+    secret, forget, confidential = SAID[language]
+    wish = confidential if is_confidential else forget
+    async with opened() as memory:
+        await talk(memory, secret, answer="Latex and Okafor: noted.")
+        before = await everything_shown(memory, f"Latex Okafor. {secret}")
+        assert "Okafor" in before
+        await talk(memory, secret, wish)
+        shown = await everything_shown(memory, "Latex Okafor.")
+        assert "Okafor" not in shown
+        held = {one.discretion for one in await memory.list()}
+        assert held == {"confidential" if is_confidential else "withheld"}
+        # Whoever looks for it finds it, with the mark.
+        found = {hit.memory.discretion for hit in await memory.search("Okafor")}
+        assert found == {"confidential" if is_confidential else "withheld"}
+
+
+@requirement("memory:discretion:obeyed")
+async def test_a_wish_after_words_in_the_same_message_is_about_these_and_leaves_the_turn_before_alone() -> (
+    None
+):
+    async with opened() as memory:
+        await talk(memory, "I like tulips.", "I earn 80,000 euros. Don't keep that.", "I like roses.")
+        assert [one.discretion for one in await users(memory)] == ["open", "withheld", "open"]
+
+
+@requirement("memory:discretion:lifted")
+async def test_what_a_later_turn_holds_back_is_in_the_history_survives_a_lost_database_and_is_undone(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    for number in range(2):
+        async with Memory.open(
+            tmp_path / f"{number}.db", embedder="none", home=home, clock=ManualClock(at=NOON), back_fill=False
+        ) as memory:
+            if number == 0:
+                await talk(memory, "I earn 80,000 euros.", "Forget that.")
+            await memory.keep_up()
+            said = await users(memory)
+            assert [(one.discretion, one.kept_from) for one in said] == [
+                ("withheld", "as asked in turn 2"),
+                ("withheld", "Forget that."),
+            ]
+    async with opened() as memory:
+        await talk(memory, "I earn 80,000 euros.", "Forget that.")
+        first = (await users(memory))[0].id
+        change = (await memory.history(first))[-1]
+        assert (change.action, change.who, change.after["discretion"]) == ("edit", "user", "withheld")
+        await memory.undo(change.id)
+        assert (await memory.get(first)).discretion == "open"
+
+
+@requirement("memory:discretion:taken-back")
+async def test_what_was_said_in_anger_and_taken_back_is_read_for_no_fact_and_its_facts_go_too() -> None:
+    model = ScriptedModel(lambda request: Reply(text=_fact(request)))
+    async with opened() as memory:
+        await talk(memory, "My neighbour Ohlrogge is a thief who steals our water.")
+        report = await memory.distill(model=model)
+        assert len(report.facts) == 1
+        await talk(
+            memory, "My neighbour Ohlrogge is a thief who steals our water.", "I take that back, I was angry."
+        )
+        report = await memory.distill(model=model)
+        assert (list(report.facts), await memory.page_is_due()) == ([], False)
+        assert {one.discretion for one in await memory.list()} == {"withheld"}
+
+
+def _fact(request: ModelRequest) -> str:
+    if "read_before" in str(request.messages) or "thief" not in str(request.messages):
+        return '{"facts": []}'
+    return json.dumps(
+        {"facts": [{"content": "The user's neighbour Ohlrogge is a thief.", "quote": "Ohlrogge is a thief"}]}
+    )
+
+
+@requirement("memory:discretion:confidential")
+async def test_what_is_confidential_comes_when_the_user_asks_about_it_and_says_so() -> None:
+    async with opened() as memory:
+        await memory.add(
+            "The user interviews at Novatek on Friday.", discretion="confidential", kept_from="my boss"
+        )
+        await memory.add("The user's boss likes short reports on Friday.")
+        shown = await memory.surface("Write a mail to my boss: the report comes on Friday.", threshold=0.0)
+        assert [hit.memory.content for hit in shown.memories] == [
+            "The user's boss likes short reports on Friday."
+        ]
+        recalled = await memory.recall("Write a mail to my boss: the report comes on Friday.", threshold=0.0)
+        assert [why for hit, why in recalled.left_out if "Novatek" in hit.memory.content] == [
+            "is confidential, and you did not ask about it"
+        ]
+        asked = await memory.surface("When do I interview at Novatek?", threshold=0.0)
+        assert (
+            'noted by hand, confidential (my boss): "The user interviews at Novatek on Friday."' in asked.text
+        )
+
+
+@requirement("memory:discretion:extractor")
+async def test_a_models_word_makes_a_fact_confidential_with_words_that_were_said() -> None:
+    def answer(quote: str, words: str, content: str) -> dict[str, object]:
+        return {"content": content, "quote": quote, "confidential": words, "spheres": ["health", "nonsense"]}
+
+    found = [
+        answer("I am expecting a baby", "Lena learns it from me", "The user is expecting a baby."),
+        answer("I like tulips a lot", "", "The user likes tulips."),
+        answer("my back hurts badly", "nobody said this", "The user's back hurts."),
+    ]
+    model = ScriptedModel(lambda request: Reply(text=json.dumps({"facts": found})))
+    async with opened() as memory:
+        await talk(
+            memory,
+            "I am expecting a baby. I want to be the one, Lena learns it from me. I like tulips a lot; my back hurts badly.",
+        )
+        await memory.distill(model=model)
+        facts = await memory.list(kind="fact")
+        assert {(one.content, one.discretion, one.kept_from, one.spheres) for one in facts} == {
+            ("The user is expecting a baby.", "confidential", "Lena learns it from me", ("health",)),
+            ("The user likes tulips.", "open", "", ("health",)),
+            ("The user's back hurts.", "confidential", "", ("health",)),
+        }
+
+
+@requirement("memory:discretion:guest")
+@pytest.mark.parametrize(
+    ("announced", "back"),
+    [
+        ("It's his wife here. What does he like to eat?", "It's me again."),
+        ("Hier ist seine Frau. Was isst er gern?", "Ich bin's wieder."),
+        ("Soy su mujer. ¿Qué le gusta comer?", "Soy yo otra vez."),
+        ("C'est sa femme. Qu'est-ce qu'il aime manger ?", "C'est moi de nouveau."),
+        ("我是他老婆。他喜欢吃什么？", "又是我了。"),
+    ],
+)
+async def test_a_guest_is_told_nothing_and_what_a_guest_says_is_not_the_users(
+    announced: str, back: str
+) -> None:
+    async with opened() as memory:
+        await memory.add("The user likes to eat goulash.")
+        await talk(memory, announced, "I am allergic to nuts. What does he like to eat?", session="chat")
+        said = await users(memory)
+        assert [(one.speaker, one.trust) for one in said] == [("guest", "outside")] * 2
+        assert "nuts" not in (await memory.profile()).text
+        for messages in ([announced], [announced, "And goulash?"], ["What does he eat, goulash?"]):
+            shown = await memory.surface(messages, exclude_session="chat", threshold=0.0)
+            assert not shown
+        why = await memory.recall("Does he eat goulash?", exclude_session="chat", threshold=0.0)
+        assert [reason for hit, reason in why.left_out if "goulash" in hit.memory.content] == [
+            "somebody else is speaking"
+        ]
+        assert not why.context
+        await talk(memory, announced, "I am allergic to nuts.", f"{back} I like roses.", session="chat")
+        assert (await users(memory))[-1].speaker == "user"
+        assert await memory.surface("Do I eat goulash?", exclude_session="chat", threshold=0.0)
+
+
+@requirement("memory:discretion:guest")
+async def test_a_guests_model_gets_nothing_from_the_memory_tools() -> None:
+    async with opened() as memory:
+        await memory.add("The user likes to eat goulash.")
+        recall = next(tool for tool in await MemoryTools(memory).tools() if tool.spec.name == "recall_memory")
+        said = [Message(role="user", blocks=(TextBlock(text="This is his wife, he's asleep."),))]
+        found = await recall.call({"query": "goulash"}, context(messages=lambda: said))
+        assert (found.is_error, "goulash" in found.text) == (True, False)
+
+
+@requirement("memory:discretion:tools")
+async def test_the_models_own_search_finds_what_is_confidential_but_not_what_is_withheld() -> None:
+    async with opened() as memory:
+        await memory.add("The user interviews at Novatek.", discretion="confidential")
+        withheld = await memory.add("The user cursed Novatek.", discretion="withheld")
+        tools = MemoryTools(memory)
+        found = await call(tools, "recall_memory", {"query": "Novatek"})
+        assert ("confidential" in found.text, "cursed" in found.text) == (True, False)
+        deep = await call(tools, "deep_memory", {"query": "Novatek"})
+        assert ("interviews" in deep.text, "cursed" in deep.text) == (True, False)
+        # What is to be forgotten has to be found for that.
+        assert withheld in (await call(tools, "forget_memory", {"query": "Novatek"})).text
+
+
+@requirement("memory:discretion:lifted")
+async def test_the_user_lifts_a_mark_and_undoes_that_and_an_export_keeps_it(tmp_path: Path) -> None:
+    async with opened() as memory:
+        id = await memory.add(
+            "I am allergic to latex.", discretion="confidential", kept_from="Ben", spheres=["health"]
+        )
+        assert "latex" not in (await memory.profile()).text
+        change = await memory.edit(id, discretion="open")
+        assert change is not None
+        assert "latex" in (await memory.profile()).text
+        await memory.undo(change)
+        assert "latex" not in (await memory.profile()).text
+        with pytest.raises(UsageError, match="discretion"):
+            await memory.edit(id, discretion="secret")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="There is no sphere 'sport'"):
+            await memory.edit(id, spheres=["sport"])
+        await memory.export_to(tmp_path / "all.jsonl")
+        assert [one.id for one in await memory.list(discretion="confidential")] == [id]
+    async with opened() as other:
+        await other.import_from(tmp_path / "all.jsonl")
+        kept = await other.get(id)
+        assert (kept.discretion, kept.kept_from, kept.spheres) == ("confidential", "Ben", ("health",))
+
+
+@requirement("memory:discretion:obeyed")
+async def test_a_hook_without_a_server_shows_nothing_that_is_held_back(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as memory:
+        await memory.add("The user's boat is called Marguerite.")
+        await memory.add("The user's boat Marguerite is for sale.", discretion="confidential")
+    with reading(tmp_path / "memory.db", busy_timeout_ms=100, is_late=lambda: False) as rows:
+        space = space_of(rows)
+        assert space is not None
+        seen = glance(
+            rows,
+            "What is my boat Marguerite?",
+            space=space,
+            now=NOON,
+            budget_tokens=500,
+            limit=8,
+            threshold=0.0,
+        )
+    assert ("is called" in seen.text, "for sale" in seen.text) == (True, False)
+
+
+@requirement("memory:discretion:obeyed")
+async def test_what_says_nothing_of_keeping_it_back_is_no_wish() -> None:
+    said: Sequence[str] = (
+        "Don't forget that my flight is on Friday.",
+        "I told my boss that I am leaving.",
+        "My husband must not eat shellfish.",
+        "Forget the old plan, let's use Postgres instead.",
+        "Vergiss die Milch nicht.",
+        "Meine Frau weiß, wo der Schlüssel ist.",
+        "No olvides comprar pan.",
+        "Personne ne sait comment ça marche.",
+        "别忘了买牛奶。",
+    )
+    assert [text for text in said if wish_of(text)] == []

@@ -1,0 +1,108 @@
+"""Spheres of a life: what belongs to another one than the message is not shown, and an agent gets what it was granted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from satchel.clock import ManualClock
+from satchel.memory import Memory
+from satchel.memory.toolset import MemoryTools
+from tests.memory.test_toolset import call
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+GIFT = "Which gift should I bring to the dinner with Mara?"
+
+
+async def shown(memory: Memory, message: str, **more: object) -> list[str]:
+    found = await memory.surface(message, threshold=0.0, **more)  # type: ignore[arg-type]
+    return sorted(hit.memory.content for hit in found.memories)
+
+
+@requirement("memory:spheres:closed")
+async def test_a_memory_is_shown_only_if_the_message_opens_all_its_spheres_and_the_reason_is_told() -> None:
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(), back_fill=False) as memory:
+        both = await memory.add("The dinner with Mara is paid by her debts.", spheres=["family", "money"])
+        await memory.add("Mara likes tulips at dinner.", spheres=["family"])
+        await memory.add("Dinner is at eight.")
+        assert await shown(memory, GIFT, spheres=["family"]) == [
+            "Dinner is at eight.",
+            "Mara likes tulips at dinner.",
+        ]
+        assert len(await shown(memory, GIFT, spheres=["family", "money"])) == 3
+        # Nobody said what the message is about, and nothing can tell: everything may be shown.
+        assert len(await shown(memory, GIFT)) == 3
+        recalled = await memory.recall(GIFT, threshold=0.0, spheres=["family"])
+        assert [why for hit, why in recalled.left_out if hit.memory.id == both] == [
+            "belongs to money, which the message is not about"
+        ]
+        await memory.edit(both, spheres=["family"])
+        assert len(await shown(memory, GIFT, spheres=["family"])) == 3
+        # What is asked for is found whatever it belongs to.
+        assert len(await memory.search("dinner")) == 3
+
+
+@requirement("memory:spheres:persons")
+async def test_what_is_about_a_person_alone_is_shown_where_that_person_is_named() -> None:
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(), back_fill=False) as memory:
+        await memory.add("Mara Lind likes tulips as a gift.", spheres=["person:Mara Lind"])
+        assert await shown(memory, "Which gift does mara lind like?", spheres=["leisure"]) != []
+        assert await shown(memory, "Which gift does Ben like?", spheres=["leisure"]) == []
+
+
+def axes(texts: Sequence[str], role: str) -> list[list[float]]:
+    """A toy embedder: what is about the garden, about politics, and about neither."""
+    words = (("garden", "tomato"), ("council", "party"))
+    found = [[float(any(word in text for word in some)) for some in words] for text in texts]
+    return [[*row, 1.0 if not any(row) else 0.1] for row in found]
+
+
+@requirement("memory:spheres:likeness")
+async def test_what_nobody_said_is_judged_by_likeness_to_statements_of_the_table(tmp_path: Path) -> None:
+    own = {
+        "topics": {
+            "beds": {"sphere": "home", "examples": ["I have a garden."]},
+            "votes": {"sphere": "belief", "examples": ["I am in the party."]},
+        },
+        "situations": {"spring": {"examples": ["Sow tomatoes."], "topics": {"beds": 1.0, "votes": 0.1}}},
+    }
+    (tmp_path / "associations.json").write_text(json.dumps(own))
+    async with Memory.open(
+        tmp_path / "m.db", embedder=axes, home=tmp_path, clock=ManualClock(), back_fill=False
+    ) as memory:
+        said = await memory.add("My brother gives tulips to the party.", spheres=["belief"])
+        await memory.add("My brother gives tulips to the council.")
+        await memory.embed_pending()
+        message = "Does my brother give tulips for the garden?"
+        recalled = await memory.recall(message, threshold=0.0)
+        why = "belongs to belief, which the message is not about"
+        assert [reason for hit, reason in recalled.left_out if hit.memory.id == said] == [why]
+        # A memory that nobody gave a sphere stays, unless somebody says what the message is about.
+        assert [hit.memory.content for hit in recalled.context.memories] == [
+            "My brother gives tulips to the council."
+        ]
+        opened = await memory.recall(message, threshold=0.0, spheres=["home"])
+        assert [reason for hit, reason in opened.left_out if "council" in hit.memory.content] == [why]
+
+
+@requirement("memory:spheres:granted")
+async def test_an_agent_gets_what_it_was_granted_and_nothing_without_a_sphere() -> None:
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(), back_fill=False) as memory:
+        await memory.add("I am allergic to latex gloves.", spheres=["health"])
+        await memory.add("I work with latex at Novatek.", spheres=["work"])
+        await memory.add("I work and am allergic to latex there.", spheres=["work", "health"])
+        await memory.add("I bought latex paint.")
+        assert len(await shown(memory, "What about latex?")) == 4
+        assert await shown(memory, "What about latex?", granted=["work"]) == ["I work with latex at Novatek."]
+        standing = await memory.standing(granted=["work"])
+        assert [line.words for line in standing.memories] == ["I work with latex at Novatek."]
+        tools = MemoryTools(memory, granted=["work"])
+        for name in ("recall_memory", "forget_memory"):
+            text = (await call(tools, name, {"query": "latex"})).text
+            assert ("Novatek" in text, "allergic" in text, "paint" in text) == (True, False, False)
+        assert (await call(tools, "deep_memory", {"query": "latex"})).is_error

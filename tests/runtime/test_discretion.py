@@ -1,0 +1,99 @@
+"""Discretion in a conversation: what was asked to be held back, forgotten at once, or is nobody else's business."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from tests.requirements import requirement
+from tests.runtime.world import logged, opened
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "My sister Anna is a selfish tangerine."
+
+
+@requirement("memory:discretion:forgetting")
+async def test_the_model_looks_what_to_forget_without_asking_and_its_question_goes_with_the_words(
+    tmp_path: Path,
+) -> None:
+    """`ask` can't answer a question of permission: the preview needs none, and the removal does."""
+    wanted: list[str] = []
+
+    def reply(request: ModelRequest) -> Reply:
+        last = str(request.messages[-1])
+        if "Nothing was removed yet" in last:
+            return Reply(calls=[Call(name="forget_memory", input={"ids": wanted})])
+        if "ToolResultBlock" in last:
+            return Reply(text="I can't remove it without you.")
+        if "Forget" in last:
+            return Reply(calls=[Call(name="forget_memory", input={"query": SECRET})])
+        return Reply(text="Noted.")
+
+    model = ScriptedModel(reply)
+    async with opened(tmp_path, model) as satchel:
+        assert satchel.memory is not None
+        session = await satchel.session()
+        await session.run_turn(SECRET)
+        wanted += [one.id for one in await satchel.memory.list() if "tangerine" in one.content]
+        turn = await session.run_turn("Forget what I said about Anna.")
+        assert [(step.tool, step.was_refused) for step in turn.steps] == [
+            ("forget_memory", False),
+            ("forget_memory", True),
+        ]
+        (notice,) = [one for one in turn.notices if one.startswith("Held back")]
+        assert f"satchel memory forget {wanted[0][:8]}" in notice
+        assert "tangerine" not in notice
+        held = [one.id for one in await satchel.memory.list(discretion="withheld")]
+        assert set(wanted) <= set(held)
+        await satchel.forget(held)
+        log = logged(session)
+        assert "tangerine" not in log.read_text()
+    assert [
+        file for file in tmp_path.rglob("*") if file.is_file() and b"tangerine" in file.read_bytes()
+    ] == []
+
+
+@requirement("memory:discretion:forgetting")
+async def test_a_question_of_the_model_that_found_nothing_is_forgotten_with_the_words_it_repeats(
+    tmp_path: Path,
+) -> None:
+    def reply(request: ModelRequest) -> Reply:
+        last = str(request.messages[-1])
+        if "ToolResultBlock" not in last and "Anna" in last:
+            return Reply(
+                calls=[
+                    Call(
+                        name="recall_memory", input={"query": "Anna selfish tangerine sister", "kind": "fact"}
+                    )
+                ]
+            )
+        return Reply(text="Noted.")
+
+    async with opened(tmp_path, ScriptedModel(reply)) as satchel:
+        assert satchel.memory is not None
+        session = await satchel.session()
+        await session.run_turn(SECRET)
+        await satchel.forget([one.id for one in await satchel.memory.list()])
+        assert "tangerine" not in logged(session).read_text()
+
+
+@requirement("memory:discretion:guest")
+async def test_while_a_guest_writes_the_model_gets_nothing_of_what_it_was_shown_before(
+    tmp_path: Path,
+) -> None:
+    model = ScriptedModel(lambda _: Reply(text="Noted."))
+    async with opened(tmp_path, model) as satchel:
+        assert satchel.memory is not None
+        await satchel.memory.pin(await satchel.memory.add("The user adores goulash."))
+        session = await satchel.session()
+        seen = []
+        for text in ("Hello there!", "It's his wife here.", "What does he adore?", "It's me again."):
+            await session.run_turn(text)
+            seen.append("goulash" in str(model.requests[-1].messages))
+        assert seen == [True, False, False, True]
+        fresh = await satchel.session()
+        await fresh.run_turn("Hi, this is his wife. What does he adore, goulash?")
+        assert str(model.requests[-1].messages).count("goulash") == 1
