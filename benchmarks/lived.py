@@ -2,6 +2,7 @@
 
     python benchmarks/lived.py [FOLDER] [--only LIFE ...] [--misses]
     python benchmarks/lived.py --only LIFE --model BASE_URL [--name MODEL]      record, or go on recording
+    python benchmarks/lived.py --peers mem0 …                                   ask other programs too, see peers/
     python benchmarks/lived.py --dry-run                                        how much a recording asks
 
 A file of FOLDER (benchmarks/lived) is one life: the messages of one person over three weeks and two late returns, each
@@ -49,6 +50,7 @@ from typing import Any
 
 import anyio
 from judged import Case, Judge, Verdict
+from peers.driving import PEERS, PeerProcess, start
 from recorded import Cost, EndpointFailed, RecordedModel, Recording, request_of
 from stand_in import StandIn
 
@@ -267,6 +269,43 @@ class Everything(LastTurns):
         )
 
 
+@dataclass(slots=True, kw_only=True)
+class Peer(LastTurns):
+    """Another program: each message is stored in it, and it is asked for its first hits, as `peers/` says.
+
+    Attributes:
+        process: None where only what it gave once is played again.
+    """
+
+    recording: Recording
+    process: PeerProcess | None = None
+
+    async def before(self, message: Message, here: Sequence[Message]) -> Before:
+        """See `Column`. A hit that is a message is kept as its number, and shown with its day as in other columns."""
+        del here
+        asked = [[one["text"] for one in self.said], message["text"], FIRST_HITS]
+        hits = self.recording.find(self.name, asked)
+        if hits is None and self.process is not None:
+            texts = (await self.process.call(do="ask", text=message["text"], limit=FIRST_HITS))["texts"]
+            numbers = {one["text"].strip(): one["n"] for one in self.said}
+            hits = [numbers.get(text.strip(), text) for text in texts]
+            self.recording.keep(self.name, asked, hits, n=message["n"], of=self.process.version)
+        elif hits is None:
+            self.recording.missing[self.name] += 1
+        said = {one["n"]: one for one in self.said}
+        return Before(
+            messages=frozenset(hit for hit in hits or () if hit in said),
+            found=tuple(line_said(said[hit]) if hit in said else hit for hit in hits or ()),
+            lines=len(hits or ()),
+        )
+
+    async def store(self, message: Message) -> None:
+        """See `Column`."""
+        self.said.append(message)
+        if self.process is not None:
+            await self.process.call(do="store", text=message["text"], at=message["at"], n=message["n"])
+
+
 def line_of(text: str, at: datetime) -> str:
     """A message as a line, with its day."""
     return f'{at:%Y-%m-%d %a}, user: "{text}"'
@@ -407,12 +446,14 @@ class Options:
         misses: Whether to print what the program missed.
         verdicts: Where to write what stood before each message with the verdicts, one JSON object for each.
         embedder: As `Memory.open` takes it.
+        peers: Those that are asked, and not only played again.
     """
 
     conversations: int | None = None
     misses: bool = False
     verdicts: Path | None = None
     embedder: str | None = None
+    peers: Sequence[str] = ()
 
 
 async def live(
@@ -421,7 +462,7 @@ async def live(
     """Live one life, and add what is counted of each column to each of `totals`."""
     clock = ManualClock()
     async with AsyncExitStack() as stack:
-        columns = await columns_of(recording, clock, stack, options.embedder)
+        columns = await columns_of(recording, clock, stack, options)
         names = [column.name for column in columns]
         counts = [some.setdefault(name, Counts()) for some in totals for name in names]
         by_name = {name: counts[place :: len(names)] for place, name in enumerate(names)}
@@ -466,12 +507,12 @@ async def live(
 
 
 async def columns_of(
-    recording: Recording, clock: ManualClock, stack: AsyncExitStack, embedder: str | None
+    recording: Recording, clock: ManualClock, stack: AsyncExitStack, options: Options
 ) -> list[Column]:
     """All columns; those with a model where one answers or did."""
 
     async def store() -> Memory:
-        opened = Memory.open(":memory:", embedder=embedder, clock=clock, back_fill=False)
+        opened = Memory.open(":memory:", embedder=options.embedder, clock=clock, back_fill=False)
         return await stack.enter_async_context(opened)
 
     columns: list[Column] = []
@@ -484,6 +525,16 @@ async def columns_of(
             ),
             NotesFile(name="a notes file", recording=recording, has_model=True),
         ]
+    peers = []
+    for name in PEERS:
+        process = None
+        if name in options.peers:
+            try:
+                process = await start(name, stack)
+            except RuntimeError as error:
+                print(f"{name} can't run here: {error}", file=sys.stderr)
+        if process is not None or recording.has(name):
+            peers.append(Peer(name=name, recording=recording, process=process))
     memory = await store()
     return [
         *columns,
@@ -491,6 +542,7 @@ async def columns_of(
         FirstHits(name=f"first {FIRST_HITS} of a search", memory=memory),
         LastTurns(name=f"the last {LAST_TURNS} messages"),
         Everything(name="everything"),
+        *peers,
     ]
 
 
@@ -578,6 +630,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry-run", action="store_true", help="count requests; a stand-in answers them")
     parser.add_argument("--conversations", type=int, help="play only so many of each life")
     parser.add_argument("--verdicts", type=Path, help="write what each column showed and the verdicts")
+    parser.add_argument("--peers", nargs="*", default=[], choices=PEERS, help="ask these other programs too")
     parser.add_argument("--embedder", help="of Satchel and of the plain search; none goes by words alone")
     options = parser.parse_args(arguments)
     played = Options(
@@ -585,6 +638,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
         misses=options.misses,
         verdicts=options.verdicts,
         embedder=options.embedder,
+        peers=options.peers,
     )
     total: dict[str, Counts] = {}
     recordings: list[Recording] = []
@@ -599,7 +653,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
             if options.only and path.stem not in options.only:
                 continue
             answers = path.with_name(f"{path.stem}-answers.jsonl")
-            recording = Recording(None if options.dry_run else answers, model)
+            recording = Recording(answers, model, writes=not options.dry_run)
             recordings.append(recording)
             counts: dict[str, Counts] = {}
             try:
@@ -610,7 +664,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"{path.stem}: {group.exceptions[0]}", file=sys.stderr)
                 print("All answers until then are kept; the same command goes on there.", file=sys.stderr)
                 return 1
-            if model is not None and played.conversations is None:
+            if (model is not None or played.peers) and played.conversations is None and not recording.missing:
                 recording.tidy()
             if not options.dry_run:
                 print_tables(path.stem, counts, with_model(counts))

@@ -56,15 +56,15 @@ class Recording:
         sent: What was asked of `model`, by task.
     """
 
-    def __init__(self, path: Path | None, model: ChatModel | None = None) -> None:
-        """Read the file. Without a path, nothing is written."""
-        self._path = path
+    def __init__(self, path: Path, model: ChatModel | None = None, *, writes: bool = True) -> None:
+        """Read the file, if it is there. It is written only if `writes`."""
+        self._path = path if writes else None
         self.model = model
         self.missing: Counter[str] = Counter()
         self.sent: defaultdict[str, Sent] = defaultdict(Sent)
         self._lines: dict[str, dict[str, Any]] = {}
         self._used: dict[str, None] = {}
-        if path is not None and path.exists():
+        if path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
                 entry = json.loads(line)
                 self._lines[entry["key"]] = entry

@@ -26,7 +26,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 def lived(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(BENCHMARKS)
     yield importlib.import_module("lived")
-    for name in ("lived", "judged", "recorded", "stand_in"):
+    for name in ("lived", "judged", "recorded", "stand_in", "peers", "peers.driving"):
         sys.modules.pop(name)
 
 
@@ -123,6 +123,9 @@ async def test_what_a_model_answered_is_judged_recorded_and_played_again(
     assert recorded["Satchel with a model"][:5] == ["1.00 of 2", "1.00 of 1", "0", "0", "0"]
     assert recorded["a notes file"][:5] == ["0.50 of 2", "1.00 of 1", "1", "1", "1"]
     assert recorded["everything"][:5] == ["1.00 of 2", "1.00 of 1", "0", "0", "1"]
+    # Three conversations are read and noted down, and the page is written after two that brought facts: for four messages.
+    assert recorded["Satchel with a model"][8] == "1.25"
+    assert recorded["a notes file"][8] == "0.75"
     # The notes file stood there with the message before: it costs a tenth there.
     assert recorded["a notes file"][6:8] == ["13", "9"]
 
@@ -145,6 +148,42 @@ async def test_what_a_model_answered_is_judged_recorded_and_played_again(
     stale, said = await play(lived, tmp_path, capsys)
     assert stale["a notes file"] == ["0.00 of 2", "0.00 of 1", "0", "0", "0", *stale["a notes file"][5:]]
     assert "3 requests have no recorded answer (3 notes)" in said
+
+
+PEER = """
+import json, sys
+said = []
+print(json.dumps({"ready": "parrot 1.0"}), flush=True)
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["do"] == "store":
+        said.append(asked["text"])
+    print(json.dumps({"texts": said[-asked.get("limit", 0):] + ["Polly!"]}), flush=True)
+"""
+
+
+@requirement("memory:figures:lived")
+async def test_another_program_is_a_column_that_is_played_again_without_it(
+    lived: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ann.json").write_text(json.dumps(LIFE), encoding="utf-8")
+    driving = importlib.import_module("peers.driving")
+    for folder in ("peers", "home/mem0/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setattr(driving, "HOME", tmp_path / "home")
+    # What is there before any peer is installed.
+    assert await lived.main([str(tmp_path), "--embedder", "none", "--peers", "mem0"]) == 0
+    assert "mem0 can't run here: mem0 is not installed" in capsys.readouterr().err
+
+    (tmp_path / "home" / "mem0" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "peers" / "use_mem0.py").write_text(PEER, encoding="utf-8")
+    (tmp_path / "peers" / "embeddings.py").write_text("print(1, flush=True)\ninput()", encoding="utf-8")
+    monkeypatch.setattr(driving, "HERE", tmp_path / "peers")
+    asked, _ = await play(lived, tmp_path, capsys, "--peers", "mem0")
+    # Both needs, since it shows all that was said, and a line of its own with each message.
+    assert asked["mem0"][:4] == ["1.00 of 2", "1.00 of 1", "0.00 of 3", "2.5"]
+    again, said = await play(lived, tmp_path, capsys)
+    assert (again, said) == (asked, "")
 
 
 @requirement("memory:figures:lived")
