@@ -13,7 +13,7 @@ loads="$any; import sqlite3; sqlite3.connect(':memory:').enable_load_extension(T
 for name in ${*:-mem0 mcp_memory_service basic_memory}; do
     case $name in
         mem0) package=mem0ai needs=$any ;;
-        mcp_memory_service) package=mcp-memory-service-lite needs=$loads ;; # the one without "lite" brings torch
+        mcp_memory_service) package=mcp-memory-service-lite needs=$loads ;;
         basic_memory) package=basic-memory needs=$newer ;;
         *) echo "install.sh: there is no adapter for $name" >&2; exit 2 ;;
     esac

@@ -9,6 +9,8 @@ from typing import Any
 
 from lines import call, serve, session
 
+_OPERATORS = {"and", "or", "not", "near"}
+
 
 class Notes:
     """See `lines.Peer`."""
@@ -25,8 +27,12 @@ class Notes:
         self._texts[title] = text
 
     async def ask(self, text: str, limit: int) -> list[str]:
-        """See `lines.Peer`; a hit names its note, which an agent then reads."""
-        said = await call(self._session, "search_notes", query=text, page_size=limit)
+        """See `lines.Peer`; a hit names its note, which an agent then reads.
+
+        By words alone, all of a query must be there, and a whole message would find nothing: any of its words will do.
+        """
+        words = dict.fromkeys(word for word in re.findall(r"\w+", text.lower()) if word not in _OPERATORS)
+        said = await call(self._session, "search_notes", query=" OR ".join(words), page_size=limit)
         titles = re.findall(r"^### (message \d+)", said, re.MULTILINE)
         return [self._texts[title] for title in dict.fromkeys(titles)]
 

@@ -1,4 +1,4 @@
-"""mcp-memory-service (its variant without torch), as an agent uses it: the tools memory_store and memory_search."""
+"""mcp-memory-service, as an agent uses it: the tools memory_store and memory_search."""
 
 from __future__ import annotations
 
