@@ -526,6 +526,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(11, "memory:cues:tool", "issue 11 §6", "Memory.add, store_memory and satchel memory add take cues."),
     built(11, "memory:cues:embedded", "issue 11 §6", "Cues get vectors in the background like texts, of each embedder, and are kept with the other arrays."),
     built(11, "memory:figures:lives", "issue 11 §1", "Lives are scored through the public API: needed, precision, nothing shown, tokens and stale values alone, by kind, person and language, with turns only and with facts, along the threshold."),
+    built(20, "memory:figures:lived", "issue 20 §7", "Lived lives are played with a recorded language model beside a notes file that is really kept; a judge that isn't told which column it reads says what each need finds there; without an endpoint the recordings give the same table, and what was never answered is counted."),
     measured(2, "memory:search:fast-1000", "seed-2 phase 1", "A thousand memories are searched in under 100 ms.", benchmark="memory_search"),
     built(3, "memory:deep:expand", "seed-0 retrieval", "Deep memory expands the question into 3-5 angles, by a small model or by feedback."),
     built(3, "memory:deep:fuse", "seed-0 retrieval", "Its searches run concurrently; results are fused, deduplicated and capped at 10."),

@@ -224,6 +224,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "accept_page": memory.accept_page,
                 "full_id": lambda: memory.full_id(x[:8]),
                 "words_said": lambda: memory.words_said([x, y]),
+                "evidence": lambda: memory.evidence([x, y]),
                 "just_held_back": lambda: memory.just_held_back([x, y]),
                 "guest_speaks": lambda: memory.guest_speaks([], session="s"),
                 "later": lambda: memory.later([x, y]),

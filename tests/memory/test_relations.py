@@ -254,7 +254,9 @@ async def marked_home(path: Path) -> dict[str, str]:
         database.execute("DROP TABLE memory_pages")
         database.execute("DROP INDEX ix_memory_statements_every")
         database.execute("ALTER TABLE memory_statements DROP COLUMN every")
-        database.execute("ALTER TABLE memories DROP COLUMN time")
+        database.execute("DROP INDEX ix_memories_discretion")
+        for column in ("time", "discretion", "kept_from", "spheres"):
+            database.execute(f"ALTER TABLE memories DROP COLUMN {column}")
         database.execute("UPDATE alembic_version SET version_num = '0016_journal'")
     return dict(zip("abcdefgh", ids.values(), strict=True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,7 +36,7 @@ SPELLINGS: tuple[Callable[[str], str], ...] = (
 def test_what_would_be_found_in_a_record_is_let_through(
     words: str, others: list[str], spelling: Callable[[str], str], ascii_only: bool, before: str, after: str
 ) -> None:
-    record = {
+    record: dict[str, Any] = {
         "type": "assistant",
         "text": before + spelling(words) + after,
         "input": {spelling(words): others},

@@ -305,7 +305,8 @@ def _is_live(at: int) -> Any:
 
 def holding(connection: Connection, space: int, ids: Iterable[str], *, at: int) -> dict[str, MemoryRecord]:
     """Those of some memories that hold now and did not come from outside, by id."""
-    found = records_by_id(connection, space, list(ids))
+    # Sorted, so that the same store asks a model for the same page in the same words.
+    found = records_by_id(connection, space, sorted(ids))
     return {
         id: record
         for id, record in found.items()
@@ -379,7 +380,7 @@ def news_of(connection: Connection, space: int, *, at: int) -> News:
         if line.text and line.by == "model" and not stands(line, held)
         for id in line.facts
     }
-    found |= {id: held[id] for id in waiting | lost if id in held}
+    found |= {id: held[id] for id in sorted(waiting | lost) if id in held}
     said = statement_rows.said_with(connection, space, found.values())
     fresh = [
         record
