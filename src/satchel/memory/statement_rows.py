@@ -120,6 +120,7 @@ _UNREAD_RIDS = (
     .where(
         memories.c.space_id == _SPACE,
         memories.c.changed > bindparam("since"),
+        memories.c.rid < bindparam("below"),
         readings.c.rid.is_(None),
         _IS_READ,
     )
@@ -142,7 +143,13 @@ _UNREAD = Prepared(
 )
 
 
-def unread(connection: Connection, space: int, *, limit: int, since: int = 0) -> list[Unread]:
+NO_RID: Final = 1 << 62
+"""Above all rids."""
+
+
+def unread(
+    connection: Connection, space: int, *, limit: int, since: int = 0, below: int = NO_RID
+) -> list[Unread]:
     """Memories whose statements are not read yet, the newest first.
 
     Args:
@@ -150,8 +157,9 @@ def unread(connection: Connection, space: int, *, limit: int, since: int = 0) ->
         space: Whose.
         limit: The most to return.
         since: Only those that were stored or changed after the change with this number.
+        below: Only those with a smaller rid.
     """
-    rows = _UNREAD.named(connection, {"space": space, "since": since, "limit": limit})
+    rows = _UNREAD.named(connection, {"space": space, "since": since, "below": below, "limit": limit})
     return [
         Unread(
             rid=row.rid,

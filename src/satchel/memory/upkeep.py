@@ -60,6 +60,7 @@ class Upkeep:
         self._wake = anyio.Event()
         self._caught_up = -1
         self._all_read = 0  # The number of the change up to which nothing is unread.
+        self._read_down = (0, 0)  # The newest change when reading began at the newest memory, and the last rid read.
         self._reading = anyio.Lock(fast_acquire=True)
 
     def stored(self) -> None:
@@ -99,8 +100,12 @@ class Upkeep:
 
         def look(connection: Connection, id: int, limit: int) -> tuple[int, list[statement_rows.Unread]]:
             changed, since = repository.space_changed(connection, id), self._all_read
-            new = changed != since
-            return changed, statement_rows.unread(connection, id, limit=limit, since=since) if new else []
+            if changed == since:
+                return changed, []
+            began, below = self._read_down
+            if began != changed:
+                below = statement_rows.NO_RID
+            return changed, statement_rows.unread(connection, id, limit=limit, since=since, below=below)
 
         # One after the other: many conversations that begin at once would all read the same.
         async with self._reading:
@@ -114,6 +119,8 @@ class Upkeep:
                             partial(statement_rows.write_readings, space=space.id, read=read),
                             wait_s=_LOCKED_S,
                         )
+                        # What is above was read: looking for it again each time takes longer with each memory.
+                        self._read_down = (changed, batch[-1].rid)
                         done += len(batch)
                     if len(batch) < limit:
                         self._all_read = changed
