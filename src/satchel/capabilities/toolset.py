@@ -292,12 +292,12 @@ class CapabilityTools:
             call,
             name="request_capability",
             description="Have a new tool built, in the background, for what none of your tools does and the user may "
-            "want again; look with tool_search first. Say so and go on: a message tells when it can be used.",
+            "want again. Say so and go on: a message tells when it can be used.",
             properties={
                 "name": {
                     "type": "string",
                     "pattern": "^[a-z][a-z0-9_]{0,59}$",
-                    "description": "Such as weather_lookup",
+                    "description": "Lowercase with underscores, as weather_lookup",
                 },
                 "description": {
                     "type": "string",

@@ -72,7 +72,7 @@ _STORE = ToolSpec(
                 "type": "string",
                 "description": "From when on it holds, as 2026-03-01 or with a time.",
             },
-            "valid_to": {"type": "string", "description": "Until when it holds, where it has an end."},
+            "valid_to": {"type": "string", "description": "Until when it holds, as 2026-06-30"},
             "cues": {
                 "type": "array",
                 "items": {"type": "string", "maxLength": MOST_CUE_CHARS},
@@ -84,21 +84,22 @@ _STORE = ToolSpec(
             },
             "supersedes": {
                 "type": "string",
-                "description": "The id of the memory that this one takes the place of",
+                "description": "The id of the memory that it replaces",
             },
         },
         "required": ["content"],
         "additionalProperties": False,
     },
     annotations=Annotations(read_only=False, destructive=False, idempotent=False, open_world=False),
-    seldom=("tags", "tier", "memory_type", "importance", "valid_from", "valid_to", "cues"),
+    seldom=("tags", "tier", "memory_type", "importance", "valid_from", "cues"),
 )
 
 _RECALL = ToolSpec(
     name="recall_memory",
     description=(
         "Search all that was said in earlier conversations or stored, by words and by meaning. Use it before you say "
-        "that you don't know something about the user, their people, projects or past decisions."
+        "that you don't know something about the user, their people, projects or past decisions; deep_memory asks "
+        "from more angles."
     ),
     input_schema={
         "type": "object",
@@ -137,7 +138,7 @@ _RECALL = ToolSpec(
             "tier": {"type": "string", "enum": list(get_args(Tier)), "description": "Only this tier."},
             "speaker": {"type": "string", "description": "Only what this person said."},
             "since": {"type": "string", "description": "Said then or later, as 2026-03-01"},
-            "until": {"type": "string"},
+            "until": {"type": "string", "description": "Said before then; for all of March 2026-04-01"},
             "as_of": {
                 "type": "string",
                 "description": "What was believed then, instead of what holds now: what has been replaced since, too.",
@@ -180,7 +181,7 @@ _FORGET = ToolSpec(
     name="forget_memory",
     description=(
         "Remove memories for good when the user asks for it. `query` only shows what would be found, with ids; `ids` "
-        "removes those and all that rests on them alone. Look first, make sure with the user which ones are meant."
+        "removes those and all that rests on them alone. Look first, and ask the user which ones are meant."
     ),
     input_schema={
         "type": "object",

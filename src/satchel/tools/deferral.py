@@ -119,6 +119,8 @@ class Bridge:
 
     def unknown(self, name: str) -> str:
         """The answer to a model that asks for a tool that doesn't exist."""
+        if self._others.get(name) is not None:
+            return f"{name} is in your list: call it directly, with the input that tool_describe shows."
         close = self._deferred.close_matches(name)
         hint = f" Did you mean {' or '.join(close)}?" if close else " tool_search finds tools."
         return f"There is no tool {name[:80]!r} behind the bridge.{hint}"
@@ -142,7 +144,7 @@ class Bridge:
             call,
             name="tool_search",
             description="Find tools that are not in your list, for other services and programs, a browser, tools that "
-            "were built before. Say what you want to do. Returns names with a line about each.",
+            "were built before. Say what you want to do.",
             properties={
                 "query": {"type": "string", "minLength": 1},
                 "limit": {

@@ -44,8 +44,8 @@ DESCRIPTION = """Run a bash command; gives its exit code, stdout and stderr. The
 calls, variables don't. There is no stdin. Whatever the command started ends with it: run a server and its test in one \
 command. Join dependent commands with &&. Prefer file_read, file_edit, glob and grep to cat, sed, find and grep."""
 SANDBOX = """ In mode auto it runs in a sandbox: the project and /tmp are writable, the home is hidden, there is no \
-network. If it needs more, name it in the same call, and the user is asked: `network` (hosts), `read`, `write` \
-(paths), `outside_box` (true, for docker and sudo), with a `reason`."""
+network. If it needs more, name it in the same call, and the user is asked: `network` (list of hosts), `read`, \
+`write` (lists of paths), `outside_box` (true, for docker and sudo), with a `reason`."""
 WISHES: Mapping[str, Mapping[str, Any]] = {
     NETWORK: {
         "type": "array",
@@ -119,7 +119,7 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
                 "type": "number",
                 "exclusiveMinimum": 0,
                 "maximum": MAX_TIMEOUT_S,
-                "description": f"Default: {default_timeout_s:g}",
+                "description": f"Default {default_timeout_s:g}, at most {MAX_TIMEOUT_S:g}",
             },
             **(WISHES if boxes is not None else {}),
         },

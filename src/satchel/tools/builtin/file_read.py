@@ -31,7 +31,7 @@ FOLDER_ENTRIES = 100
 NULS = re.compile("\0{2,}")
 
 DESCRIPTION = """Read a text file. Returns its lines as `number<TAB>text`, at most 2000 lines or about 26,000 \
-characters; a last line in brackets says how to continue. Read a file before you edit or overwrite it."""
+characters. Read a file before you edit or overwrite it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

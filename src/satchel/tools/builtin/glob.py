@@ -23,8 +23,8 @@ __all__ = ["glob_tool"]
 
 SHOWN = 200
 MAGIC = frozenset("*?[{")
-DESCRIPTION = """Find files by a glob pattern, newest first (at most 200). A pattern that ends in `/` finds folders. \
-Skips `.git`, links and ignored files (.gitignore)."""
+DESCRIPTION = """Find files by a glob pattern, newest first (at most 200). Skips `.git`, links and ignored files \
+(.gitignore)."""
 
 
 def glob_tool(fence: Fence) -> Tool:

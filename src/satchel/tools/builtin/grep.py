@@ -114,7 +114,7 @@ def grep_tool(fence: Fence) -> Tool:
                 "type": "integer",
                 "minimum": 0,
                 "maximum": 20,
-                "description": "Lines around each match",
+                "description": "Lines around",
             },
             "output": {"enum": ["content", "files", "count"]},
             "limit": {
@@ -125,7 +125,7 @@ def grep_tool(fence: Fence) -> Tool:
             },
         },
         required=["pattern"],
-        seldom=("ignore_case", "context", "limit"),
+        seldom=("limit",),
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
         pattern_key="path",
     )

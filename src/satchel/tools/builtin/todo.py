@@ -13,7 +13,7 @@ __all__ = ["todo_tool"]
 STATE_KEY = "todo.items"
 SIGNS = {"pending": "[ ]", "doing": "[~]", "done": "[x]"}
 DESCRIPTION = """Keep a to-do list for work of three or more steps. Give the whole list each time; one item is \
-`doing`. Without `items`, it is only returned."""
+`doing`."""
 
 
 def todo_tool() -> Tool:

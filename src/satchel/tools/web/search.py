@@ -14,9 +14,7 @@ from satchel.tools.web.fetch import READS_THE_WEB
 __all__ = ["search_tool"]
 
 _MOST_TEXT_CHARS = 500
-_DESCRIPTION = (
-    """Search the web. Returns titles, addresses and a few lines of each result; web_fetch reads a page."""
-)
+_DESCRIPTION = """Search the web. Returns titles, addresses and a few lines; web_fetch reads a page."""
 
 
 def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
