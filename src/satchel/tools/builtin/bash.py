@@ -41,8 +41,8 @@ eval " $1"
 """Runs the command, its first argument, in the shell itself, and reports the working directory at its end."""
 
 DESCRIPTION = """Run a bash command; gives its exit code, stdout and stderr. The working directory persists between \
-calls, variables don't. There is no stdin. Whatever the command started ends with it: run a server and its test in one \
-command. Join dependent commands with &&. Prefer file_read, file_edit, glob and grep to cat, sed, find and grep."""
+calls, variables don't. There is no stdin. Whatever the command started ends with it: run a server and its test in \
+one command. Join dependent commands with &&. Prefer the file tools to cat, sed, find and grep."""
 SANDBOX = """ In mode auto it runs in a sandbox: the project and /tmp are writable, the home is hidden, there is no \
 network. If it needs more, name it in the same call, and the user is asked: `network` (list of hosts), `read`, \
 `write` (lists of paths), `outside_box` (true, for docker and sudo), with a `reason`."""

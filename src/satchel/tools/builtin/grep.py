@@ -46,7 +46,7 @@ REMARK = re.compile(
 
 DESCRIPTION = """Search file contents for a regular expression. Returns `file:line:text`, sorted by path; `output` \
 "files" returns only names, "count" the matching lines per file. Skips binary, hidden and ignored files \
-(.gitignore), but never a file that `path` names."""
+(.gitignore)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
