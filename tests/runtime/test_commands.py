@@ -113,7 +113,7 @@ async def test_the_log_keeps_commands_about_tools_and_what_they_answered(tmp_pat
         log = await satchel.sessions.load(session.id)
     notices = [record.event for record in log.records if isinstance(record.event, Notice)]
     assert [notice.text.splitlines()[0] for notice in notices] == ["/tool bash", "/refresh"]
-    assert "Run a shell command" in notices[0].text
+    assert "Run a bash command" in notices[0].text
     assert "Tools refreshed. " in notices[1].text
     assert face.told == ["Refreshing tools..."]
 

@@ -372,7 +372,7 @@ async def test_a_tool_of_the_program_reads_the_conversation_and_the_memory(tmp_p
 
 @requirement("models:layers:unasked")
 async def test_a_model_that_wrote_a_call_as_json_is_asked_for_json_in_later_sessions(tmp_path: Path) -> None:
-    calls = '{"action": {"tool": "think", "input": {"thought": "t"}}}'
+    calls = '{"action": {"tool": "todo", "input": {}}}'
     answers = iter([calls, '{"final": "One."}', '{"final": "Two."}'])
     async with loopback(lambda asked: as_events(chat(next(answers)))) as server:
         settings = load(

@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.sessions.redaction import Sieve, Words
+from satchel.sessions.redaction import Matchers, Sieve, Words
 from satchel.spacing import Finder
 from tests.requirements import requirement
 
@@ -43,14 +43,14 @@ def test_what_would_be_found_in_a_record_is_let_through(
     }
     line = json.dumps(record, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") + b"\n"
     found = any(Finder([words]).subn(text, "")[1] for text in (record["text"], spelling(words), *others))
-    sieve = Sieve([Words(text=words)], memory_ids=["m1"])
+    sieve = Sieve([Words(text=words)], memory_ids=["m1"], matchers=Matchers())
     assert sieve.lets_through("s1", [line]) or not found
 
 
 @requirement("memory:forget:odd-texts")
 def test_a_log_without_the_words_is_not_read_further() -> None:
     words = [Words(text="The locker code is tangerine."), Words(text="Blue.", session="s9", turn=2)]
-    sieve = Sieve(words, memory_ids=["m77"])
+    sieve = Sieve(words, memory_ids=["m77"], matchers=Matchers())
 
     def is_let(text: str, session: str = "s1") -> bool:
         return sieve.lets_through(session, [json.dumps({"text": text}).encode()])

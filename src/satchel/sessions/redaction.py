@@ -42,6 +42,8 @@ _JSON_ESCAPE = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}" r'|\\(?:u[0-9a-fA-F]{4}|["\\/bfnrt])'
 )
 _BUFFER = 1 << 20
+_PIECE = 1 << 18
+_PLAIN_ESCAPES = {"\\n": "\n", '\\"': '"', "\\\\": "\\", "\\t": "\t"}
 
 _STRUCTURE = frozenset(
     ("seq", "at", "type", "role", "origin", "stop_reason", "status", "decision", "by", "trigger", "answers")
@@ -117,6 +119,10 @@ class _Matcher:
     def __init__(self, texts: Collection[str], *, parts: bool) -> None:
         self._texts = texts
         self._finder = Finder(texts, parts=parts)
+
+    def finds(self, text: str) -> bool:
+        """Whether they stand in a text; a part at a cut doesn't count."""
+        return self._finder.finds(text)
 
     def subn(self, text: str) -> tuple[str, int]:
         """The text with each occurrence replaced by `FORGOTTEN`, and the number of occurrences."""
@@ -204,7 +210,8 @@ _MOST_OF: Final = 0.6
 
 
 def _unescaped(found: re.Match[str]) -> str:
-    return str(json.loads(f'"{found[0]}"'))
+    escape = found[0]
+    return _PLAIN_ESCAPES.get(escape) or str(json.loads(f'"{escape}"'))
 
 
 class Sieve:
@@ -214,7 +221,7 @@ class Sieve:
     one that stays as it is.
     """
 
-    def __init__(self, words: Sequence[Words], memory_ids: Collection[str]) -> None:
+    def __init__(self, words: Sequence[Words], memory_ids: Collection[str], matchers: Matchers) -> None:
         """Prepare it for all logs of one forgetting."""
         # Where a memory was shown, its session is named, or memory was asked; and a result that is not whole here.
         telling = [*memory_ids, *(w.session for w in words if w.session is not None)]
@@ -222,22 +229,34 @@ class Sieve:
         self._marks = re.compile(
             b"|".join((*(re.escape(one.encode()) for one in telling), *_LOOKING, *_NOT_WHOLE))
         )
-        anywhere = {w.text for w in words if w.session is None}
-        self._finder = Finder(anywhere) if anywhere else None
+        self._matcher = matchers.of((w.text for w in words if w.session is None), parts=False)
 
     def lets_through(self, session_id: str, lines: Iterable[bytes]) -> bool:
         """Whether a log with these lines may contain the words."""
-        return session_id in self._sessions or any(map(self._is_telling, lines))
+        return session_id in self._sessions or any(map(self._is_telling, _joined(lines)))
 
     def _is_telling(self, raw: bytes) -> bool:
         if self._marks.search(raw):
             return True
-        if self._finder is None:
+        if self._matcher is None:
             return False
         text = raw.decode("utf-8", "replace")
         # A line that is no JSON is searched as it is.
         texts = (text, _JSON_ESCAPE.sub(_unescaped, text)) if "\\" in text else (text,)
-        return any(map(self._finder.finds, texts))
+        return any(map(self._matcher.finds, texts))
+
+
+def _joined(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The same in pieces of some hundred KB, those with escapes apart: they are searched in more ways."""
+    piles: tuple[list[bytes], list[bytes]] = ([], [])
+    size = 0
+    for line in lines:
+        piles[b"\\" in line or b"&" in line].append(line)
+        size += len(line)
+        if size > _PIECE:
+            yield from map(b"".join, piles)
+            piles, size = ([], []), 0
+    yield from map(b"".join, piles)
 
 
 class _Scope:
@@ -459,7 +478,7 @@ def _repeating(words: Sequence[Words]) -> Callable[[str], bool]:
 
     def repeats(question: str) -> bool:
         asked = set(_TELLING.findall(question.casefold()))
-        return any(len(asked & text) >= max(2, _MOST_OF * len(asked)) for text in texts)
+        return any(len(asked & text) >= max(3, _MOST_OF * len(asked)) for text in texts)
 
     return repeats
 

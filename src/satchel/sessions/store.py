@@ -393,7 +393,8 @@ class SessionStore:
         """
         if not words and not memory_ids:
             return Redaction()
-        matchers, sieve = Matchers(), Sieve(words, memory_ids)
+        matchers = Matchers()
+        sieve = Sieve(words, memory_ids, matchers)
         await self.client_history.forget(memory_ids, without=live_redactor(words, matchers))
         paths = await self._run(lambda: log_files(self._root))
         done: builtins.list[Redacted] = []
