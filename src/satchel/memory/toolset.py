@@ -97,7 +97,7 @@ _STORE = ToolSpec(
 _RECALL = ToolSpec(
     name="recall_memory",
     description=(
-        "Search all that was said in earlier conversations or stored, by words and by meaning. Use it before you say "
+        "Search all that was said in earlier conversations or stored. Use it before you say "
         "that you don't know something about the user, their people, projects or past decisions; deep_memory asks "
         "from more angles."
     ),

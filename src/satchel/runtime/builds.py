@@ -496,7 +496,7 @@ def _for_model(posted: BuildPosted) -> Posted:
     """What the session's model is told at the end of a build."""
     text = posted.text or f"The build of {posted.capability} ended: {posted.status}."
     if posted.status == "active":
-        text += f" Call cap_{posted.capability}, through tool_call if it is not in your list."
+        text += f" Call it as cap_{posted.capability}, through tool_call if it is not in your list."
     return Posted(
         id=post_id(posted),
         source=f"the Builder of {posted.capability}",

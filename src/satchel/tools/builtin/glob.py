@@ -23,8 +23,9 @@ __all__ = ["glob_tool"]
 
 SHOWN = 200
 MAGIC = frozenset("*?[{")
-DESCRIPTION = """Find files by a glob pattern, newest first (at most 200). Skips `.git`, links and ignored files \
-(.gitignore)."""
+DESCRIPTION = (
+    """Find files by a glob pattern, newest first (at most 200). Skips `.git`, links and ignored files."""
+)
 
 
 def glob_tool(fence: Fence) -> Tool:

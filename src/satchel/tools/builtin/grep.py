@@ -45,8 +45,7 @@ REMARK = re.compile(
 """ripgrep's message about a file that contains a NUL, printed among the records."""
 
 DESCRIPTION = """Search file contents for a regular expression. Returns `file:line:text`, sorted by path; `output` \
-"files" returns only names, "count" the matching lines per file. Skips binary, hidden and ignored files \
-(.gitignore)."""
+"files" returns only names, "count" the matching lines per file. Skips binary, hidden and ignored files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
