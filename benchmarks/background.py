@@ -5,9 +5,9 @@ conversation, with a scripted model in place of gate, extractor and page.
 
 Each conversation is read when it has ended, as `satchel memory work` does, and then the page is brought up to date if
 that is due. The scripted model finds worth in everything and writes down each sentence of the user that is no question,
-two a message at most (in the life that the issue on memory tells of, a real one found 1.3), and takes every fact to the
-page as long as there is room. Tokens are estimated as everywhere; those of schemas, which providers count differently,
-are not in them. A reply of the assistant has `--reply-tokens`.
+two a message at most (in the life that the issue on memory tells of, a real one found 1.3), takes every fact to the
+page, and the oldest off it when it is nearly full. Tokens are estimated as everywhere; those of schemas, which
+providers count differently, are not in them. A reply of the assistant has `--reply-tokens`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from satchel.models import ModelRequest, ScriptedModel
 LIVES = Path(__file__).with_name("lived")
 _MOST_FACTS = 2
 _LEAST_WORDS = 4
+_ROOM = re.compile(r"^on the page \(([\d,]+) of ([\d,]+) letters\):", re.MULTILINE)
+_NOTE = re.compile(r"^(\S+) \d\d-\d\d (.*)$", re.MULTILINE)
 _REPLY = "That is a sentence of an answer in which the assistant explains something at some length. "
 
 
@@ -43,10 +45,9 @@ def answer(request: ModelRequest) -> str:
         return json.dumps({"worth": True, "reason": "it tells something of the user"})
     if "keep" in schema.get("properties", {}):
         return json.dumps(_page(lines), ensure_ascii=False)
-    fields = schema["properties"]["facts"]["items"]["properties"]
     said = [line for line in lines if line.get("speaker") == "user" and "read_before" not in line]
-    facts = [_fact(sentence, fields) for line in said for sentence in _told(line["text"])]
-    return json.dumps({"facts": facts}, ensure_ascii=False)
+    facts = [_fact(sentence) for line in said for sentence in _told(line["text"])]
+    return json.dumps({"facts": facts, "off": _off(request.messages[0].text)}, ensure_ascii=False)
 
 
 def _page(lines: list[dict[str, Any]]) -> dict[str, Any]:
@@ -75,20 +76,33 @@ def _told(text: str) -> list[str]:
     return told[:_MOST_FACTS]
 
 
-def _fact(sentence: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    filled: dict[str, Any] = {
+def _fact(sentence: str) -> dict[str, Any]:
+    return {
         "content": sentence,
         "quote": sentence,
         "importance": 3,
+        "memory_type": "fact",
         "tags": ["home"],
-        "cues": ["planning the week", "talking about family", "choosing a restaurant"],
+        "time": "lasting",
+        "relation": "new",
+        "cues": ["planning the week", "talking about family"],
         "section": "user",
+        "spheres": ["home"],
     }
-    empty = {"string": "", "array": [], "boolean": False, "integer": 3}
-    return {
-        name: filled.get(name, field["enum"][0] if "enum" in field else empty[field["type"]])
-        for name, field in fields.items()
-    }
+
+
+def _off(text: str) -> list[str]:
+    """The oldest notes of a page that is nearly full."""
+    found = _ROOM.search(text)
+    if found is None:
+        return []
+    used, room = (int(one.replace(",", "")) for one in found.groups())
+    over, off = used - int(0.9 * room), []
+    for id, words in _NOTE.findall(text[found.end() :].partition("not on the page")[0]):
+        if over > 0:
+            over -= len(words)
+            off.append(id)
+    return off
 
 
 async def live(told: Mapping[str, Any], reply_tokens: int) -> tuple[Counter[str], Counter[str], str]:

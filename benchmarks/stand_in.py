@@ -18,19 +18,13 @@ from satchel.models.port import Completion, ModelEvent, ModelRequest
 _FACTS = 3
 _NOTES_CHARS = 2_800
 _FACT = {
-    "more_quotes": [],
     "importance": 3,
     "memory_type": "fact",
     "tags": ["daily life"],
-    "tier": "long_term",
-    "since": "",
-    "until": "",
-    "relation": "new",
-    "to": "",
-    "ends": False,
-    "ended": "",
-    "cues": ["planning the coming week", "a visit to the doctor", "writing a letter"],
-    "profile": False,
+    "time": "lasting",
+    "cues": ["planning the coming week", "a visit to the doctor"],
+    "section": "running",
+    "spheres": ["home"],
 }
 
 
@@ -48,7 +42,7 @@ class StandIn:
         if request.response_schema is None:
             text = _notes(said)
         elif "facts" in known:
-            text = json.dumps({"facts": _facts(_objects(said))}, ensure_ascii=False)
+            text = json.dumps({"facts": _facts(_objects(said)), "off": []}, ensure_ascii=False)
         elif "keep" in known:
             text = json.dumps(_page(_objects(said)), ensure_ascii=False)
         elif "worth" in known:

@@ -547,6 +547,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "memory:surface:instructions", "issue 3", "Instructions in stored text never reach the prompt as instructions, and can't end the block."),
     built(3, "memory:surface:restatements", "DESIGN 5", "Restatements are collapsed."),
     built(20, "memory:page:noted", "issue 20 §6", "The request that reads a conversation also says where each fact stands: it is on the page at once, in its own words, and a fact of a line that lost another stands alone."),
+    built(20, "memory:page:kept", "issue 20 §1", "Whoever reads a conversation sees the page, takes off it what is over, and replaces a note by one that says it and more; the user's own lines stay."),
     built(20, "memory:page:daily", "issue 20 §6", "A model is asked for the page once a day at most, when facts have no place on it or it no longer fits; something of importance 5 doesn't wait."),
     built(20, "background:budget", "issue 20 §6", "One switch and one daily budget hold for all that models do in the background; usage shows a line for each kind and the total against the budget."),
     built(20, "memory:page:written", "issue 20 §1", "A model writes one dated page from the facts; each line names the facts that it stands on, and nothing is asked while no fact has changed."),

@@ -417,6 +417,13 @@ def lines_of(request: ModelRequest) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def ids_by_words(request: ModelRequest) -> dict[str, str]:
+    """The ids of the notes that a model is shown, by their words."""
+    lines = request.messages[0].text.partition("known:\n")[2].splitlines()
+    found = [line.split(" ", 2) for line in lines if re.match(r"\S+ \d\d-\d\d ", line)]
+    return {words: id for id, _, words in found}
+
+
 @requirement("memory:distill:existing")
 async def test_known_facts_are_shown_and_restated_corrected_or_added_to() -> None:
     async with opened() as memory:
@@ -428,8 +435,7 @@ async def test_known_facts_are_shown_and_restated_corrected_or_added_to() -> Non
         def reply(request: ModelRequest) -> str:
             if is_gate(request):
                 return YES
-            lines = request.messages[0].text.partition("known:\n")[2].splitlines()
-            ids = {json.loads(line)["fact"]: json.loads(line)["id"] for line in lines}
+            ids = ids_by_words(request)
             return facts(
                 fact(
                     "The user is allergic to shellfish.",
@@ -475,52 +481,30 @@ async def test_known_facts_are_shown_and_restated_corrected_or_added_to() -> Non
 
 
 @requirement("memory:distill:relates")
-async def test_an_extractor_says_which_fact_ends_and_since_when_and_an_invented_id_ends_nothing() -> None:
+async def test_a_correction_ends_the_known_fact_since_when_it_was_said_and_an_invented_id_ends_nothing() -> (
+    None
+):
     long_ago = WEDNESDAY - timedelta(days=200)
     async with opened() as memory:
         home = await memory.add("The user lives in Bern.", said_at=long_ago)
-        work = await memory.add("The user works at the library.", said_at=long_ago)
         pets = await memory.add("The user has a cat.", said_at=long_ago)
         answer = facts(
             fact(
                 "The user lives in Basel.",
                 "I live in Basel since March",
                 relation="corrects",
-                to=home[:8],
-                ends=True,
+                to=home[:4],
                 ended="since March",
             ),
-            fact(
-                "The user works at the library on Mondays only.",
-                "at the library I'm down to Mondays",
-                relation="corrects",
-                to=work[:8],
-                ends=False,
-            ),
-            fact(
-                "The user has a dog.",
-                "I have a dog",
-                relation="corrects",
-                to="mdeadbeef",
-                ends=True,
-                ended="",
-            ),
+            fact("The user has a dog.", "I have a dog", relation="corrects", to="mdeadbeef", ended=""),
         )
-        words = "I live in Basel since March, at the library I'm down to Mondays, and I have a dog beside the cat."
-        await memory.add_episodes([said(1, words)])
+        await memory.add_episodes([said(1, "I live in Basel since March, and I have a dog beside the cat.")])
         model = answering(answer)
         report = await memory.distill(model=model)
-        assert len(report.facts) == 3
-        lines = model.requests[-1].messages[0].text.partition("known:\n")[2].splitlines()
-        assert {json.loads(line)["id"] for line in lines} == {home[:8], work[:8], pets[:8]}
+        assert len(report.facts) == 2
+        shown = ids_by_words(model.requests[-1])
+        assert shown == {"The user lives in Bern.": home[:4], "The user has a cat.": pets[:4]}
         assert (await memory.get(home)).valid_to == datetime(2026, 3, 1, tzinfo=BERLIN)
-        # A part that changed ends nothing; the two are shown together.
-        assert (await memory.get(work)).valid_to is None
-        (later,) = (await memory.later([work]))[work]
-        assert (later.is_certain, later.memory.content) == (
-            False,
-            "The user works at the library on Mondays only.",
-        )
         assert (await memory.get(pets)).valid_to is None
         assert await memory.later([pets]) == {}
 
@@ -573,17 +557,16 @@ BROKEN = (
     st.fixed_dictionaries(
         {},
         optional=dict.fromkeys(
-            ("relation", "to", "ends", "ended", "when", "cues", "section", "tags", "importance", "time"),
+            ("relation", "to", "ended", "when", "cues", "section", "tags", "importance", "time"),
             BROKEN,
         ),
     )
 )
 def test_whatever_else_an_answer_has_a_fact_with_its_quote_is_read(more: dict[str, Any]) -> None:
     answer = facts(fact("The user has a cat.", "I have a cat", **more))
-    (found,) = asking._read_proposals(answer)
+    (found,) = asking._read_answer(answer).facts
     assert (found.content, found.quotes) == ("The user has a cat.", ("I have a cat",))
     assert isinstance(found.to, str)
-    assert isinstance(found.ends, bool)
     assert len(found.cues) <= 6
     assert found.section is None or found.section in SECTIONS
 

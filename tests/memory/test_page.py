@@ -511,6 +511,73 @@ async def test_what_is_read_stands_on_the_page_at_once_without_another_request()
         assert await shown(memory) == [last[0], last[2]]
 
 
+@requirement("memory:page:kept")
+async def test_the_reader_of_a_conversation_sees_the_page_takes_off_what_is_over_and_replaces_what_it_extends() -> (
+    None
+):
+    def found(content: str, quote: str, **more: Any) -> dict[str, Any]:
+        return {"content": content, "quote": quote, "section": "running", **more}
+
+    async with opened() as (memory, clock):
+
+        async def says(turn: int, text: str, reply: dict[str, Any]) -> list[str]:
+            """What the model is shown of what is known."""
+            clock.advance(3_600)
+            await memory.add_episodes(
+                [Episode(session=f"s{turn}", turn=turn, speaker="user", text=text, said_at=clock.now())]
+            )
+            model = ScriptedModel(lambda _: json.dumps(reply))
+            await memory.distill(model=model)
+            return model.requests[-1].messages[0].text.partition("known:\n")[2].splitlines()
+
+        async def ids() -> dict[str, str]:
+            return {one.content: one.id for one in await memory.list(kind="fact")}
+
+        text = "I applied at the mill. The loan is 900. I take iron."
+        notes = ["User: applied at the mill", "Loan: 900", "User: takes iron"]
+        quotes = ["I applied at the mill", "The loan is 900", "I take iron"]
+        shown_first = await says(1, text, {"facts": [found(*one) for one in zip(notes, quotes, strict=True)]})
+        assert len(shown_first) == 1
+        assert shown_first[0].startswith("on the page (0 of ")
+        assert sorted(await shown(memory)) == sorted(notes)
+        await memory.edit_page(
+            "# Running\n- The cellar key is at Udo's\n" + "".join(f"- {one}\n" for one in notes)
+        )
+        known = await ids()
+        own = "The cellar key is at Udo's"
+        lines = await says(
+            2,
+            "The mill said no. The loan is 900 at 3 percent.",
+            {
+                "facts": [
+                    found(
+                        "Loan: 900 at 3 percent",
+                        "900 at 3 percent",
+                        relation="elaborates",
+                        to=known["Loan: 900"],
+                    )
+                ],
+                "off": [known["User: applied at the mill"], known[own], "zzzz"],
+            },
+        )
+        # All that stands there is shown, below its section.
+        assert lines[1] == "running"
+        assert sorted(line.split(" ", 2)[2] for line in lines[2:6]) == sorted([own, *notes])
+        # What the user wrote stays; what left the page is still found.
+        assert sorted(await shown(memory)) == sorted([own, "Loan: 900 at 3 percent", "User: takes iron"])
+        assert (await memory.get(known["Loan: 900"])).valid_to is None
+        assert [hit.memory.content for hit in await memory.search("mill", limit=1, kind="fact")] == [notes[0]]
+        clock.advance(2 * 86_400)
+        assert not await memory.page_is_due()
+        # Without a page nothing is said of one.
+        await memory.add_episodes(
+            [Episode(session="s3", turn=3, speaker="user", text="I moved.", said_at=clock.now())]
+        )
+        model = ScriptedModel(lambda _: json.dumps({"facts": []}))
+        await memory.distill(model=model, page_tokens=0)
+        assert "on the page" not in model.requests[-1].messages[0].text
+
+
 @requirement("memory:page:daily")
 async def test_a_model_is_asked_for_the_page_once_a_day_when_it_no_longer_fits_or_facts_have_no_place() -> (
     None

@@ -63,7 +63,6 @@ def extracting(**changes: Any) -> FunctionModel:
         "until": "",
         "relation": "new",
         "to": "",
-        "ends": False,
         "ended": "",
         "cues": [],
         "profile": False,
@@ -137,7 +136,6 @@ async def test_a_correction_that_the_assistants_line_completes_is_the_users_and_
             more_quotes=["the operation is on Thursday 12 March"],
             relation="corrects",
             to=old[:8],
-            ends=True,
         )
         await memory.distill(model=model)
         (new,) = [record for record in await memory.list(kind="fact") if record.id != old]

@@ -172,7 +172,7 @@ class MemorySettings:
     limit: int = 8
     surface_threshold: float | None = None
     profile_tokens: int = 300
-    page_tokens: int = 1200
+    page_tokens: int = 1000
     agenda_tokens: int = 100
     surface_judge: Literal["none", "small_model"] = "none"
     agent_spheres: tuple[str, ...] = ()

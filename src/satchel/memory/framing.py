@@ -116,6 +116,8 @@ _MIN_WORDS_TOKENS = 12  # Fewer words of a memory than that say nothing.
 _LONGEST_WORD_CHARS = (
     40  # Where no space is so near, words are not separated by spaces, and a text is cut anywhere.
 )
+CHARS_A_TOKEN = 3.5
+"""Of Latin text, as it is estimated."""
 _MOST_CHARS_A_TOKEN = 8
 _MOST_EARLIER = 3
 
@@ -237,7 +239,7 @@ def estimate_tokens(text: str) -> int:
 def tokens_of(text: str) -> float:
     """The same, not rounded, to be added up."""
     plain = sum(1 for char in text if char < "\u0250")
-    return plain / 3.5 + (len(text) - plain)
+    return plain / CHARS_A_TOKEN + (len(text) - plain)
 
 
 def earlier(memory: Shown, before: Sequence[Shown]) -> str:

@@ -530,7 +530,6 @@ def relate(
     relation: Relating,
     *,
     confidence: float,
-    ends: bool,
     valid_to: int | None = None,
     at: int,
     who: str,
@@ -538,8 +537,8 @@ def relate(
 ) -> str | None:
     """Write what an extractor says of two facts.
 
-    A correction supersedes the older fact only if `ends` is set, the newer one was said no earlier, and its trust
-    allows it. Otherwise the two get an edge `may_replace` whose weight is the confidence: the older one still holds,
+    A correction supersedes the older fact only if the newer one was said no earlier and its trust allows it.
+    Otherwise the two get an edge `may_replace` whose weight is the confidence: the older one still holds,
     and whatever shows it shows the newer one beside it (`graph.read_later`).
 
     Args:
@@ -549,7 +548,6 @@ def relate(
         newer: The id of the newer fact.
         relation: How the newer one relates to the older one.
         confidence: 0 to 1; the weight of the edge.
-        ends: Whether a correction may take effect by itself.
         valid_to: Until when the older one held; see `supersede`.
         at: The time of the change in microseconds.
         who: The author of the change.
@@ -566,7 +564,7 @@ def relate(
         written = link(connection, space, newer, older, relation, confidence, at=at, who=who, why=why)
         return None if written is None else relation
     old, new = find_row(connection, space, older), find_row(connection, space, newer)
-    if ends and new.said_at >= old.said_at and _may_end(old.trust, new.trust, who):
+    if new.said_at >= old.said_at and _may_end(old.trust, new.trust, who):
         done = supersede(connection, space, older, newer, valid_to=valid_to, at=at, who=who, why=why)
         return None if done is None else "supersedes"
     if old.valid_to is not None and old.valid_to <= at:

@@ -134,7 +134,7 @@ class Memory:
 
     @cached_property
     def _distiller(self) -> Distiller:
-        return distill.Distiller(self._space, self._capture, self.search)
+        return distill.Distiller(self._space, self._capture, self.search, self._pages)
 
     @cached_property
     def _pages(self) -> Pages:
@@ -1128,12 +1128,14 @@ class Memory:
         most_windows: int | None = None,
         closed: tuple[int, float] | None = None,
         may_spend: MaySpend | None = None,
+        page_tokens: int = PAGE_TOKENS,
         progress: Callable[[WindowResult], None] = _ignore,
     ) -> DistillReport:
         """Draw facts from what was said and not yet read for them, window by window.
 
-        A small model says whether a window holds anything worth remembering; a larger one proposes facts, and is told
-        of those that are known. A fact is kept if its quote is in the words; the days that its date words mean are
+        A small model says whether a window holds anything worth remembering; a larger one proposes facts. It is shown
+        the page and related facts, says which of them are corrected and where the new ones stand, and takes off the
+        page what is over. A fact is kept if its quote is in the words; the days that its date words mean are
         worked out and written beside them. A fact rests on its episodes (`derived_from`), is trusted no more than they
         are, and goes with them. Each window is one transaction: whatever interrupts a run, nothing is lost and nothing
         doubled, and the next run goes on where it stopped.
@@ -1145,6 +1147,7 @@ class Memory:
             closed: Read only conversations with so many unread messages, or without a new one for so many seconds; None
                 reads all of them.
             may_spend: Awaited before each window; raises `BudgetExceeded` where no more may be spent.
+            page_tokens: Of the page; 0 goes without one.
             progress: Told of each window.
 
         Returns:
@@ -1165,12 +1168,11 @@ class Memory:
             most_windows=most_windows,
             closed=closed,
             may_spend=may_spend,
+            page_tokens=page_tokens,
             progress=progress,
         )
         if report.facts:
             self._upkeep.stored()
-            sections = {id: place for window in report.windows for id, place in window.sections.items()}
-            await self._pages.note(sections)
         return report
 
     async def distill_status(self) -> DistillStatus:

@@ -105,6 +105,7 @@ class Distilling:
             most_windows=most_windows,
             closed=closed,
             may_spend=self._may_spend if is_asked else self._may_spend_unasked,
+            page_tokens=self._parts.settings.memory.page_tokens,
             progress=progress,
         )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeVar, get_args
@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypeVar, get_args
 from satchel.errors import SatchelError
 from satchel.memory.cues import fitting_cues
 from satchel.memory.distill.windows import Stretch, Window, shown, shown_to_gate
-from satchel.memory.framing import SHORT_ID_CHARS
 from satchel.memory.page.records import SECTIONS, Section, section_named
 from satchel.memory.records import MemoryRecord, MemoryType, TimeKind
 from satchel.memory.spending import Asked, complete
@@ -25,13 +24,14 @@ from satchel.models.port import ChatModel, ModelRequest
 __all__ = [
     "EVERY",
     "Proposal",
+    "Known",
+    "Reading",
     "Relation",
     "Unreadable",
     "Verdict",
     "ask_extractor",
     "ask_gate",
     "gate_version",
-    "short_ids",
     "values_in",
 ]
 
@@ -42,6 +42,8 @@ Relation = Literal["new", "restates", "corrects", "elaborates"]
 _GATE_TOKENS: Final = 1_000
 _EXTRACT_TOKENS: Final = 8_000
 """The limits of an answer: many times what it needs, because some models count their thinking as output."""
+_ID_CHARS: Final = 4
+"""Of an id that a model is shown, if they tell those apart."""
 _MAX_FACTS: Final = 30
 _MAX_FACT_CHARS: Final = 1_000
 _MAX_QUOTE_CHARS: Final = 2_000
@@ -71,7 +73,7 @@ class Proposal:
         until: The words for its end, or for how long it lasts; "" for none.
         every: When it comes round, in the words of `EVERY`.
         to: The short id of the known fact that `relation` refers to, as the model wrote it; "" for none.
-        ends: Whether a correction ends the known fact; `ended` has the words for the time since when, or "".
+        ended: Of a correction, the words for the time since when the known fact no longer holds; "" for none.
         cues: The situations in which it matters.
         section: Where it stands on the page that a model has before it in every conversation; None for what need not.
         confidential: The words that ask to keep it to oneself, or from somebody; "" for none.
@@ -89,12 +91,78 @@ class Proposal:
     every: tuple[str, ...]
     relation: Relation
     to: str
-    ends: bool
     ended: str
     cues: tuple[str, ...]
     section: Section | None
     confidential: str = ""
     spheres: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a model read in a window.
+
+    Attributes:
+        off: The ids of facts that need not stand on the page any more.
+    """
+
+    facts: tuple[Proposal, ...]
+    off: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What an extractor is shown of what is known.
+
+    Attributes:
+        page: The facts that stand on the page, with their sections, in the page's order.
+        used: How many letters they have.
+        room: How many letters the page may have; 0 where there is no page.
+        near: Facts that are not on it, and near to what was said.
+    """
+
+    page: tuple[tuple[Section, MemoryRecord], ...] = ()
+    used: int = 0
+    room: int = 0
+    near: tuple[MemoryRecord, ...] = ()
+
+    @property
+    def facts(self) -> dict[str, MemoryRecord]:
+        """All of them by their ids."""
+        return {fact.id: fact for fact in (*(fact for _, fact in self.page), *self.near)}
+
+    @property
+    def chars(self) -> int:
+        """How many characters of the ids tell them apart."""
+        ids, chars = list(self.facts), _ID_CHARS
+        while len({id[:chars] for id in ids}) < len(ids):
+            chars += 1
+        return chars
+
+    def id_of(self, short: str) -> str:
+        """The id that begins so; "" where there is none."""
+        short = short[: self.chars]
+        return next((id for id in self.facts if id[: self.chars] == short), "") if short else ""
+
+    @property
+    def text(self) -> str:
+        """The lines, as the extractor sees them; no text can pose as another line. Months and days are enough to tell
+        what is old, and cost little.
+        """
+        lines: list[str] = []
+        if self.room:
+            lines.append(f"on the page ({self.used:,} of {self.room:,} letters):")
+        section = ""
+        for place, fact in self.page:
+            if place != section:
+                lines.append(section := place)
+            lines.append(self._line(fact))
+        if self.near and self.room:
+            lines.append("not on the page:")
+        return "\n".join([*lines, *map(self._line, self.near)]) or "(nothing)"
+
+    def _line(self, fact: MemoryRecord) -> str:
+        return f"{fact.id[: self.chars]} {fact.said_at:%m-%d} {' '.join(fact.content.split())}"
 
 
 EVERY: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday", "month", "year")
@@ -119,7 +187,6 @@ _FACT: Final[Mapping[str, Any]] = {
     "every": {"type": "array", "items": {"type": "string", "enum": list(EVERY)}},
     "relation": {"type": "string", "enum": list(get_args(Relation))},
     "to": {"type": "string"},
-    "ends": {"type": "boolean"},
     "ended": {"type": "string"},
     "cues": {"type": "array", "items": {"type": "string"}},
     "section": {"type": "string", "enum": ["", *SECTIONS]},
@@ -134,12 +201,13 @@ _EXTRACT_SCHEMA: Final[Mapping[str, Any]] = {
             "items": {
                 "type": "object",
                 "properties": _FACT,
-                "required": list(_FACT),
+                "required": ["content", "quote"],
                 "additionalProperties": False,
             },
-        }
+        },
+        "off": {"type": "array", "items": {"type": "string"}},
     },
-    "required": ["facts"],
+    "required": ["facts", "off"],
     "additionalProperties": False,
 }
 
@@ -169,27 +237,14 @@ async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> Ve
     return await _ask(model, "gate", shown_to_gate(stretch), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
 
 
-async def ask_extractor(
-    model: ChatModel, window: Window, known: Mapping[str, MemoryRecord], spent: list[Asked]
-) -> tuple[Proposal, ...]:
-    """Ask a model for the facts in a window; `known` are related facts in the store, by `short_ids`. See `ask_gate`."""
-    facts = [
-        json.dumps(
-            {"id": id, "from": f"{record.said_at:%Y-%m-%d}", "fact": record.content}, ensure_ascii=False
-        )
-        for id, record in known.items()
-    ]
-    text = "conversation:\n" + shown(window) + "\n\nknown:\n" + ("\n".join(facts) or "(nothing)")
-    return await _ask(model, "extract", text, _EXTRACT_SCHEMA, _read_proposals, _EXTRACT_TOKENS, spent)
-
-
-def short_ids(records: Iterable[MemoryRecord]) -> dict[str, MemoryRecord]:
-    """Memories by the beginnings of their ids, as long as it takes to tell them apart."""
-    some = list({record.id: record for record in records}.values())
-    chars = SHORT_ID_CHARS
-    while len({record.id[:chars] for record in some}) < len(some):
-        chars += 1
-    return {record.id[:chars]: record for record in some}
+async def ask_extractor(model: ChatModel, window: Window, known: Known, spent: list[Asked]) -> Reading:
+    """Ask a model for the facts in a window, beside what is known. See `ask_gate`."""
+    text = "conversation:\n" + shown(window) + "\n\nknown:\n" + known.text
+    read = await _ask(model, "extract", text, _EXTRACT_SCHEMA, _read_answer, _EXTRACT_TOKENS, spent)
+    return Reading(
+        facts=tuple(replace(fact, to=known.id_of(fact.to)) for fact in read.facts),
+        off=tuple(dict.fromkeys(id for id in map(known.id_of, read.off) if id)),
+    )
 
 
 async def _ask(
@@ -261,15 +316,21 @@ def _read_verdict(answer: str) -> Verdict:
     return Verdict(worth=said[1].lower() == "yes", reason=said[2].strip()[:300])
 
 
-def _read_proposals(answer: str) -> tuple[Proposal, ...]:
+def _read_answer(answer: str) -> Reading:
     facts: object = None
+    off: object = None
     for value in values_in(answer):
         if isinstance(value, dict):
-            facts = value.get("facts")
+            facts, off = value.get("facts"), value.get("off")
         elif (value or "{" not in answer) and all(isinstance(fact, dict) for fact in value):
             facts = value  # the list without the object around it
         if isinstance(facts, list):
-            return tuple(_read_proposal(fact, number) for number, fact in enumerate(facts[:_MAX_FACTS], 1))
+            return Reading(
+                facts=tuple(
+                    _read_proposal(fact, number) for number, fact in enumerate(facts[:_MAX_FACTS], 1)
+                ),
+                off=tuple(map(_id, off)) if isinstance(off, list) else (),
+            )
     raise ValueError('there is no JSON object with a list "facts" in it.')
 
 
@@ -283,7 +344,7 @@ def _read_proposal(fact: object, number: int) -> Proposal:
         raise ValueError(f'fact {number} has no "quote".')
     more = fact.get("more_quotes")
     quotes = [quote, *(more if isinstance(more, list) else [])]
-    importance, to, ends = fact.get("importance"), fact.get("to"), fact.get("ends")
+    importance = fact.get("importance")
     tags, every = fact.get("tags", fact.get("topic_tags")), fact.get("every")
     return Proposal(
         content=" ".join(content.split())[:_MAX_FACT_CHARS],
@@ -297,15 +358,17 @@ def _read_proposal(fact: object, number: int) -> Proposal:
         until=_text(fact.get("until")),
         every=tuple(day for day in EVERY if day in every) if isinstance(every, list) else (),
         relation=_one_of(fact.get("relation"), Relation, "new"),
-        to=to.strip(" []#\"'") if isinstance(to, str) else "",
-        # A model that doesn't say so means what "corrects" means.
-        ends=ends if isinstance(ends, bool) else True,
+        to=_id(fact.get("to")),
         ended=_text(fact.get("ended")),
         cues=fitting_cues(fact.get("cues")),
         section=section_named(_text(fact.get("section"))),
         confidential=_text(fact.get("confidential")),
         spheres=fitting_spheres(fact.get("spheres")),
     )
+
+
+def _id(value: object) -> str:
+    return value.strip(" []#\"'") if isinstance(value, str) else ""
 
 
 def _text(value: object) -> str:

@@ -70,7 +70,7 @@ def check(
     Args:
         proposal: What a model proposed.
         window: What it was shown.
-        known: The facts that it was shown, by their short ids. A relation to any other fact is ignored.
+        known: The facts that it was shown, by their ids. A relation to any other fact is ignored.
         locale: The user's; see `resolve_dates`.
 
     Returns:

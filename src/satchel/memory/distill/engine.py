@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -19,7 +19,7 @@ from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, ModelError, ModelRejected, SatchelError
 from satchel.memory.capture import NewMemory
 from satchel.memory.distill import ledger
-from satchel.memory.distill.asking import Unreadable, ask_extractor, ask_gate, gate_version, short_ids
+from satchel.memory.distill.asking import Known, Unreadable, ask_extractor, ask_gate, gate_version
 from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
@@ -33,14 +33,15 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.capture import Capture
+    from satchel.memory.page.records import Section
     from satchel.memory.space import Space
 
 __all__ = ["Distiller"]
 
 _ATTEMPTS = 3
 """After this many answers that can't be parsed, a window is given up, and `doctor` reports it."""
-_KNOWN_FACTS = 8
-"""The most related facts that the extractor is shown (seed-2, 4.2: "existing relevant memories"): about 200 tokens."""
+_KNOWN_FACTS = 6
+"""The most related facts that the extractor is shown beside the page (seed-2, 4.2: "existing relevant memories")."""
 _KNOWN_TO_EACH = 3
 """Of these, the most that are looked for with each line; what one line corrects is not near to the whole window."""
 _MAX_QUERIES = 12
@@ -64,6 +65,12 @@ class _Search(Protocol):
     async def __call__(self, query: str, *, limit: int, kind: Literal["fact"]) -> Sequence[Hit]: ...
 
 
+class _Page(Protocol):
+    async def known(self, budget_tokens: int) -> Known: ...
+
+    async def note(self, sections: Mapping[str, Section | None], off: Collection[str]) -> object: ...
+
+
 @dataclass(slots=True, kw_only=True)
 class _Run:
     """The options and the results so far of one run."""
@@ -73,6 +80,7 @@ class _Run:
     most_windows: int | None
     closing: ledger.Closing | None
     may_spend: MaySpend | None
+    page_tokens: int
     progress: Callable[[WindowResult], None]
     results: list[WindowResult] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
@@ -94,17 +102,19 @@ class _Run:
 class Distiller:
     """Extracts facts from the episodes of one space."""
 
-    def __init__(self, space: Space, capture: Capture, search: _Search) -> None:
+    def __init__(self, space: Space, capture: Capture, search: _Search, page: _Page) -> None:
         """Nothing is read before `run`.
 
         Args:
             space: The space to read and write.
             capture: Prepares facts for storage, as in `Memory.add`.
             search: Finds related facts in the store.
+            page: Shows what stands on the page, and takes facts to it and off it.
         """
         self._space = space
         self._capture = capture
         self._search = search
+        self._page = page
         self._lock = anyio.Lock()
 
     async def status(self) -> DistillStatus:
@@ -145,6 +155,7 @@ class Distiller:
         most_windows: int | None,
         closed: tuple[int, float] | None,
         may_spend: MaySpend | None,
+        page_tokens: int,
         progress: Callable[[WindowResult], None],
     ) -> DistillReport:
         """Distil pending episodes; see `Memory.distill`."""
@@ -155,6 +166,7 @@ class Distiller:
                 most_windows=most_windows,
                 closing=None if closed is None else self._closing(*closed),
                 may_spend=may_spend,
+                page_tokens=page_tokens,
                 progress=progress,
             )
             try:
@@ -249,11 +261,13 @@ class Distiller:
 
     async def _read(self, window: Window, run: _Run, reason: str) -> WindowResult:
         """Let the extractor read a window, and store what can be verified."""
-        known = short_ids(await self._known_facts(window))
+        known = await self._known(window, run.page_tokens)
+        there = known.facts
         facts: list[tuple[CheckedFact, Draft]] = []
         dropped: list[str] = []
-        for proposal in await ask_extractor(run.model, window, known, run.spent):
-            checked = check(proposal, window, known, locale=self._space.locale)
+        reading = await ask_extractor(run.model, window, known, run.spent)
+        for proposal in reading.facts:
+            checked = check(proposal, window, there, locale=self._space.locale)
             if isinstance(checked, str):
                 dropped.append(checked)
                 continue
@@ -273,14 +287,17 @@ class Distiller:
         )
         if written is None:
             return _result(window, "nothing", reason=_MEANWHILE)
+        stored = [(fact, draft) for fact, draft in facts if draft.id in set(written.facts)]
+        sections = {draft.id: fact.proposal.section for fact, draft in stored}
+        # What says all of a known fact and more takes its place.
+        off = [fact.known.id for fact, _ in stored if fact.known and fact.proposal.relation == "elaborates"]
+        if run.page_tokens > 0 and (sections or off or reading.off):
+            await self._page.note(sections, {*reading.off, *off})
         return replace(
             _result(window, "facts" if written.facts or written.confirmed else "nothing", reason=reason),
             facts=written.facts,
             confirmed=written.confirmed,
             dropped=written.dropped,
-            sections={
-                draft.id: fact.proposal.section for fact, draft in facts if draft.id in set(written.facts)
-            },
         )
 
     async def _leave_out(self, stretch: Stretch, reason: str, run: _Run) -> None:
@@ -324,23 +341,26 @@ class Distiller:
         now = self._space.clock.now()
         return to_micros(now), local_day(now)
 
-    async def _known_facts(self, window: Window) -> list[MemoryRecord]:
-        """The facts in the store that still hold and are nearest to the lines of a window."""
+    async def _known(self, window: Window, page_tokens: int) -> Known:
+        """The page, and the facts beside it that still hold and are nearest to the lines of a window."""
+        page = await self._page.known(page_tokens) if page_tokens > 0 else Known()
         # A person's lines first: only they are corrected by what they say.
         lines = sorted(window.new, key=lambda piece: -TRUST_RANK[piece.trust])[:_MAX_QUERIES]
+        there = page.facts
         found: dict[str, MemoryRecord] = {}
         each = [
             [
                 hit.memory
                 for hit in await self._search(
-                    piece.text[:_MAX_QUERY_CHARS], limit=_KNOWN_TO_EACH, kind="fact"
+                    piece.text[:_MAX_QUERY_CHARS], limit=_KNOWN_TO_EACH + len(there), kind="fact"
                 )
-            ]
+                if hit.memory.id not in there
+            ][:_KNOWN_TO_EACH]
             for piece in lines
         ]
         for place in range(_KNOWN_TO_EACH):
             found |= {some[place].id: some[place] for some in each if place < len(some)}
-        return list(found.values())[:_KNOWN_FACTS]
+        return replace(page, near=tuple(list(found.values())[:_KNOWN_FACTS]))
 
     async def _draft_of(self, fact: CheckedFact, window: Window) -> Draft | None:
         source, proposal = fact.source, fact.proposal

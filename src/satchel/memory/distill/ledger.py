@@ -48,8 +48,6 @@ _EPISODES_BEFORE = 6
 """The number of episodes before them that are loaded as context."""
 
 _WHO = "distill"
-_DOUBTFUL = 0.5
-"""The weight of a correction that, as the extractor says, ends nothing: both are shown (`graph.read_later`)."""
 
 _READ = func.coalesce(distilled.c.chars, 0)
 _LENGTH = func.length(memories.c.content)
@@ -474,8 +472,7 @@ def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFac
             known.id,
             id,
             relation,
-            confidence=_DOUBTFUL if relation == "corrects" and not fact.proposal.ends else 1.0,
-            ends=fact.proposal.ends,
+            confidence=1.0,
             valid_to=_end_of_known(fact, known),
             at=at,
             who=_WHO,

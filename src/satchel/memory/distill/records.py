@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from satchel.memory.page.records import Section
 from satchel.memory.spending import SpentRow
 from satchel.messages import Usage, usage_to_json
 
@@ -35,7 +33,6 @@ class WindowResult:
         facts: The ids of new facts.
         confirmed: The ids of known facts that got this window as a further source.
         dropped: For each other proposal, why it was not stored.
-        sections: By the ids of new facts, where each stands on the page; None for what need not.
         error: What failed, or "".
     """
 
@@ -47,7 +44,6 @@ class WindowResult:
     facts: tuple[str, ...] = ()
     confirmed: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
-    sections: Mapping[str, Section | None] = field(default_factory=dict)
     error: str = ""
 
 

@@ -12,7 +12,7 @@ from importlib import resources
 from typing import Any, Final
 
 from satchel.memory.distill.asking import Unreadable, values_in
-from satchel.memory.framing import day_of
+from satchel.memory.framing import CHARS_A_TOKEN, day_of
 from satchel.memory.page.checking import stands
 from satchel.memory.page.records import SECTIONS, PageVersion, Section, section_named
 from satchel.memory.page.rows import News
@@ -26,8 +26,6 @@ __all__ = ["Answer", "Proposed", "Request", "ask", "ask_again"]
 _MAX_TOKENS: Final = 8_000
 """Of an answer: several pages, because some models count their thinking as output."""
 _MAX_LINES: Final = 200
-_CHARS_A_TOKEN: Final = 3.5
-"""As `framing.tokens_of` counts Latin text."""
 
 _LINE: Final[Mapping[str, Any]] = {
     "section": {"type": "string", "enum": list(SECTIONS)},
@@ -88,7 +86,7 @@ def request_of(news: News, *, today: date, budget_tokens: int) -> Request:
     found = {number: news.held[id] for id, number in numbers.items() if id in news.held}
     found |= {numbers[fact.id]: fact for fact in news.fresh}
     lines: list[dict[str, Any]] = [
-        {"today": f"{today:%A} {today.isoformat()}", "room": int(budget_tokens * _CHARS_A_TOKEN)}
+        {"today": f"{today:%A} {today.isoformat()}", "room": int(budget_tokens * CHARS_A_TOKEN)}
     ]
     if news.base is not None:
         lines += _shown(news.base, news, numbers)

@@ -78,8 +78,8 @@ def rendered(
                 lines += [_line(alone, (held[alone.facts[0]],)) for alone in parts_of(line, held)]
     there = {fact.id for line in lines for fact in line.facts}
     lines += [_pin(memory) for memory in pinned if memory.id not in there]
-    # The user's lines and pins come before what a model chose, and that in the order in which it came.
-    ranked = sorted(lines, key=lambda line: line.by == "model")
+    # The user's lines and pins come before what a model chose, and of that what matters most and was said last.
+    ranked = sorted(lines, key=_rank)
     left = budget_tokens - tokens_of(PAGE_HEAD.format(day=version.written_at.date()) + PROFILE_TAIL)
     kept: list[ShownLine] = []
     for one in ranked:
@@ -100,6 +100,11 @@ def rendered(
         tokens=estimate_tokens(text),
         left_out=tuple(left_out),
     )
+
+
+def _rank(line: ShownLine) -> tuple[bool, int, float]:
+    importance = max(fact.importance for fact in line.facts)
+    return line.by == "model", -importance, -max(fact.said_at.timestamp() for fact in line.facts)
 
 
 def _not_shown(line: PageLine, held: Mapping[str, MemoryRecord], today: date) -> str:

@@ -12,13 +12,13 @@ import anyio
 from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, ModelError, NotFound, UsageError
 from satchel.memory.capture import NewMemory
-from satchel.memory.distill.asking import Unreadable
-from satchel.memory.framing import PAGE_HEAD, PROFILE_TAIL, tokens_of
+from satchel.memory.distill.asking import Known, Unreadable
+from satchel.memory.framing import CHARS_A_TOKEN, PAGE_HEAD, PROFILE_TAIL, page_line, tokens_of
 from satchel.memory.page import rows
 from satchel.memory.page.asking import Answer, Proposed, Request, ask, ask_again, request_of
 from satchel.memory.page.checking import MOST_CHARS, content_hash_of, stands, unsupported
 from satchel.memory.page.editing import apply, edit_of
-from satchel.memory.page.records import Page, PageLine, PageVersion, PageWritten, Section, State
+from satchel.memory.page.records import SECTIONS, Page, PageLine, PageVersion, PageWritten, Section, State
 from satchel.memory.page.rendering import parts_of, rendered, section_for, tokens_of_line, tokens_of_section
 from satchel.memory.records import MemoryRecord
 from satchel.memory.spending import Asked, add_usage
@@ -93,6 +93,31 @@ class Pages:
         """See `Memory.page_waits`."""
         version = await self._space.read(rows.newest)
         return version is not None and version.state == "proposed"
+
+    async def known(self, budget_tokens: int) -> Known:
+        """What a reader of a conversation is shown of the page: its facts, each in its own words, and its room."""
+        at = self._space.now_micros()
+        today = self._space.clock.now().date()
+
+        def read(connection: Connection, space: int) -> list[tuple[Section, MemoryRecord]]:
+            version = rows.newest(connection, space)
+            lines = version.shown if version is not None else ()
+            held = rows.holding(connection, space, {id for line in lines for id in line.facts}, at=at)
+            there: dict[str, tuple[Section, MemoryRecord]] = {}
+            for section in SECTIONS:
+                for line in lines:
+                    if line.section == section and not (line.until is not None and line.until < today):
+                        for id in line.facts:
+                            if id in held:
+                                there.setdefault(id, (section, held[id]))
+            return list(there.values())
+
+        page = await self._space.read(read)
+        return Known(
+            page=tuple(page),
+            used=sum(len(page_line(fact.content)) + 1 for _, fact in page),
+            room=int((budget_tokens - tokens_of(PAGE_HEAD + PROFILE_TAIL)) * CHARS_A_TOKEN),
+        )
 
     # Writing.
 
@@ -178,24 +203,29 @@ class Pages:
                 return PageWritten(version=version, refused=tuple(refused))
         return PageWritten(stopped="the page was changed again and again while it was written")
 
-    async def note(self, sections: Mapping[str, Section | None]) -> PageVersion | None:
-        """Take facts to the page in their own words, without asking a model: whoever read them said where they stand.
+    async def note(
+        self, sections: Mapping[str, Section | None], off: Collection[str] = ()
+    ) -> PageVersion | None:
+        """Take facts to the page in their own words and others off it, without asking a model: whoever read a
+        conversation said where they stand, and what need not.
 
         Args:
-            sections: Of facts by their ids; None for what need not stand there.
+            sections: Of new facts by their ids; None for what need not stand there.
+            off: The ids of facts that leave it. The user's own lines stay.
 
         Returns:
-            The version; None where nothing was taken, or the user has to see the first page before it is used.
+            The version; None where nothing was changed, or the user has to see the first page before it is used.
         """
         for _ in range(_ROUNDS):
             news = await self._space.read(rows.news_of, at=self._space.now_micros())
             state = self._state(news)
             lines = [line for fact in news.fresh if (line := _noted(fact, sections.get(fact.id))) is not None]
+            before = _still_standing(news)
+            standing = [part for line in before for part in _without(line, off, news.held)]
             # What nobody gave a place waits for the next writing.
-            standing = _still_standing(news)
-            settled = sections.keys() | {id for line in standing for id in line.facts}
+            settled = {*sections, *off, *(id for line in standing for id in line.facts)}
             is_all = all(fact.id in settled for fact in news.fresh)
-            if not lines or (news.base is None and state == "proposed"):
+            if (not lines and standing == before) or (news.base is None and state == "proposed"):
                 if news.base is not None and is_all:
                     await self._space.write(rows.note_seen, news.base.number, news.changed)
                 return None
@@ -324,6 +354,13 @@ def _still_standing(news: News) -> list[PageLine]:
         is_kept = line.by == "user" or not line.text or stands(line, news.held)
         found += [line] if is_kept else parts_of(line, news.held)
     return found
+
+
+def _without(line: PageLine, off: Collection[str], held: Mapping[str, MemoryRecord]) -> list[PageLine]:
+    """A line without some of its facts: the others in their own words. The user's own line stays as it is."""
+    if line.by == "user" or not line.text or not set(off).intersection(line.facts):
+        return [line]
+    return parts_of(line, {id: fact for id, fact in held.items() if id not in off})
 
 
 def _is_waiting(news: News, budget_tokens: int) -> bool:
