@@ -141,21 +141,23 @@ async def check(queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore,
 
 @requirement("builder:durable")
 def test_twenty_kills_of_a_worker_double_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    chance = random.Random(SEED)
+    chance, names = random.Random(SEED), list(NAMES)
     with serving(_answer) as server, Killing("tests.builder.kill_worker") as killing:
         anyio.run(_request, tmp_path)
         # Those of the last build are answered only between two lives of the worker.
         with _answering(tmp_path, NAMES[:-1]):
-            for _ in range(KILLS):
+            for number in killing.rounds(KILLS):
                 # From the moment at which a build begins.
                 killing.round(after=2, later_s=chance.uniform(0.0, 0.8), home=str(tmp_path), url=server.url)
-                anyio.run(_answer_all, tmp_path)
-        assert killing.killed >= KILLS
-        with _answering(tmp_path, NAMES):
+                # On a machine that is busy with other things, all builds may end before enough were killed.
+                if not anyio.run(_answer_all, tmp_path):
+                    names.append(f"greet_{number}")
+                    anyio.run(_request_one, tmp_path, names[-1])
+        with _answering(tmp_path, names):
             left = anyio.run(_answer_all, tmp_path)
             if left:
                 killing.round(after=_ended(left), home=str(tmp_path), url=server.url)
-    anyio.run(_check_all, tmp_path)
+    anyio.run(_check_all, tmp_path, names)
 
 
 NAMES = ("greet_a", "greet_b", "greet_c", "greet_d", "greet_e")
@@ -272,16 +274,16 @@ def _answering(home: Path, names: Sequence[str]) -> Iterator[None]:
         thread.join()
 
 
-async def _check_all(home: Path) -> None:
+async def _check_all(home: Path, names: Sequence[str]) -> None:
     async def use(queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore) -> None:
         attempts = 0
-        for name in NAMES:
+        for name in names:
             capability = await catalogue.get(name)
             (build,) = await queue.of_capability(capability.id)
             assert build.status == "active", build.outcome
             attempts += build.attempts
             await check(queue, catalogue, sessions, build)
-        assert attempts > len(NAMES) + 5, "most kills met a build"
+        assert attempts > len(names) + 5, "most kills met a build"
 
     await _opened(home, use)
 

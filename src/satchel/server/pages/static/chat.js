@@ -155,12 +155,15 @@ function settle(state) {
   if (!running) sendWaiting();
 }
 
-// The frame changes with the conversation: the heading, the list of sessions, the counts.
+// The frame changes with the conversation: the heading, the list of sessions, the counts. Only the newest answer counts.
+let refreshes = 0;
 async function refreshAround() {
+  const number = ++refreshes;
   try {
     const answer = await fetch(inPlace(`/chat/${session}`), { credentials: "same-origin", headers: { accept: "text/html" } });
     if (!answer.ok || answer.redirected) return;
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (number !== refreshes) return;
     for (const id of ["rail-pages", "rail-list", "chat-head"]) {
       const fresh = page.getElementById(id);
       const old = document.getElementById(id);
