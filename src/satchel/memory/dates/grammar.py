@@ -47,6 +47,10 @@ _TOKEN: Final = re.compile(
 )
 _SIGNS: Final = str.maketrans("\u2018\u2019\u2010\u2011\u2012\u2013\u2014\uff5e~\u3001", "''-------,")
 _PATTERN: Final = re.compile(r"<(\w+)(?::(\w+))?>|([\[\]()|^])|([^\s<>\[\]()|^]+)")
+_NAMES: Final[Mapping[str, str]] = {
+    "weekday": "weekday", "shortday": "weekday", "month": "month", "shortmonth": "month", "unit": "unit",
+}  # fmt: skip
+"""The symbols whose words are names, and of what."""
 _STANDING_FOR: Final = frozenset({"", "same", "strong"})
 """The meanings that are those of their only symbol."""
 _MACRO: Final = re.compile(r"\{([a-z]+)\}")
@@ -193,6 +197,14 @@ class Language:
                 symbols |= added
                 more += added
         return {word: frozenset(symbols) for word, symbols in begun.items()}
+
+    def names(self) -> Iterator[tuple[str, int, str]]:
+        """Names of weekdays, months and units of time: ("weekday", 0, "monday"), and the like."""
+        for entries in self._words.values():
+            for words, symbol, value in entries:
+                kind = _NAMES.get(symbol)
+                if kind is not None and len(words) == 1 and len(words[0]) > 1:
+                    yield kind, value if isinstance(value, int) else 0, words[0]
 
     @cached_property
     def dated(self) -> frozenset[str]:

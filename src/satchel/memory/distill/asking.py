@@ -71,6 +71,7 @@ class Proposal:
         time: What kind of time it has; "" where the model didn't say.
         when: The words for the day that it happens on, is due by, comes round on, or began on; "" for none.
         until: The words for its end, or for how long it lasts; "" for none.
+        first, last: The first and the last day as the model reads them, "2026-03-28"; "" for none.
         every: When it comes round, in the words of `EVERY`.
         to: The short id of the known fact that `relation` refers to, as the model wrote it; "" for none.
         ended: Of a correction, the words for the time since when the known fact no longer holds; "" for none.
@@ -88,6 +89,8 @@ class Proposal:
     time: TimeKind | Literal[""]
     when: str
     until: str
+    first: str
+    last: str
     every: tuple[str, ...]
     relation: Relation
     to: str
@@ -141,8 +144,9 @@ class Known:
 
     def id_of(self, short: str) -> str:
         """The id that begins so; "" where there is none."""
-        short = short[: self.chars]
-        return next((id for id in self.facts if id[: self.chars] == short), "") if short else ""
+        if len(short) < self.chars:
+            return ""
+        return next((id for id in self.facts if id.startswith(short)), "")
 
     @property
     def text(self) -> str:
@@ -184,6 +188,8 @@ _FACT: Final[Mapping[str, Any]] = {
     "time": {"type": "string", "enum": list(get_args(TimeKind))},
     "when": {"type": "string"},
     "until": {"type": "string"},
+    "first": {"type": "string"},
+    "last": {"type": "string"},
     "every": {"type": "array", "items": {"type": "string", "enum": list(EVERY)}},
     "relation": {"type": "string", "enum": list(get_args(Relation))},
     "to": {"type": "string"},
@@ -356,6 +362,8 @@ def _read_proposal(fact: object, number: int) -> Proposal:
         time=_one_of(fact.get("time"), TimeKind, ""),
         when=_text(fact.get("when")),
         until=_text(fact.get("until")),
+        first=_text(fact.get("first")),
+        last=_text(fact.get("last")),
         every=tuple(day for day in EVERY if day in every) if isinstance(every, list) else (),
         relation=_one_of(fact.get("relation"), Relation, "new"),
         to=_id(fact.get("to")),

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from satchel.clock import in_zone_of
 from satchel.memory.dates import ResolvedDate, days_meant, end_of_length, resolve_dates
 from satchel.memory.distill.asking import EVERY, Proposal
+from satchel.memory.distill.days import Said, day_of, fits, said_in
 from satchel.memory.distill.windows import Piece, Window
 from satchel.memory.records import TRUST_RANK, FactTime, MemoryRecord, Trust
 
@@ -89,7 +90,11 @@ def check(
     places = _Places(window, sources, locale)
     time_of_it = places.time_of(proposal)
     meant = {**_dates_in(window, sources, quote, resolve), **places.meant(proposal, time_of_it)}
-    content = _with_days(proposal.content, sources[0], meant, resolve)
+    before = None if proposal.relation == "new" else known.get(proposal.to)
+    if before is not None:  # What it takes over from the known fact was said then.
+        for number, day in enumerate(resolve(before.content, before.said_at)):
+            meant[f"\0{number}"] = day
+    content = _with_days(proposal.content, sources, meant, resolve)
     if content is None:
         return "it names a day that nobody said"
     content = _with_end(content, proposal.until, time_of_it)
@@ -109,7 +114,7 @@ def check(
         trust=_trust_of(quote, sources),
         valid_from=valid_from,
         valid_to=valid_to,
-        known=None if proposal.relation == "new" else known.get(proposal.to),
+        known=before,
         ended=None if ended is None else in_zone_of(said_at, datetime.combine(ended[0], time())),
         time=time_of_it,
     )
@@ -143,6 +148,44 @@ class _Places:
         return None if piece is None else end_of_length(words, first, context=piece.text)
 
     def time_of(self, proposal: Proposal) -> FactTime | None:
+        """The days of a fact: as the model reads them, if the words for its time agree and say more than a distance
+        from today; otherwise as they are computed.
+        """
+        computed, read = self._computed(proposal), self.read(proposal)
+        if computed is None or read is None or not proposal.time:
+            return computed
+        first, last = read
+        if proposal.time == "recurrence":
+            return replace(computed, every=_every(proposal, read))
+        if proposal.until and not said_in(proposal.until).is_dated:
+            last = self._end(proposal.until, first) or last  # A length is computed.
+        if proposal.time == "deadline":
+            first = last
+        ends = proposal.time != "period" or proposal.last or proposal.until
+        kind = proposal.time if proposal.time == "lasting" or last >= self._said_on else "past"
+        return FactTime(kind=kind, first=first, last=last if ends else None)
+
+    @property
+    def _said_on(self) -> date:
+        return self.sources[0].said_at.date()
+
+    def read(self, proposal: Proposal) -> tuple[date, date] | None:
+        """The days that the model reads in the words for a time; None where the words have others, nobody said them, or
+        they are computed.
+        """
+        first, last = day_of(proposal.first, self._said_on), day_of(proposal.last, self._said_on)
+        first, last = first or last, last or first
+        if first is None or last is None or last < first:
+            return None
+        words = " ".join(words for words in (proposal.when, proposal.until) if self._piece(words) is not None)
+        said = said_in(words)
+        if not words or not fits(said, first, last, self._said_on):
+            return None
+        found = self._computed(proposal)
+        is_computed = found is not None and (found.first or found.last or found.every) and not said.is_dated
+        return None if is_computed else (first, last)
+
+    def _computed(self, proposal: Proposal) -> FactTime | None:
         """The days of a fact, computed from the words for its time."""
         if not proposal.time:
             return None
@@ -183,8 +226,10 @@ class _Places:
         if found is None:
             return {}
         meant: dict[str, ResolvedDate] = {}
-        if found.first is not None and found.last is not None:
-            meant["\0"] = ResolvedDate(text="\0", offset=0, start=found.first, end=found.last)
+        first, last = found.first or found.last, found.last or found.first
+        if first is not None and last is not None:
+            meant["\0"] = ResolvedDate(text="\0", offset=0, start=first, end=last)
+        is_read = self.read(proposal) is not None
         said_at = self.sources[0].said_at
         is_past = found.kind in ("past", "lasting")
         for date_of in resolve_dates(proposal.content, said_at, locale=self.locale):
@@ -193,11 +238,15 @@ class _Places:
                 (words for words in (proposal.when, proposal.until) if key in _key(words)),
                 "",
             )
-            readings = {
-                self.days(date_of.text, is_past=past) for past in ((is_past,) if own else (True, False))
-            }
-            days = readings.pop() if len(readings) == 1 else None
-            meant[key] = replace(date_of, start=days and days[0], end=days and days[1])
+            if own and is_read:
+                start = last if own == proposal.until else first
+                end = first if own == proposal.when and proposal.until else last
+            else:
+                readings = {
+                    self.days(date_of.text, is_past=past) for past in ((is_past,) if own else (True, False))
+                }
+                start, end = (readings.pop() if len(readings) == 1 else None) or (None, None)
+            meant[key] = replace(date_of, start=start, end=end)
         return meant
 
 
@@ -323,24 +372,19 @@ def _dates_in(
 
 
 def _with_days(
-    content: str, source: Piece, meant: Mapping[str, ResolvedDate], resolve: _Resolve
+    content: str, sources: Sequence[Piece], meant: Mapping[str, ResolvedDate], resolve: _Resolve
 ) -> str | None:
     """Add the days that relative dates mean to a fact; None if it names a day that the conversation doesn't."""
     parts: list[str] = []
     at = 0
-    for found in resolve(content, source.said_at):
+    for found in resolve(content, sources[0].said_at):
         end = found.offset + len(found.text)
         known = meant.get(_key(found.text))
-        if (
-            known is None
-            and found.start is not None
-            and found.end is not None
-            and _is_absolute(found, resolve)
-        ):
-            said = [m for m in meant.values() if m.start is not None and m.end is not None]
-            if not any(m.start <= found.start and found.end <= m.end for m in said):  # type: ignore[operator]
-                return None
-        if known is None or known.start is None or known.end is None or _is_absolute(found, resolve):
+        is_absolute = _is_absolute(found, resolve)
+        is_known = known is not None and known.start is not None
+        if is_absolute and not is_known and not _is_named(found, meant, sources):
+            return None
+        if known is None or known.start is None or known.end is None or is_absolute:
             continue
         days = f"{known.start}" if known.start == known.end else f"{known.start} to {known.end}"
         if days in content:
@@ -348,6 +392,29 @@ def _with_days(
         parts += (content[at:end], f" ({days})")
         at = end
     return "".join([*parts, content[at:]])
+
+
+def _is_named(found: ResolvedDate, meant: Mapping[str, ResolvedDate], sources: Sequence[Piece]) -> bool:
+    """Whether an absolute date is one that was said: it lies within one that the words mean, or is a longer time that
+    such a one belongs to, or its numbers were said and it is near.
+    """
+    start, end = found.start, found.end
+    assert start is not None
+    assert end is not None
+    for one in meant.values():
+        if one.start is not None and one.end is not None:
+            if one.start <= start and end <= one.end:
+                return True
+            if start < end and one.start <= end and start <= one.end:
+                return True
+    return all(
+        any(
+            day.day in said_in(piece.text).numbers
+            and fits(Said((), (day.day,)), day, day, piece.said_at.date())
+            for piece in sources
+        )
+        for day in (start, end)
+    )
 
 
 def _is_absolute(found: ResolvedDate, resolve: _Resolve) -> bool:
