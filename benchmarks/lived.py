@@ -134,7 +134,11 @@ class Satchel(Column):
     async def before(self, message: Message, here: Sequence[Message]) -> Before:
         """See `Column`; it is what the program's `Hub` does before each message."""
         if not here:
-            blocks = [block for block in (await self.memory.standing(), await self.memory.agenda()) if block]
+            blocks = [
+                block
+                for block in (await self.memory.standing(confidential=True), await self.memory.agenda())
+                if block
+            ]
             lines = [line for block in blocks for line in block.memories]
             shown = [memory for line in lines for memory in line.sources]
             self.standing = [block.text for block in blocks]

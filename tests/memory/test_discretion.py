@@ -309,3 +309,69 @@ async def test_what_says_nothing_of_keeping_it_back_is_no_wish() -> None:
         "别忘了买牛奶。",
     )
     assert [text for text in said if wish_of(text)] == []
+
+
+@requirement("memory:discretion:part")
+@pytest.mark.parametrize(
+    ("text", "quote", "is_read"),
+    [
+        ("The password is hunter22x. Don't keep that. The port is 8081 now.", "The port is 8081 now", True),
+        (
+            "Das Passwort ist geheim42. Merk dir das nicht. Der Port ist jetzt 8081.",
+            "Der Port ist jetzt 8081",
+            True,
+        ),
+        ("La clave es secreta99. No guardes eso. El puerto ahora es 8081.", "El puerto ahora es 8081", True),
+        ("Don't keep this: the port is 8081 now.", "the port is 8081 now", False),
+        ("The port is 8081 now. Don't keep that.", "The port is 8081 now", False),
+    ],
+)
+async def test_what_is_said_after_a_wish_not_to_keep_something_is_read_and_what_it_is_about_is_not(
+    text: str, quote: str, is_read: bool
+) -> None:
+    async with opened() as memory:
+        await talk(memory, text)
+        fact = {"content": "User: port 8081", "quote": quote, "section": "work"}
+        model = ScriptedModel(lambda _: json.dumps({"facts": [fact], "off": []}))
+        report = await memory.distill(model=model)
+        seen = "".join(request.messages[0].text for request in model.requests)
+        assert (quote in seen) == is_read
+        assert not any(secret in seen for secret in ("hunter22x", "geheim42", "secreta99"))
+        assert [(await memory.get(id)).discretion for id in report.facts] == ["open"] * is_read
+        assert (await users(memory))[0].discretion == "withheld"
+        assert (await memory.distill_status()).pending == 0
+        page = await memory.page()
+        assert (page is not None) == is_read
+
+
+@requirement("memory:discretion:obeyed")
+@pytest.mark.parametrize(
+    "wish", ["no, wait. forget the code, I don't want it written down", "no, espera. olvida el código"]
+)
+async def test_a_wish_behind_a_word_or_two_is_about_the_turn_before(wish: str) -> None:
+    async with opened() as memory:
+        await talk(memory, "The code of the gate is 4471.", wish)
+        assert [one.discretion for one in await users(memory)] == ["withheld", "withheld"]
+
+
+@requirement("memory:discretion:page")
+async def test_what_is_kept_from_somebody_stands_on_the_page_of_the_users_own_conversations_alone() -> None:
+    async with opened() as memory:
+        said = "I applied at the mill, don't tell my boss. My back hurts, don't bring it up unless I ask. I like tea."
+        await talk(memory, said)
+        facts = [
+            {"content": "User: applied at the mill; boss must not know", "quote": "I applied at the mill",
+             "section": "confidential", "confidential": "don't tell my boss"},
+            {"content": "User: back hurts", "quote": "My back hurts", "section": "",
+             "confidential": "don't bring it up unless I ask"},
+            {"content": "User: likes tea", "quote": "I like tea", "section": "user"},
+        ]  # fmt: skip
+        await memory.distill(model=ScriptedModel(lambda _: json.dumps({"facts": facts, "off": []})))
+        own = await memory.standing(confidential=True)
+        assert "applied at the mill; boss must not know" in own.text
+        assert "back hurts" not in own.text
+        # An agent that is connected, over MCP, a hook or the proxy, is not told.
+        assert "mill" not in (await memory.standing()).text
+        agenda = await memory.agenda()
+        shown = await memory.surface("What do I drink at the mill?", threshold=0.0, limit=50)
+        assert "applied" not in agenda.text + shown.text

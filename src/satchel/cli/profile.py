@@ -25,7 +25,7 @@ def profile(scope: str, as_json: bool) -> None:
     settings = read_settings().memory
     found = with_memory(
         lambda memory: memory.standing(
-            page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+            page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens, confidential=True
         ),
         scope,
     )

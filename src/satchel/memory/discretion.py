@@ -16,7 +16,17 @@ from satchel.memory.data_files import read_lines
 from satchel.memory.records import OWN_SPEAKERS, Discretion, Kind, Trust
 from satchel.memory.stems import commonness, stems_of
 
-__all__ = ["GUEST", "HELD_BACK", "Wish", "asks_about", "guest_speaks", "is_wishing", "stricter", "wish_of"]
+__all__ = [
+    "GUEST",
+    "HELD_BACK",
+    "Wish",
+    "asks_about",
+    "guest_speaks",
+    "is_wishing",
+    "open_part",
+    "stricter",
+    "wish_of",
+]
 
 GUEST: Final = "guest"
 """The speaker of what was said while somebody other than the user wrote."""
@@ -29,6 +39,8 @@ _RANK: Final[dict[Discretion, int]] = {"open": 0, "confidential": 1, "withheld":
 _MOST_CHARS: Final = 4_000
 """Of a message: so much at each end. A wish stands before or after what was pasted."""
 _MOST_SENTENCE_CHARS: Final = 300
+_LEAST_SAID: Final = 4
+"""Words before a wish that it may be about; "no, wait" is about what was said before."""
 _SHORT_WORDS: Final = 10
 """A message that is one sentence of so many words at most says nothing else: it is about what was said before."""
 _TELLING: Final = 0.02
@@ -81,13 +93,25 @@ def wish_of(text: str) -> Wish | None:
     if not found:
         return None
     place, kind = min(found, key=lambda one: (_ORDER.index(one[1]), one[0]))
-    said_before = place > 0
+    said_before = sum(len(sentence.split()) for sentence in sentences[:place]) >= _LEAST_SAID
     is_alone = len(found) == len(sentences) and len(sentences[place].split()) <= _SHORT_WORDS
     return Wish(
         kind=kind,
         words=sentences[place],
         points_back=not said_before and (kind == "forget" or (kind == "confidential" and is_alone)),
     )
+
+
+def open_part(text: str) -> str:
+    """What a message says after it asked not to keep something, below blanks of the same length: a wish is about what
+    stands before it, unless it announces what comes ("don't keep this: …"). Blank if there is nothing.
+    """
+    last = 0
+    for match in _SENTENCE.finditer(text):
+        sentence = match.group().strip()
+        if len(sentence) <= _MOST_SENTENCE_CHARS and _kind_of(sentence) == "forget":
+            last = len(text) if ":" in sentence or "：" in sentence else match.end()
+    return " " * last + text[last:] if last else " " * len(text)
 
 
 def guest_speaks(texts: Iterable[str]) -> bool | None:

@@ -8,12 +8,23 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, bindparam, case, insert, select, update
 
-from satchel.memory.discretion import GUEST, Wish, stricter
+from satchel.memory.discretion import GUEST, Wish, open_part, stricter, wish_of
 from satchel.memory.records import Discretion
 from satchel.memory.tables import changes, edges, memories
 from satchel.storage import Prepared
 
-__all__ = ["as_asked_in", "guest_in", "obey"]
+__all__ = ["AS_ASKED", "as_asked_in", "guest_in", "obey", "part_to_read"]
+
+
+def part_to_read(row: Any) -> str:
+    """What may be read of an episode: all of it, or where its own words ask not to keep something, what comes after
+    them; blanks stand for the rest.
+    """
+    if row.discretion != "withheld":
+        return str(row.content)
+    wish = wish_of(row.content)
+    is_own = wish is not None and wish.kind == "forget" and row.kept_from == wish.words
+    return open_part(row.content) if is_own else " " * len(row.content)
 
 
 class Draft(Protocol):
@@ -39,6 +50,7 @@ _OF_TURN = Prepared(
         memories.c.trust,
         memories.c.discretion,
         memories.c.kept_from,
+        memories.c.content,
     )
     .where(
         memories.c.space_id == bindparam("space"),
@@ -60,12 +72,13 @@ _BEFORE = Prepared(
     .limit(1)
 )
 _NEWEST_TURN = 1 << 62
-_AS_ASKED = "as asked in turn "
+AS_ASKED = "as asked in turn "
+"""How the reason begins why a memory is held back whose own words don't say so."""
 
 
 def as_asked_in(turn: int) -> str:
     """Why a memory is held back whose own words don't say so."""
-    return f"{_AS_ASKED}{turn}"
+    return f"{AS_ASKED}{turn}"
 
 
 def guest_in(connection: Connection, space: int, session: str) -> bool:
@@ -111,6 +124,9 @@ def obey(
         # What stands in the same batch and came before the wish.
         for change, draft in zip(instead, drafts, strict=True):
             if (draft.row["source_session"], draft.row["source_turn"]) == (session, turn):
+                quote = draft.row.get("source_quote")
+                if quote and quote in one.open_part:
+                    continue  # It was said after the wish, which is not about it.
                 own = change.get("discretion", draft.row.get("discretion", "open"))
                 change["discretion"] = stricter(own, one.discretion)
                 # Only the message that asks has its words: they are forgotten with it.
@@ -134,13 +150,15 @@ class _Turn:
         self._connection, self._space, self._session, self._turn = connection, space, session, turn
         self.discretion: Discretion = "open"
         self.why = ""
+        self.open_part = ""
         rows = _OF_TURN.named(connection, {"space": space, "session": session, "turn": turn})
         self.rids = [row.rid for row in rows]
         for row in [row for row in rows if row.kind == "episode"][:1]:
             if row.discretion != "open":
                 self.hold_back(
-                    row.discretion, turn if not row.kept_from.startswith(_AS_ASKED) else row.kept_from
+                    row.discretion, turn if not row.kept_from.startswith(AS_ASKED) else row.kept_from
                 )
+                self.open_part = part_to_read(row)
         earlier = max((number for name, number in others if name == session and number < turn), default=-1)
         before = _BEFORE.named(connection, {"space": space, "session": session, "turn": turn})
         stored = before[0].source_turn if before else -1

@@ -617,7 +617,9 @@ class Memory:
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
         return await self._profiles.profile(budget_tokens=budget_tokens, granted=granted)
 
-    async def page(self, *, budget_tokens: int = PAGE_TOKENS, proposed: bool = False) -> Page | None:
+    async def page(
+        self, *, budget_tokens: int = PAGE_TOKENS, proposed: bool = False, confidential: bool = True
+    ) -> Page | None:
         """Show the standing page: what a model wrote about the user from facts, and what the user wrote into it.
 
         What was forgotten or superseded, is over or was changed since is left out. What is pinned stands on it. The
@@ -626,6 +628,7 @@ class Memory:
         Args:
             budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives None.
             proposed: Also a first page that the user has not accepted yet.
+            confidential: Also what is kept from somebody: for the user's own eyes and conversations.
 
         Returns:
             None where no page was written.
@@ -633,7 +636,9 @@ class Memory:
         Raises:
             StorageError: The store could not be read.
         """
-        return await self._pages.page(budget_tokens=budget_tokens, proposed=proposed)
+        return await self._pages.page(
+            budget_tokens=budget_tokens, proposed=proposed, confidential=confidential
+        )
 
     async def standing(
         self,
@@ -641,6 +646,7 @@ class Memory:
         page_tokens: int = PAGE_TOKENS,
         profile_tokens: int = PROFILE_TOKENS,
         granted: Collection[str] = (),
+        confidential: bool = False,
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
@@ -648,11 +654,12 @@ class Memory:
             page_tokens: Of the page; 0 goes without one.
             profile_tokens: Of the profile.
             granted: As in `surface`. Where not all is granted, there is no page: its lines are not kept apart.
+            confidential: Whether the page has what is kept from somebody: in the user's own conversations.
 
         Raises:
             StorageError: The store could not be read.
         """
-        found = None if granted else await self.page(budget_tokens=page_tokens)
+        found = None if granted else await self.page(budget_tokens=page_tokens, confidential=confidential)
         return found or await self.profile(budget_tokens=profile_tokens, granted=granted)
 
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:

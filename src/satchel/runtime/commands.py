@@ -387,7 +387,7 @@ async def _memory(context: CommandContext, rest: str) -> CommandResult:
 async def _profile(context: CommandContext, _rest: str) -> CommandResult:
     settings = context.satchel.settings.memory
     found = await _memory_of(context).standing(
-        page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+        page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens, confidential=True
     )
     data, notes = standing_lines(found, settings)
     return _shown(*data, notes=notes)

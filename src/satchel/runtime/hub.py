@@ -725,7 +725,9 @@ class SessionHub:
         if self._profile_for != conversation.compactions:
             if conversation.standing("profile") is None:
                 profile = await memory.standing(
-                    page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+                    page_tokens=settings.page_tokens,
+                    profile_tokens=settings.profile_tokens,
+                    confidential=True,
                 )
                 if profile:
                     events.append(self._standing_event("profile", profile, ""))

@@ -207,6 +207,9 @@ class Distiller:
     async def _read_stretch(self, stretch: Stretch, run: _Run, *, is_judged: bool) -> None:
         """Let the gate judge a stretch unless it has, or `is_judged`, and read its windows if they are worth it."""
         reason = ""
+        if not any(piece.text.strip() for piece in stretch.new):
+            await self._leave_out(stretch, "the user asked not to keep it", run)
+            return
         is_judged = is_judged or stretch.is_worth
         if not is_judged:
             if not await self._may_go_on(run):

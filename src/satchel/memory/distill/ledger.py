@@ -15,6 +15,7 @@ from sqlalchemy import Connection, func, insert, literal, or_, select, update
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory.cues import cues_of, replace_cues
+from satchel.memory.discretion_rows import AS_ASKED, part_to_read
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome
 from satchel.memory.distill.windows import Piece, Stretch, Window
@@ -56,8 +57,8 @@ _PENDING = (
     .select_from(memories.outerjoin(distilled, distilled.c.rid == memories.c.rid))
     .where(
         memories.c.kind == "episode",
-        # What the user asked not to keep is read by nobody.
-        memories.c.discretion != "withheld",
+        # What is withheld by its own words may say more after them, see `part_to_read`; the rest is read by nobody.
+        or_(memories.c.discretion != "withheld", memories.c.kept_from.not_like(f"{AS_ASKED}%")),
         or_(distilled.c.rid.is_(None), distilled.c.chars < _LENGTH),
     )
 )
@@ -180,7 +181,6 @@ def next_session(
                 memories.c.kind == "episode",
                 here,
                 distilled.c.chars >= _LENGTH,
-                memories.c.discretion != "withheld",
                 or_(
                     memories.c.source_turn < begin.source_turn,
                     (memories.c.source_turn == begin.source_turn)
@@ -205,7 +205,7 @@ def _piece(row: Any, gate: str) -> Piece:
         speaker=row.speaker,
         trust=row.trust,
         said_at=from_micros(row.said_at, row.said_offset_min),
-        text=row.content,
+        text=part_to_read(row),
         start=min(row.read, total),
         end=total,
         total=total,

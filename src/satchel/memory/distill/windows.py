@@ -274,7 +274,8 @@ def _ends_of(text: str, tokens: int) -> str:
 
 def _lines(pieces: Sequence[Piece]) -> str:
     lines = []
-    for number, piece in enumerate(pieces, 1):
+    # What the user asked not to keep is blank.
+    for number, piece in enumerate((piece for piece in pieces if piece.text.strip()), 1):
         line: dict[str, object] = {
             "line": number,
             "said": f"{piece.said_at:%A %Y-%m-%d %H:%M}",
@@ -284,5 +285,6 @@ def _lines(pieces: Sequence[Piece]) -> str:
             line["from_outside"] = True
         if not piece.is_new:
             line["read_before"] = True
-        lines.append(json.dumps({**line, "text": piece.text}, ensure_ascii=False))
+        text = piece.text.lstrip() if piece.text.startswith("  ") else piece.text
+        lines.append(json.dumps({**line, "text": text}, ensure_ascii=False))
     return "\n".join(lines)

@@ -75,6 +75,7 @@ def page_at_a_glance(rows: Rows, *, space: int, now: datetime, budget_tokens: in
         [_record(row) for row in pinned],
         today=now.date(),
         budget_tokens=budget_tokens,
+        confidential=False,
     )
 
 

@@ -22,6 +22,7 @@ from satchel.memory.statements import section_of, shown_words
 
 __all__ = ["parts_of", "rendered", "section_for", "tokens_of_line", "tokens_of_section"]
 
+_KEPT_BACK: Final = "it is confidential"
 _CHANGED: Final = "what it stands on has changed"
 _SECTION_OF: Final[Mapping[str, Section]] = {
     "name": "user", "answers": "answers", "health": "limits", "home": "home", "work": "work", "people": "people",
@@ -52,6 +53,7 @@ def rendered(
     *,
     today: date,
     budget_tokens: int,
+    confidential: bool,
 ) -> Page:
     """Show a version.
 
@@ -61,6 +63,7 @@ def rendered(
         pinned: What the user pinned: what no line stands on gets a line of its own.
         today: The local day.
         budget_tokens: Of the whole block.
+        confidential: Whether the section of that name is shown.
 
     Returns:
         The page, whose `left_out` says what is not shown and why.
@@ -70,6 +73,8 @@ def rendered(
     for line in version.shown:
         facts = tuple(held[id] for id in line.facts if id in held)
         why = _not_shown(line, held, today)
+        if not why and line.by == "model" and any(fact.discretion != "open" for fact in facts):
+            why = "" if confidential and line.section == "confidential" else _KEPT_BACK
         if facts and not why:
             lines.append(_line(line, facts))
         elif facts:

@@ -304,14 +304,16 @@ def _is_live(at: int) -> Any:
 
 
 def holding(connection: Connection, space: int, ids: Iterable[str], *, at: int) -> dict[str, MemoryRecord]:
-    """Those of some memories that hold now and did not come from outside, by id."""
+    """Those of some memories that hold now and did not come from outside, by id; also what is confidential, which
+    stands in the section of that name alone.
+    """
     # Sorted, so that the same store asks a model for the same page in the same words.
     found = records_by_id(connection, space, sorted(ids))
     return {
         id: record
         for id, record in found.items()
         if record.trust != "outside"
-        and record.discretion == "open"
+        and record.discretion != "withheld"
         and (record.valid_to is None or record.valid_to > from_micros(at))
         and (record.valid_from is None or record.valid_from <= from_micros(at))
     }

@@ -61,7 +61,9 @@ class Pages:
 
     # Reading.
 
-    async def page(self, *, budget_tokens: int, proposed: bool = False) -> Page | None:
+    async def page(
+        self, *, budget_tokens: int, proposed: bool = False, confidential: bool = True
+    ) -> Page | None:
         """See `Memory.page`."""
         if budget_tokens <= 0:
             return None
@@ -83,7 +85,9 @@ class Pages:
         zone = self._space.clock.now().tzinfo
         version = replace(version, written_at=version.written_at.astimezone(zone))
         today = self._space.clock.now().date()
-        return rendered(version, held, pinned, today=today, budget_tokens=budget_tokens)
+        return rendered(
+            version, held, pinned, today=today, budget_tokens=budget_tokens, confidential=confidential
+        )
 
     async def versions(self, *, limit: int) -> tuple[PageVersion, ...]:
         """See `Memory.page_versions`."""
@@ -219,7 +223,15 @@ class Pages:
         for _ in range(_ROUNDS):
             news = await self._space.read(rows.news_of, at=self._space.now_micros())
             state = self._state(news)
-            lines = [line for fact in news.fresh if (line := _noted(fact, sections.get(fact.id))) is not None]
+            secrets = await self._space.read(
+                rows.holding,
+                [id for id, section in sections.items() if section == "confidential"],
+                at=self._space.now_micros(),
+            )
+            fresh = {fact.id: fact for fact in (*news.fresh, *secrets.values())}
+            lines = [
+                line for fact in fresh.values() if (line := _noted(fact, sections.get(fact.id))) is not None
+            ]
             before = _still_standing(news)
             standing = [part for line in before for part in _without(line, off, news.held)]
             # What nobody gave a place waits for the next writing.
@@ -344,6 +356,8 @@ def _noted(fact: MemoryRecord, section: Section | None) -> PageLine | None:
     text = " ".join(fact.content.split())
     if section is None or len(text) > MOST_CHARS or (section == "answers" and not rows.is_users_own(fact)):
         return None
+    if fact.discretion != "open" and section != "confidential":
+        return None  # It comes only when the user asks about it.
     return PageLine(section=section, text=text, facts=(fact.id,), checked=content_hash_of([fact]))
 
 

@@ -80,7 +80,7 @@ async def memories(request: Request, service: Serves) -> Response:
         page_size=_PAGE,
         is_start=is_start,
         profile=await memory.standing(
-            page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens
+            page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens, confidential=True
         ),
         sections=SECTIONS,
         waits=await memory.page_waits(),
