@@ -102,9 +102,10 @@ class Case:
 
 @dataclass(slots=True)
 class Judge:
-    """Judges with a recording's answers, and asks its model for the others."""
+    """Judges with a recording's answers, and asks its model for the others if it `asks`."""
 
     recording: Recording
+    asks: bool = True
 
     async def judge(self, cases: Sequence[Case]) -> dict[tuple[int, str], Verdict | None]:
         """The verdicts by message and column; None where there is none."""
@@ -132,6 +133,8 @@ class Judge:
         return texts
 
     async def _ask(self, wanted: Sequence[tuple[Case, list[tuple[str, ...]]]]) -> None:
+        if not self.asks:
+            return
         if self.recording.model is None:
             self.recording.missing["judge"] += 1
             return

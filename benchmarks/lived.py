@@ -1,7 +1,7 @@
 """Lives that are lived message by message: what stands before a model, beside the plainest ways to remember.
 
     python benchmarks/lived.py [FOLDER] [--only LIFE ...] [--misses]
-    python benchmarks/lived.py --only LIFE --model BASE_URL [--name MODEL]      record, or go on recording
+    python benchmarks/lived.py --only LIFE --model BASE_URL [--name MODEL] [--unjudged]      record, or go on recording
     python benchmarks/lived.py --peers mem0 …                                   ask other programs too, see peers/
     python benchmarks/lived.py --dry-run                                        how much a recording asks
 
@@ -66,6 +66,7 @@ LAST_TURNS = 10
 FIRST_HITS = 5
 SILENT = timedelta(minutes=10)
 """After which a conversation is over, as `memory.distill_after_s` says."""
+JUDGED_AT_ONCE = 8
 NOTES_TOKENS = 800
 NOTES_PROMPT = """You keep one notes file that stands before an assistant in every conversation with its user. You get
 the file and the conversation that has just ended. Answer with the whole file anew, and nothing else: what a good friend
@@ -451,6 +452,7 @@ class Options:
         verdicts: Where to write what stood before each message with the verdicts, one JSON object for each.
         embedder: As `Memory.open` takes it.
         peers: Those that are asked, and not only played again.
+        unjudged: Whether a judge is not asked, only played again: another model can judge later.
     """
 
     conversations: int | None = None
@@ -458,6 +460,7 @@ class Options:
     verdicts: Path | None = None
     embedder: str | None = None
     peers: Sequence[str] = ()
+    unjudged: bool = False
 
 
 async def live(
@@ -470,12 +473,11 @@ async def live(
         names = [column.name for column in columns]
         counts = [some.setdefault(name, Counts()) for some in totals for name in names]
         by_name = {name: counts[place :: len(names)] for place, name in enumerate(names)}
-        judge = Judge(recording)
+        cases: list[tuple[Case, list[Message]]] = []
         talks = [list(some) for _, some in groupby(told["messages"], key=lambda one: one["conversation"])]
         talks = talks[: options.conversations]
         earlier: set[int] = set()
         for place, talk in enumerate(talks):
-            cases: list[tuple[Case, list[Message]]] = []
             for number, message in enumerate(talk):
                 clock.at = datetime.fromisoformat(message["at"])
                 # What was said in this conversation, the model has.
@@ -497,17 +499,17 @@ async def live(
             clock.at += SILENT
             if place + 1 < len(talks):
                 clock.at = min(clock.at, datetime.fromisoformat(talks[place + 1][0]["at"]))
-            # The requests don't depend on each other, so whoever answers them can do it at once.
+            # The columns don't depend on each other, so whoever answers them can do it at once.
             async with anyio.create_task_group() as group:
                 for column in columns:
                     group.start_soon(column.end, talk)
-                if any(column.has_model for column in columns):
-                    group.start_soon(count_verdicts, judge, cases, by_name, options)
             earlier |= {one["n"] for one in talk}
         for column in columns:
             for one in by_name[column.name]:
                 one.calls += column.cost.calls
                 one.background += column.cost.tokens
+        if any(column.has_model for column in columns):
+            await judge_all(recording, cases, by_name, options)
 
 
 async def columns_of(
@@ -550,14 +552,24 @@ async def columns_of(
     ]
 
 
-async def count_verdicts(
-    judge: Judge,
+async def judge_all(
+    recording: Recording,
     cases: Sequence[tuple[Case, Sequence[Message]]],
     counts: Mapping[str, Sequence[Counts]],
     options: Options,
 ) -> None:
-    """Have what stood before the messages of a conversation judged, and count it."""
-    verdicts = await judge.judge([case for case, _ in cases])
+    """Have what stood before the messages judged, a conversation at a time and several at once, and count it."""
+    judge = Judge(recording, asks=not options.unjudged)
+    verdicts: dict[tuple[int, str], Verdict | None] = {}
+    limit = anyio.CapacityLimiter(JUDGED_AT_ONCE)
+
+    async def judge_some(some: Sequence[Case]) -> None:
+        async with limit:
+            verdicts.update(await judge.judge(some))
+
+    async with anyio.create_task_group() as group:
+        for _, talk in groupby((case for case, _ in cases), key=lambda case: case.message["conversation"]):
+            group.start_soon(judge_some, list(talk))
     for case, needs in cases:
         for name, texts in case.columns.items():
             verdict = verdicts[case.message["n"], name]
@@ -631,6 +643,9 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--misses", action="store_true", help="print what Satchel missed without a model")
     parser.add_argument("--model", metavar="BASE_URL", help="record: ask this endpoint what has no answer")
     parser.add_argument("--name", default="model", help="the model's name there")
+    parser.add_argument(
+        "--unjudged", action="store_true", help="record without asking for verdicts, see README"
+    )
     parser.add_argument("--dry-run", action="store_true", help="count requests; a stand-in answers them")
     parser.add_argument("--conversations", type=int, help="play only so many of each life")
     parser.add_argument("--verdicts", type=Path, help="write what each column showed and the verdicts")
@@ -643,6 +658,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
         verdicts=options.verdicts,
         embedder=options.embedder,
         peers=options.peers,
+        unjudged=options.unjudged,
     )
     total: dict[str, Counts] = {}
     recordings: list[Recording] = []
