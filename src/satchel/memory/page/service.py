@@ -223,12 +223,15 @@ class Pages:
         for _ in range(_ROUNDS):
             news = await self._space.read(rows.news_of, at=self._space.now_micros())
             state = self._state(news)
-            secrets = await self._space.read(
+            # What got a place stands there, also what is trivial or confidential.
+            placed = await self._space.read(
                 rows.holding,
-                [id for id, section in sections.items() if section == "confidential"],
+                [id for id, section in sections.items() if section is not None],
                 at=self._space.now_micros(),
             )
-            fresh = {fact.id: fact for fact in (*news.fresh, *secrets.values())}
+            there = {id for line in news.base.lines for id in line.facts} if news.base is not None else set()
+            fresh = {fact.id: fact for fact in news.fresh}
+            fresh |= {id: fact for id, fact in placed.items() if id not in there}
             lines = [
                 line for fact in fresh.values() if (line := _noted(fact, sections.get(fact.id))) is not None
             ]
