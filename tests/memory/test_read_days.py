@@ -83,6 +83,8 @@ async def test_a_note_may_name_its_days_as_dates_and_none_that_nobody_said() -> 
     text = "on call mon 11 to sun 17, Magda takes 16-17 and I take 23-24"
     note = "User: on call Mon 2026-05-11 to Sun 2026-05-17; Magda has 2026-05-16; User has 2026-05-23"
     assert (await stored("2026-05-08", text, note, "lasting", ""))[2] == note
+    today = "User decided on 2026-05-08 to take the swap"
+    assert (await stored("2026-05-08", text, today, "lasting", ""))[2] == today
     with pytest.raises(ValueError, match="not enough values"):
         await stored("2026-05-08", text, "User: away on 2026-05-29", "lasting", "")
 

@@ -396,7 +396,7 @@ def _with_days(
 
 def _is_named(found: ResolvedDate, meant: Mapping[str, ResolvedDate], sources: Sequence[Piece]) -> bool:
     """Whether an absolute date is one that was said: it lies within one that the words mean, or is a longer time that
-    such a one belongs to, or its numbers were said and it is near.
+    such a one belongs to, its numbers were said and it is near, or it is the day on which it was said.
     """
     start, end = found.start, found.end
     assert start is not None
@@ -407,14 +407,13 @@ def _is_named(found: ResolvedDate, meant: Mapping[str, ResolvedDate], sources: S
                 return True
             if start < end and one.start <= end and start <= one.end:
                 return True
-    return all(
-        any(
-            day.day in said_in(piece.text).numbers
-            and fits(Said((), (day.day,)), day, day, piece.said_at.date())
-            for piece in sources
-        )
-        for day in (start, end)
-    )
+    return all(any(_is_said(day, piece) for piece in sources) for day in (start, end))
+
+
+def _is_said(day: date, piece: Piece) -> bool:
+    said_on = piece.said_at.date()
+    number = day.day in said_in(piece.text).numbers
+    return day == said_on or (number and fits(Said((), (day.day,)), day, day, said_on))
 
 
 def _is_absolute(found: ResolvedDate, resolve: _Resolve) -> bool:
