@@ -5,7 +5,7 @@ program, not taken from the model.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from functools import partial
@@ -28,6 +28,7 @@ _UNSPACED: Final = "\u2e80"
 """The first character of the scripts without spaces."""
 _MIN_LETTERS: Final = 4
 """In the quotes of a fact: a "yes" alone supports nothing."""
+_ISO: Final = re.compile(r"\b\d{4}-\d\d-\d\d\b")
 _ABOUT_USER: Final = re.compile(r"(?:the\s+)?user\b", re.IGNORECASE)
 """The beginning of a fact about the user, as opposed to one that says who reports it."""
 
@@ -91,10 +92,8 @@ def check(
     time_of_it = places.time_of(proposal)
     meant = {**_dates_in(window, sources, quote, resolve), **places.meant(proposal, time_of_it)}
     before = None if proposal.relation == "new" else known.get(proposal.to)
-    if before is not None:  # What it takes over from the known fact was said then.
-        for number, day in enumerate(resolve(before.content, before.said_at)):
-            meant[f"\0{number}"] = day
-    content = _with_days(proposal.content, sources, meant, resolve)
+    named = {day for fact in known.values() for day in _ISO.findall(fact.content)}
+    content = _with_days(proposal.content, sources, meant, named, resolve)
     if content is None:
         return "it names a day that nobody said"
     content = _with_end(content, proposal.until, time_of_it)
@@ -372,9 +371,15 @@ def _dates_in(
 
 
 def _with_days(
-    content: str, sources: Sequence[Piece], meant: Mapping[str, ResolvedDate], resolve: _Resolve
+    content: str,
+    sources: Sequence[Piece],
+    meant: Mapping[str, ResolvedDate],
+    named: Collection[str],
+    resolve: _Resolve,
 ) -> str | None:
-    """Add the days that relative dates mean to a fact; None if it names a day that the conversation doesn't."""
+    """Add the days that relative dates mean to a fact; None if it names a day that neither the conversation nor what
+    was known before does (`named`).
+    """
     parts: list[str] = []
     at = 0
     for found in resolve(content, sources[0].said_at):
@@ -382,7 +387,7 @@ def _with_days(
         known = meant.get(_key(found.text))
         is_absolute = _is_absolute(found, resolve)
         is_known = known is not None and known.start is not None
-        if is_absolute and not is_known and not _is_named(found, meant, sources):
+        if is_absolute and not is_known and not _is_named(found, meant, named, sources):
             return None
         if known is None or known.start is None or known.end is None or is_absolute:
             continue
@@ -394,9 +399,11 @@ def _with_days(
     return "".join([*parts, content[at:]])
 
 
-def _is_named(found: ResolvedDate, meant: Mapping[str, ResolvedDate], sources: Sequence[Piece]) -> bool:
+def _is_named(
+    found: ResolvedDate, meant: Mapping[str, ResolvedDate], named: Collection[str], sources: Sequence[Piece]
+) -> bool:
     """Whether an absolute date is one that was said: it lies within one that the words mean, or is a longer time that
-    such a one belongs to, its numbers were said and it is near, or it is the day on which it was said.
+    such a one belongs to, its numbers were said and it is near, it is the day on which it was said, or was known.
     """
     start, end = found.start, found.end
     assert start is not None
@@ -407,7 +414,7 @@ def _is_named(found: ResolvedDate, meant: Mapping[str, ResolvedDate], sources: S
                 return True
             if start < end and one.start <= end and start <= one.end:
                 return True
-    return all(any(_is_said(day, piece) for piece in sources) for day in (start, end))
+    return all(str(day) in named or any(_is_said(day, piece) for piece in sources) for day in (start, end))
 
 
 def _is_said(day: date, piece: Piece) -> bool:

@@ -359,8 +359,8 @@ def _noted(fact: MemoryRecord, section: Section | None) -> PageLine | None:
     text = " ".join(fact.content.split())
     if section is None or len(text) > MOST_CHARS or (section == "answers" and not rows.is_users_own(fact)):
         return None
-    if fact.discretion != "open" and section != "confidential":
-        return None  # It comes only when the user asks about it.
+    if fact.discretion != "open":
+        section = "confidential"
     return PageLine(section=section, text=text, facts=(fact.id,), checked=content_hash_of([fact]))
 
 
