@@ -332,12 +332,13 @@ async def test_what_is_said_after_a_wish_not_to_keep_something_is_read_and_what_
     async with opened() as memory:
         await talk(memory, text)
         fact = {"content": "User: port 8081", "quote": quote, "section": "work"}
-        model = ScriptedModel(lambda _: json.dumps({"facts": [fact], "off": []}))
+        more = {**fact, "content": "User: port 8081 is new", "section": ""}
+        model = ScriptedModel(lambda _: json.dumps({"facts": [fact, more], "off": []}))
         report = await memory.distill(model=model)
         seen = "".join(request.messages[0].text for request in model.requests)
         assert (quote in seen) == is_read
         assert not any(secret in seen for secret in ("hunter22x", "geheim42", "secreta99"))
-        assert [(await memory.get(id)).discretion for id in report.facts] == ["open"] * is_read
+        assert [(await memory.get(id)).discretion for id in report.facts] == ["open"] * 2 * is_read
         assert (await users(memory))[0].discretion == "withheld"
         assert (await memory.distill_status()).pending == 0
         page = await memory.page()

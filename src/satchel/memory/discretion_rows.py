@@ -119,7 +119,13 @@ def obey(
         if one.discretion == "open":
             continue
         held += _hold_back(
-            connection, space, one.rids, one.discretion, one.why, at=drafts[0].row["created_at"]
+            connection,
+            space,
+            one.rids,
+            one.discretion,
+            one.why,
+            one.open_part,
+            at=drafts[0].row["created_at"],
         )
         # What stands in the same batch and came before the wish.
         for change, draft in zip(instead, drafts, strict=True):
@@ -200,16 +206,20 @@ def _hold_back(
     rids: Collection[int],
     discretion: Discretion,
     why: str,
+    open_part: str,
     *,
     at: int,
 ) -> list[int]:
-    """Hold memories back, and the facts that were drawn from them, unless they are held back as much. The history and
-    the journal have it like a change by the user.
+    """Hold memories back, and the facts that were drawn from them, unless they are held back as much, or rest on
+    `open_part`. The history and the journal have it like a change by the user.
     """
-    facts = select(edges.c.source_rid).where(
-        edges.c.relation == "derived_from", edges.c.target_rid.in_(list(rids))
+    facts = connection.execute(
+        select(memories.c.rid, memories.c.source_quote)
+        .select_from(edges)
+        .join(memories, memories.c.rid == edges.c.source_rid)
+        .where(edges.c.relation == "derived_from", edges.c.target_rid.in_(list(rids)))
     )
-    wanted = {*rids, *connection.execute(facts).scalars()}
+    wanted = {*rids, *(row.rid for row in facts if not row.source_quote or row.source_quote not in open_part)}
     less = ("open",) if discretion == "confidential" else ("open", "confidential")
     found = connection.execute(
         select(memories.c.rid, memories.c.id, memories.c.discretion, memories.c.kept_from).where(
