@@ -51,6 +51,7 @@ _OF_TURN = Prepared(
         memories.c.discretion,
         memories.c.kept_from,
         memories.c.content,
+        memories.c.source_quote,
     )
     .where(
         memories.c.space_id == bindparam("space"),
@@ -158,13 +159,15 @@ class _Turn:
         self.why = ""
         self.open_part = ""
         rows = _OF_TURN.named(connection, {"space": space, "session": session, "turn": turn})
-        self.rids = [row.rid for row in rows]
         for row in [row for row in rows if row.kind == "episode"][:1]:
             if row.discretion != "open":
                 self.hold_back(
                     row.discretion, turn if not row.kept_from.startswith(AS_ASKED) else row.kept_from
                 )
-                self.open_part = part_to_read(row)
+                self.open_part = part_to_read(row) if row.discretion == "withheld" else ""
+        self.rids = [
+            row.rid for row in rows if not row.source_quote or row.source_quote not in self.open_part
+        ]
         earlier = max((number for name, number in others if name == session and number < turn), default=-1)
         before = _BEFORE.named(connection, {"space": space, "session": session, "turn": turn})
         stored = before[0].source_turn if before else -1
