@@ -181,7 +181,13 @@ class _Places:
         if not words or not fits(said, first, last, self._said_on):
             return None
         found = self._computed(proposal)
-        is_computed = found is not None and (found.first or found.last or found.every) and not said.is_dated
+        # Of what lasts, the grammar doesn't know whether its days are over.
+        is_computed = (
+            found is not None
+            and (found.first or found.last or found.every)
+            and not said.is_dated
+            and proposal.time != "lasting"
+        )
         return None if is_computed else (first, last)
 
     def _computed(self, proposal: Proposal) -> FactTime | None:
@@ -392,7 +398,7 @@ def _with_days(
         if known is None or known.start is None or known.end is None or is_absolute:
             continue
         days = f"{known.start}" if known.start == known.end else f"{known.start} to {known.end}"
-        if days in content:
+        if days in content or str(known.start) in content:
             continue
         parts += (content[at:end], f" ({days})")
         at = end
