@@ -579,9 +579,7 @@ async def test_the_reader_of_a_conversation_sees_the_page_takes_off_what_is_over
 
 
 @requirement("memory:page:daily")
-async def test_a_model_is_asked_for_the_page_once_a_day_when_it_no_longer_fits_or_facts_have_no_place() -> (
-    None
-):
+async def test_a_model_is_asked_for_the_page_once_a_day_when_facts_have_no_place() -> None:
     async with opened() as (memory, clock):
         await memory.add("Linh is the user's wife.")
         assert await memory.page_is_due()  # There is none yet.
@@ -591,10 +589,12 @@ async def test_a_model_is_asked_for_the_page_once_a_day_when_it_no_longer_fits_o
         clock.advance(86_400)
         assert await memory.page_is_due()
         await memory.write_page(model=ScriptedModel(copying))
-        assert not await memory.page_is_due(budget_tokens=30)
         clock.advance(86_400)
         assert not await memory.page_is_due()
-        assert await memory.page_is_due(budget_tokens=30)
-        await memory.write_page(model=ScriptedModel(copying), budget_tokens=1_200)
+        # What doesn't fit is left out by importance, and then by age.
+        await memory.add("The user likes tea.")
+        small = await memory.page(budget_tokens=50)
+        assert small is not None
+        assert [one.words for one in small.memories] == ["The user has a dog."]
         await memory.add("The user is allergic to nuts.", importance=5)
         assert await memory.page_is_due()  # That doesn't wait for tomorrow.

@@ -666,16 +666,14 @@ class Memory:
         """Return what the page was, the newest version first."""
         return await self._pages.versions(limit=limit)
 
-    async def page_is_due(self, *, budget_tokens: int = PAGE_TOKENS) -> bool:
-        """Whether a model should write the page now: facts wait that nobody gave a place on it, or its lines don't fit.
+    async def page_is_due(self) -> bool:
+        """Whether a model should write the page now: facts wait that nobody gave a place on it.
 
         That is so once a day at most, unless there is no page yet, or something of importance 5 waits; and not right
-        after a failure.
-
-        Args:
-            budget_tokens: Of the page.
+        after a failure. A page that does not fit is for the next reading, which sees how full it is; until then, what
+        matters most and was said last is shown.
         """
-        return await self._pages.is_due(budget_tokens=budget_tokens)
+        return await self._pages.is_due()
 
     async def write_page(
         self,
@@ -684,7 +682,7 @@ class Memory:
         budget_tokens: int = PAGE_TOKENS,
         may_spend: MaySpend | None = None,
     ) -> PageWritten | None:
-        """Let a model write the page anew if facts wait for a place on it, or its lines don't fit.
+        """Let a model write the page anew if facts wait for a place on it.
 
         What `distill` reads needs no writing: it says where each fact stands, and the fact stands there in its own
         words until the page is written.

@@ -167,7 +167,7 @@ class Distilling:
         if memory is None or settings.memory.page_tokens <= 0 or not (is_asked or self._is_wanted):
             return None
         budget_tokens = settings.memory.page_tokens
-        if not is_asked and not await memory.page_is_due(budget_tokens=budget_tokens):
+        if not is_asked and not await memory.page_is_due():
             return None
         model = await self._parts.models.extractor()
         if model.provider == "none":

@@ -95,7 +95,8 @@ def fits(said: Said, first: date, last: date, said_on: date) -> bool:
     named without its month, or a month without its year, is near.
     """
     days = (first, last)
-    near = _LONGEST if said.has_year else _YEAR if said.has_month else _NEAR
+    is_free = said.has_month or not (said.names or said.numbers)
+    near = _LONGEST if said.has_year else _YEAR if is_free else _NEAR
     parts = {n for day in days for n in (day.day, day.month, day.year, day.year % 100)}
     names = {("month", day.month) for day in days}
     names |= {

@@ -40,6 +40,8 @@ _ROUNDS: Final = 3
 """So often a writing is done again because the user edited the page meanwhile."""
 _OLD: Final = timedelta(days=1)
 """A home whose first page can be made of facts older than that had them before it had a page."""
+_FRAME: Final = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(map(tokens_of_section, SECTIONS))
+"""Tokens of a page without a line, with all headings."""
 _FILLED: Final = 0.8
 """The share of the room that a model is told of: what is noted in the next days fits into the rest."""
 _FIRST_PAUSE_S: Final = 60.0
@@ -120,12 +122,12 @@ class Pages:
         return Known(
             page=tuple(page),
             used=sum(len(page_line(fact.content)) + 1 for _, fact in page),
-            room=int((budget_tokens - tokens_of(PAGE_HEAD + PROFILE_TAIL)) * CHARS_A_TOKEN),
+            room=int((budget_tokens - _FRAME) * CHARS_A_TOKEN),
         )
 
     # Writing.
 
-    async def is_due(self, *, budget_tokens: int) -> bool:
+    async def is_due(self) -> bool:
         """See `Memory.page_is_due`."""
         now = self._space.now_micros()
         today = local_day(self._space.clock.now())
@@ -136,7 +138,7 @@ class Pages:
             if now < failed_at + int(pause_s * 1_000_000):
                 return False
             news = rows.news_of(connection, space, at=now)
-            if not _is_waiting(news, budget_tokens):
+            if not news.fresh:
                 return False
             zone = self._space.clock.now().tzinfo
             asked_on = "" if news.asked_at is None else local_day(news.asked_at.astimezone(zone))
@@ -153,7 +155,7 @@ class Pages:
             if str(self._space.id) in held:
                 return []
             news = rows.news_of(connection, self._space.id, at=self._space.now_micros())
-            return [self._space.id] if _is_waiting(news, budget_tokens) else []
+            return [self._space.id] if news.fresh else []
 
         async with self._lock, self._space.claims.take(_WORK, find, name=str) as taken:
             if not taken.pieces:
@@ -172,7 +174,7 @@ class Pages:
     ) -> PageWritten:
         for _ in range(_ROUNDS):
             news = await self._space.read(rows.news_of, at=self._space.now_micros())
-            if not _is_waiting(news, budget_tokens):
+            if not news.fresh:
                 return PageWritten(stopped="another process or the user has written it meanwhile")
             try:
                 if may_spend is not None:
@@ -378,17 +380,6 @@ def _without(line: PageLine, off: Collection[str], held: Mapping[str, MemoryReco
     if line.by == "user" or not line.text or not set(off).intersection(line.facts):
         return [line]
     return parts_of(line, {id: fact for id, fact in held.items() if id not in off})
-
-
-def _is_waiting(news: News, budget_tokens: int) -> bool:
-    """Whether a model has something to do: facts without a place, or lines that don't fit. What is over leaves the page
-    without that.
-    """
-    if news.fresh or news.base is None:
-        return bool(news.fresh)
-    lines = [line for line in news.base.shown if line.by == "user" or stands(line, news.held)]
-    cost = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(tokens_of_line(line.text) for line in lines)
-    return cost + sum(map(tokens_of_section, {line.section for line in lines})) > budget_tokens
 
 
 class _Draft:
