@@ -584,7 +584,7 @@ async def test_a_model_is_asked_for_the_page_once_a_day_when_facts_have_no_place
         await memory.add("Linh is the user's wife.")
         assert await memory.page_is_due()  # There is none yet.
         await memory.write_page(model=ScriptedModel(copying))
-        await memory.add("The user has a dog.")
+        await memory.add("The user has a dog.", importance=4)
         assert not await memory.page_is_due()
         clock.advance(86_400)
         assert await memory.page_is_due()
