@@ -57,6 +57,8 @@ async def stored(
         # Lengths are computed from the day that was read.
         ("2026-03-02", "low fat from Thursday 12 March for two weeks", "period", "Thursday 12 March", "two weeks",
          ["2026-03-12", "2026-03-20"], ("2026-03-12", "2026-03-26")),
+        ("2026-01-24", "la semana q viene otra vez de madrugada", "period", "la semana q viene", "",
+         ["2026-01-26", "2026-02-01"], None),
         # A day that the words contradict is none: another weekday, another number, another month, too far away.
         ("2026-01-19", "el lunes 26 entra el albañil", "event", "el lunes 26", "", ["2026-01-27"], ("", "")),
         ("2026-01-19", "el lunes 26 entra el albañil", "event", "el lunes 26", "", ["2026-10-26"], ("", "")),

@@ -180,15 +180,18 @@ class _Places:
         said = said_in(words)
         if not words or not fits(said, first, last, self._said_on):
             return None
-        found = self._computed(proposal)
         # Of what lasts, the grammar doesn't know whether its days are over.
-        is_computed = (
-            found is not None
-            and (found.first or found.last or found.every)
-            and not said.is_dated
-            and proposal.time != "lasting"
-        )
+        is_computed = not said.is_dated and proposal.time != "lasting" and self._can_compute(proposal)
         return None if is_computed else (first, last)
+
+    def _can_compute(self, proposal: Proposal) -> bool:
+        return bool(proposal.every) or any(
+            self.days(words, is_past=False)
+            or self.days(words, is_past=True)
+            or self._end(words, self._said_on)
+            for words in (proposal.when, proposal.until)
+            if words
+        )
 
     def _computed(self, proposal: Proposal) -> FactTime | None:
         """The days of a fact, computed from the words for its time."""
