@@ -90,7 +90,11 @@ def check(
     said_at = sources[0].said_at
     places = _Places(window, sources, locale)
     time_of_it = places.time_of(proposal)
-    meant = {**_dates_in(window, sources, quote, resolve), **places.meant(proposal, time_of_it)}
+    said = _dates_in(window, sources, quote, resolve)
+    if places.read(proposal) is not None:
+        # A note with days of its own has them as dates; in "her morning shift", no word is a day.
+        said = {f"\0{words}": day for words, day in said.items()}
+    meant = {**said, **places.meant(proposal, time_of_it)}
     before = None if proposal.relation == "new" else known.get(proposal.to)
     named = {day for fact in known.values() for day in _ISO.findall(fact.content)}
     content = _with_days(proposal.content, sources, meant, named, resolve)
@@ -246,6 +250,8 @@ class _Places:
                 (words for words in (proposal.when, proposal.until) if key in _key(words)),
                 "",
             )
+            if not own and is_read:
+                continue
             if own and is_read:
                 start = last if own == proposal.until else first
                 end = first if own == proposal.when and proposal.until else last
