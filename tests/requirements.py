@@ -659,6 +659,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(10, "memory:dates:birthday", "issue 10 §3", "A birthday has no single year."),
     built(10, "memory:dates:linear", "issue 10", "Resolving never raises and takes linear time on any text."),
     built(20, "memory:time:days", "issue 20 §3", "The extractor says what kind of time a fact has and quotes its words; the program computes the days from the day it was said, lengths too."),
+    built(20, "memory:distill:again", "issue 20 §1", "A note that the check refuses is asked for once more, with the reason."),
     built(20, "memory:time:read", "issue 20 §3", "The model also says which days it reads in the words; they are taken where the weekdays, months and numbers that were said agree, and what is only a distance from today is computed."),
     built(20, "memory:time:ranges", "issue 20 §3", "A range in a sentence about the future never goes backwards."),
     built(20, "memory:time:over", "issue 20 §3", "What is over leaves profile, page, agenda and surfacing by itself; a search finds it, marked, and a question about the past shows it."),

@@ -44,7 +44,7 @@ PAGE = json.dumps(
 def kind_of(asked: Asked) -> str:
     """What a request is: "chat", "gate", "extract" or "page"."""
     system = str(asked.body["messages"][0]["content"]) if asked.body else ""
-    begins = {"You decide": "gate", "You write down": "extract", "You keep one page": "page"}
+    begins = {"You decide": "gate", "You keep what": "extract", "You keep one page": "page"}
     return next((kind for words, kind in begins.items() if words in system), "chat")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from satchel.memory.distill.days import fits, said_in
-from satchel.models import ScriptedModel
+from satchel.models import ModelRequest, ScriptedModel
 from tests.requirements import requirement
 
 ZONE = timezone(timedelta(hours=1))
@@ -115,3 +115,35 @@ def test_a_day_never_contradicts_the_weekday_or_the_number_that_was_said(
     read = meant + timedelta(days=slip)
     if fits(said, read, read, said_on):
         assert (read.weekday(), read.day) == (meant.weekday(), meant.day)
+
+
+@requirement("memory:distill:again")
+@pytest.mark.anyio
+async def test_a_note_that_is_refused_is_asked_for_once_more_with_the_reason() -> None:
+    at = datetime(2026, 3, 17, 19, tzinfo=ZONE)
+    text = "the meeting moves to Saturday 18 April, write the invitations two weeks before"
+    asked: list[str] = []
+
+    def answer(request: ModelRequest) -> str:
+        asked.append(request.messages[0].text)
+        due = "" if len(asked) > 1 else ", invitations by Sat 2026-04-04"
+        note = {
+            "content": f"Meeting Sat 2026-04-18{due}", "quote": "the meeting moves to Saturday 18 April",
+            "time": "event", "when": "Saturday 18 April", "first": "2026-04-18",
+        }  # fmt: skip
+        other = {
+            "content": "User writes the invitations",
+            "quote": "write the invitations",
+            "section": "running",
+        }
+        return json.dumps({"facts": [other, note] if len(asked) == 1 else [note], "off": []})
+
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(at=at), back_fill=False) as memory:
+        await memory.add_episodes([Episode(session="s", turn=1, speaker="user", text=text, said_at=at)])
+        report = await memory.distill(model=ScriptedModel(answer))
+        assert len(asked) == 2
+        assert "it names a day that nobody said" in asked[1]
+        assert "User writes the invitations" not in asked[1].partition("refused them.")[2]
+        found = sorted([(await memory.get(id)).content for id in report.facts])
+        assert found == ["Meeting Sat 2026-04-18", "User writes the invitations"]
+        assert report.windows[0].dropped == ()

@@ -28,7 +28,7 @@ def reply(request: ModelRequest) -> Reply:
     usage = Usage(input_tokens=1_000, output_tokens=10, cost_usd=0.5)
     if request.system.startswith("You decide"):
         return Reply(text='{"worth": true, "reason": "a cat"}', usage=usage)
-    if request.system.startswith("You write down"):
+    if request.system.startswith("You keep what"):
         fact = {"content": "The user has a cat called Mimi.", "quote": "my cat Mimi"}
         return Reply(text=json.dumps({"facts": [fact]}), usage=usage)
     if request.system.startswith("You keep one page"):

@@ -708,7 +708,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         key="memory.page_tokens",
         kind="int",
-        default=1200,
+        default=1000,
         low=0,
         high=100_000,
         doc="The maximum number of tokens of the standing page, which a model writes from what you said and which is "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -243,9 +243,27 @@ async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> Ve
     return await _ask(model, "gate", shown_to_gate(stretch), _GATE_SCHEMA, _read_verdict, _GATE_TOKENS, spent)
 
 
-async def ask_extractor(model: ChatModel, window: Window, known: Known, spent: list[Asked]) -> Reading:
-    """Ask a model for the facts in a window, beside what is known. See `ask_gate`."""
+async def ask_extractor(
+    model: ChatModel,
+    window: Window,
+    known: Known,
+    spent: list[Asked],
+    *,
+    refused: Sequence[tuple[Proposal, str]] = (),
+) -> Reading:
+    """Ask a model for the facts in a window, beside what is known; or once more for those that were `refused`, each
+    with the reason. See `ask_gate`.
+    """
     text = "conversation:\n" + shown(window) + "\n\nknown:\n" + known.text
+    if refused:
+        lines = [
+            json.dumps({"content": one.content, "quote": one.quotes[:1], "refused": why}, ensure_ascii=False)
+            for one, why in refused
+        ]
+        text += (
+            "\n\nYou wrote these notes, and a program refused them. Write them once more so that the reason is gone, "
+            'or leave them out. Nothing else is wanted; "off" is [].\n' + "\n".join(lines)
+        )
     read = await _ask(model, "extract", text, _EXTRACT_SCHEMA, _read_answer, _EXTRACT_TOKENS, spent)
     return Reading(
         facts=tuple(replace(fact, to=known.id_of(fact.to)) for fact in read.facts),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -19,7 +20,7 @@ from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, ModelError, ModelRejected, SatchelError
 from satchel.memory.capture import NewMemory
 from satchel.memory.distill import ledger
-from satchel.memory.distill.asking import Known, Unreadable, ask_extractor, ask_gate, gate_version
+from satchel.memory.distill.asking import Known, Proposal, Unreadable, ask_extractor, ask_gate, gate_version
 from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
@@ -50,6 +51,8 @@ _PROFILE_IMPORTANCE = 4
 """The least importance of what belongs in the profile, which takes the most important facts first."""
 _OF_PROFILE = ("answers", "user", "people", "limits", "home", "work")
 """The sections of the page that say who the user is."""
+_MOST_REFUSED = 10
+"""Refused notes that are asked for once more."""
 _MEANWHILE = "another process read it meanwhile"
 
 MaySpend = Callable[[], Awaitable[None]]
@@ -266,21 +269,23 @@ class Distiller:
         """Let the extractor read a window, and store what can be verified."""
         known = await self._known(window, run.page_tokens)
         there = known.facts
-        facts: list[tuple[CheckedFact, Draft]] = []
-        dropped: list[str] = []
         reading = await ask_extractor(run.model, window, known, run.spent)
-        for proposal in reading.facts:
-            checked = check(proposal, window, there, locale=self._space.locale)
-            if isinstance(checked, str):
-                dropped.append(checked)
-                continue
-            if (
-                checked.known is not None
-                and proposal.relation == "restates"
-                and not _has_no_new_number(checked)
-            ):
-                # It claims to restate a fact but has other numbers, so it is stored as a new fact.
-                checked = replace(checked, known=None)
+        good, refused = self._checked(reading.facts, window, there)
+        dropped: list[str] = []
+        if refused:
+            taken = {fact.proposal.content for fact in good}
+            left = refused
+            # What can't be asked for again is only dropped.
+            with suppress(ModelError, Unreadable):
+                again = await ask_extractor(
+                    run.model, window, known, run.spent, refused=refused[:_MOST_REFUSED]
+                )
+                new = [one for one in again.facts if one.content not in taken][: len(refused)]
+                more, left = self._checked(new, window, there)
+                good += more
+            dropped = [why for _, why in left]
+        facts: list[tuple[CheckedFact, Draft]] = []
+        for checked in good:
             draft = await self._draft_of(checked, window)
             if draft is not None:
                 facts.append((checked, draft))
@@ -302,6 +307,23 @@ class Distiller:
             confirmed=written.confirmed,
             dropped=written.dropped,
         )
+
+    def _checked(
+        self, proposals: Sequence[Proposal], window: Window, known: Mapping[str, MemoryRecord]
+    ) -> tuple[list[CheckedFact], list[tuple[Proposal, str]]]:
+        """What may be stored, and what is refused, each with the reason."""
+        good: list[CheckedFact] = []
+        refused: list[tuple[Proposal, str]] = []
+        for proposal in proposals:
+            checked = check(proposal, window, known, locale=self._space.locale)
+            if isinstance(checked, str):
+                refused.append((proposal, checked))
+            elif checked.known and proposal.relation == "restates" and not _has_no_new_number(checked):
+                # It claims to restate a fact but has other numbers, so it is stored as a new fact.
+                good.append(replace(checked, known=None))
+            else:
+                good.append(checked)
+        return good, refused
 
     async def _leave_out(self, stretch: Stretch, reason: str, run: _Run) -> None:
         at, day = self._now()
