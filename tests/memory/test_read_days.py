@@ -59,6 +59,8 @@ async def stored(
          ["2026-03-12", "2026-03-20"], ("2026-03-12", "2026-03-26")),
         ("2026-01-24", "la semana q viene otra vez de madrugada", "period", "la semana q viene", "",
          ["2026-01-26", "2026-02-01"], None),
+        ("2026-05-05", "zero biegania do poniedziałku 1 czerwca", "period", "", "do poniedziałku 1 czerwca",
+         ["2026-05-05", "2026-06-01"], None),
         # A day that the words contradict is none: another weekday, another number, another month, too far away.
         ("2026-01-19", "el lunes 26 entra el albañil", "event", "el lunes 26", "", ["2026-01-27"], ("", "")),
         ("2026-01-19", "el lunes 26 entra el albañil", "event", "el lunes 26", "", ["2026-10-26"], ("", "")),

@@ -25,7 +25,7 @@ _YEAR: Final = timedelta(days=366)
 _CLOCK: Final = frozenset({":", "h", "uhr", "am", "pm", "点", "點", "时"})
 """After a number, they say that it is an hour."""
 _SHORT: Final = 3
-"""Letters of a shortened name, such as "feb."; shorter ones are among the names of their language."""
+"""Letters of a shortened name, such as "feb."."""
 
 
 class Said(NamedTuple):
@@ -78,7 +78,10 @@ def said_in(words: str) -> Said:
             is_other = after in _CLOCK or before == ":" or ("unit", 0) in known.get(after, ())
             if not is_other and len(word) in (1, 2, 4):
                 numbers.append(int(word))
-        elif meant := frozenset(one for one in known.get(word, ()) if one[0] != "unit"):
+        # Of two letters, a word means something in some language: "do" is Thursday, and Polish for until.
+        elif len(word) >= _SHORT and (
+            meant := frozenset(one for one in known.get(word, ()) if one[0] != "unit")
+        ):
             names.append((word, meant))
     # "do", "mar" or "sun" is a word of many things: what is short counts beside a number or another name.
     is_dated = bool(numbers) or len(names) > 1
