@@ -129,8 +129,11 @@ def test_the_streamed_page_equals_the_page_loaded_afterwards(held: World) -> Non
         assert running.xpath("//*[@id='stop'][not(@hidden)]")
         assert running.xpath("//noscript/meta[@http-equiv='refresh']")
         assert "at work" in words_of(open_page(other, "/sessions"))
-        answer = send(client, running, path, {"message": "Too early"})
-        assert "A turn is running" in words_of(read(answer, 409))
+        answer = send(client, running, path, {"message": "Later"})
+        assert answer.status_code == 303
+        assert "Later waits for its turn" in words_of(open_page(other, path))
+        send(client, running, path, {"message": "/back"})
+        assert "Later was taken back" in words_of(open_page(other, path))
         held.held.go_on.set()
         page = wait_until_over(client, path)
         assert [words_of(each) for each in page.xpath("//*[@class='items']/*[@class='said']")] == [WORDS]
