@@ -48,7 +48,7 @@ async def test_a_fact_that_rests_on_two_turns_does_not_quote_the_one_that_was_fo
 @requirement("memory:forget:tombstone")
 async def test_words_without_a_place_do_not_get_that_of_a_forgotten_message() -> None:
     async with Memory.open(":memory:", embedder="none") as memory:
-        ids = []
+        ids: list[str] = []
         for text in ("Where is the key?", "In the shed.", "Thank you."):
             if text == "Thank you.":
                 await memory.forget(ids[1])
