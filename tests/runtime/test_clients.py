@@ -228,6 +228,36 @@ async def test_what_waited_is_forgotten_with_the_turn_that_it_became(tmp_path: P
 
 
 @requirement("clients:line")
+async def test_a_waiting_message_that_is_interrupted_before_it_begins_does_not_come_again(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, held(anyio.Event())) as satchel:
+        session = await satchel.session()
+        with anyio.fail_after(120):
+            await session.start("First.")
+            second = await session.start("Second.")
+            session.cancel()
+            await second.begun()
+            session.cancel()
+            assert (await second.result()).status == "cancelled"
+        await session.aclose()
+        assert not (await satchel.session(session.id)).waiting
+
+
+@requirement("clients:line")
+async def test_what_is_forgotten_leaves_the_messages_that_wait(tmp_path: Path) -> None:
+    async with opened(tmp_path, held(anyio.Event())) as satchel:
+        session = await satchel.session()
+        assert satchel.memory is not None
+        fact = await satchel.memory.add("The quagga code is 4711.")
+        with anyio.fail_after(120):
+            await session.start("First.")
+            await session.start("I repeat: The quagga code is 4711.")
+            await satchel.forget([fact])
+        assert "4711" not in session.waiting[0].text
+
+
+@requirement("clients:line")
 async def test_messages_that_wait_outlive_the_program(tmp_path: Path) -> None:
     (tmp_path / "a" / "work").mkdir(parents=True)
     async with opened(tmp_path / "a", held(anyio.Event())) as satchel:
