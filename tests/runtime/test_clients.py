@@ -575,7 +575,8 @@ async def test_a_message_waits_for_a_compaction(tmp_path: Path) -> None:
             waiting = await session.start("And me?")
             assert waiting.waits
             hold.set()
-            assert (await waiting.result()).text == "Yes."
+            with anyio.fail_after(60):
+                assert (await waiting.result()).text == "Yes."
 
 
 @requirement("clients:busy")
