@@ -275,6 +275,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "clients:notices", "issue 8", "Every open session gets every notice."),
     built(8, "clients:close", "issue 8", "A tool that fails while it is closed leaves no session locked."),
     built(8, "clients:background", "issue 8", "A background task that fails is reported and ends nothing else."),
+    built(8, "clients:line", "issue 21", "A message that comes during a turn waits in line on disk; the line is bounded, and a message can be taken back."),
     built(8, "clients:busy", "issue 8", "Turns and compaction exclude each other, and a turn can be interrupted while it is being prepared."),
     built(8, "questions:once", "issue 8", "The first of two answers to one question holds, and the other client is told so."),
     built(8, "questions:durable", "DESIGN 4", "A permission question survives a restart; its answer is on disk before the call runs, and the turn continues."),

@@ -224,6 +224,7 @@ def test_every_error_has_the_exit_code_of_who_must_act() -> None:
         "UserError": 2,
         "ConfigError": 2,
         "UsageError": 2,
+        "LineFull": 2,
         "NotFound": 3,
         "Refused": 4,
         "NoSandbox": 4,

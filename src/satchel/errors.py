@@ -4,6 +4,7 @@ SatchelError
 ├── UserError                  the user can fix it
 │   ├── ConfigError            a setting, its file or its value            (exit 2)
 │   ├── UsageError             an argument or an input has the wrong form  (exit 2)
+│   ├── LineFull               too many messages wait for their turns      (exit 2)
 │   └── NotFound               a name or an id doesn't exist               (exit 3)
 ├── Refused                    a permission rule or the sandbox refused it (exit 4)
 ├── ModelError                 a request to a language model failed
@@ -34,6 +35,7 @@ __all__ = [
     "ContextOverflow",
     "EmbedderError",
     "EmbedderMismatch",
+    "LineFull",
     "ModelAuthError",
     "ModelError",
     "ModelRejected",
@@ -78,6 +80,10 @@ class ConfigError(UserError):
 
 class UsageError(UserError):
     """An argument or an input has the wrong form."""
+
+
+class LineFull(UserError):
+    """Too many messages wait for their turns in a session. Send it again when one of them has begun."""
 
 
 class NotFound(UserError):

@@ -45,6 +45,8 @@ __all__ = [
     "Notice",
     "Observation",
     "Permission",
+    "MessageTakenBack",
+    "MessageWaiting",
     "Posted",
     "QuestionAnswered",
     "QuestionAsked",
@@ -107,7 +109,8 @@ class TurnStart:
         answers: The call id of the `AskUser` that this message answers.
         resumes: The answered call goes on with this answer: an `Action` and an `Observation` with the same call id and
             round 0 follow, and that observation is the call's result. Without it, the message is.
-        inbox: The ids of the `Posted` entries that this message delivers to the model.
+        inbox: The ids of the `Posted` entries that this message delivers to the model, and of the `MessageWaiting` that
+            it was.
     """
 
     type: ClassVar = "turn_start"
@@ -440,6 +443,33 @@ class Posted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageWaiting:
+    """The user said something while a turn ran. It waits in line: on disk, so that it outlives the program.
+
+    The `TurnStart` whose `inbox` has its id is its turn.
+
+    Attributes:
+        id: Names the message; unique in its session.
+        memory: Whether the model is shown memories, and the turn is captured as memory.
+        attached: What the user sent along and did not say.
+    """
+
+    type: ClassVar = "message_waiting"
+    id: str
+    text: str
+    memory: bool = True
+    attached: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageTakenBack:
+    """A message that waited is no longer in line: its sender took it back."""
+
+    type: ClassVar = "message_taken_back"
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BuildPosted:
     """A build that this session asked for says something, or was answered. The model is told of its end by a `Posted`.
 
@@ -554,6 +584,8 @@ Event: TypeAlias = (
     | Compaction
     | ModelCalled
     | Posted
+    | MessageWaiting
+    | MessageTakenBack
     | BuildPosted
     | Notice
     | Failure

@@ -84,6 +84,7 @@ class Editor:
     updates: list[dict[str, Any]] = field(default_factory=list)
     asked: list[tuple[str, Sequence[str]]] = field(default_factory=list)
     seen: anyio.Event = field(default_factory=anyio.Event)
+    told: anyio.Event = field(default_factory=anyio.Event)
 
     def on_connect(self, conn: Any) -> None:
         pass
@@ -93,6 +94,8 @@ class Editor:
         self.updates.append(shown)
         if shown["sessionUpdate"] == "agent_message_chunk":
             self.seen.set()
+        if shown["sessionUpdate"] == "agent_thought_chunk":
+            self.told.set()
 
     async def request_permission(
         self, session_id: str, tool_call: Any, options: list[PermissionOption], **kwargs: Any
@@ -205,13 +208,19 @@ async def test_cancelling_ends_the_turn_validly_and_the_next_one_runs(tmp_path: 
         async def prompt() -> None:
             stopped.append(await say(client, id, "hold on"))
 
+        async def later() -> None:
+            stopped.append(await say(client, id, "and this?"))
+
         async with anyio.create_task_group() as group:
             group.start_soon(prompt)
             await editor.seen.wait()
-            with pytest.raises(RequestError, match="turn is running"):
-                await say(client, id, "and this?")
+            group.start_soon(later)
+            await editor.told.wait()
+            assert "waits for its turn" in editor.said("agent_thought_chunk")
             await client.cancel(session_id=id)
-        assert stopped == ["cancelled"]
+        assert stopped == ["cancelled", "end_turn"]
+        assert "You said: and this?" in editor.said()
+        assert editor.said("user_message_chunk") == ""  # the editor has shown it
         assert await say(client, id, "next") == "end_turn"
         assert "You said: next" in editor.said()
 

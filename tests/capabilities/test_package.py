@@ -86,7 +86,7 @@ DRAFTS: dict[str, tuple[dict[str, Any], str]] = {
     "all hosts": ({"hosts": ["*"]}, "`hosts`"),
     "a star in the middle": ({"hosts": ["a.*.example"]}, "`hosts`"),
     "port 0": ({"hosts": ["a.example:0"]}, "from 1 to 65535"),
-    "port 99999": ({"hosts": ["a.example:99999"]}, "from 1 to 65535"),
+    "port 65536": ({"hosts": ["a.example:65536"]}, "from 1 to 65535"),
     "state is no boolean": ({"state": "yes"}, "`state`"),
     "unknown limits": ({"limits": {"cpu": 1}}, "`limits` knows"),
     "too long a limit": ({"limits": {"wall_s": 181}}, "from 1 to 180"),

@@ -190,6 +190,7 @@ def skill(tmp_path: Path) -> Skill:
             "references/a.md": "Alpha\u202e",
             "scripts/go.py": "print(1)",
             ".hidden": "x",
+            "scripts/node_modules/left/index.js": "x",
             "big.txt": "é" * 150_000,
         },
     )

@@ -6,7 +6,7 @@ import itertools
 import json
 import sqlite3
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +216,42 @@ async def test_who_may_end_what_whom_said_is_decided_in_one_place(
             with pytest.raises(Refused, match=f"{old} still holds.*comes from.*memory link {new} {old}"):
                 await memory.supersede(old, new, by=by)
         assert ((await memory.get(old)).valid_to is not None) == ends
+
+
+@requirement("memory:supersede")
+@pytest.mark.parametrize(
+    ("since", "newer_since", "until", "ends"),
+    [
+        (None, None, None, 2),  # when the newer one was said
+        (None, 1, None, 1),  # from when the newer one holds
+        (None, 5, None, 3),  # what begins later than today ends what holds today
+        (None, -1, None, 3),  # what began before the older one was said did not end it then
+        (2, 1, None, 2),  # nothing ends before it begins
+        (2, None, 1, 2),
+    ],
+)
+async def test_a_memory_that_is_superseded_holds_until_the_newer_one_does(
+    since: int | None, newer_since: int | None, until: int | None, ends: int
+) -> None:
+    """Days after 1 March: the older one is said on day 0, the newer one on day 2, and it is day 3."""
+
+    def day(number: int | None) -> datetime | None:
+        return None if number is None else MARCH + timedelta(days=number)
+
+    clock = ManualClock(MARCH)
+    async with Memory.open(":memory:", embedder="none", clock=clock, back_fill=False) as memory:
+        old = await memory.add("In Bern", valid_from=day(since))
+        clock.advance(2 * 86_400)
+        new = await memory.add("In Basel", valid_from=day(newer_since))
+        clock.advance(86_400)
+        assert await memory.supersede(old, new, valid_to=day(until))
+        assert (await memory.get(old)).valid_to == day(ends)
+        assert await memory.supersede(old, new, valid_to=day(ends)) is None
+        # Said again with an earlier end, it ends then.
+        earlier = day(ends - 1) if since is None else None
+        if earlier is not None:
+            assert await memory.supersede(old, new, valid_to=earlier)
+            assert (await memory.get(old)).valid_to == earlier
 
 
 async def test_undoing_one_of_two_supersessions_leaves_the_other() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 import sqlite3
 import weakref
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -14,15 +15,17 @@ import anyio
 import pytest
 
 from satchel.clock import ManualClock
-from satchel.errors import NotFound, UsageError
+from satchel.errors import LineFull, NotFound, UsageError
 from satchel.events import (
     Assistant,
     Event,
+    MessageWaiting,
     Notice,
     Posted,
     QuestionAsked,
     Record,
     TextDelta,
+    TurnStart,
     is_transient,
 )
 from satchel.models import Call, Reply, ScriptedModel
@@ -93,7 +96,7 @@ async def test_two_clients_see_the_same_stream_and_either_answers(tmp_path: Path
                 assert (await running.result()).text == "Written."
                 again = await browser.start("Once more.")
                 with pytest.raises(UsageError, match="A turn is running"):
-                    await terminal.start("And me!")
+                    await terminal.compact()
                 await terminal.answer(await open_question(terminal), consent="no", by="terminal")
                 await again.result()
         assert one == two
@@ -140,6 +143,142 @@ async def test_a_message_that_comes_between_the_last_words_and_the_end_of_a_turn
             assert not running.is_over
             assert (await browser.run_turn("Second.")).text == "Two."
             assert (await running.result()).text == "One."
+
+
+def said_to(session: Session) -> list[str]:
+    """What the user has said, as the model was told."""
+    return [text for m in session.messages if m.role == "user" and (text := m.text.partition("\n")[0])]
+
+
+def held(held: anyio.Event) -> ScriptedModel:
+    """A model whose first answer waits, and which repeats what it was told after that."""
+    return ScriptedModel([Reply(text="One.", chunk=1, between=held.wait), *(f"{n}" for n in range(2, 20))])
+
+
+@requirement("clients:line")
+async def test_messages_that_come_during_a_turn_are_taken_in_order_after_it(tmp_path: Path) -> None:
+    go_on = anyio.Event()
+    async with opened(tmp_path, held(go_on)) as satchel:
+        terminal = await satchel.session()
+        browser = await satchel.session(terminal.id)
+        with anyio.fail_after(120):
+            first = await terminal.start("First.")
+            async with followed(browser, None) as seen:
+                second = await terminal.start("Second.")
+                third = await browser.start("Third.")
+                fourth = await browser.start("Fourth.")
+                await anyio.wait_all_tasks_blocked()
+                shown = [r.event.text for r in seen if isinstance(r.event, MessageWaiting)]
+                assert shown == ["Second.", "Third.", "Fourth."]
+                assert [message.text for message in terminal.waiting] == shown
+                third.cancel()
+                assert (await third.result()).status == "cancelled"
+                assert not first.is_over
+                terminal.cancel()  # ends the running turn alone
+                assert (await first.result()).status == "cancelled"
+                assert (await second.result()).text == "2"
+                assert (await fourth.result()).text == "3"
+            assert said_to(browser) == ["First.", "Second.", "Fourth."]
+            assert [e.turn async for e in fourth.events() if isinstance(e, TurnStart)] == [3]
+            assert not terminal.waiting
+            assert await terminal.take_back(fourth.waited) is None
+
+
+@requirement("clients:line")
+async def test_the_line_is_bounded_and_an_answer_goes_before_it(tmp_path: Path) -> None:
+    asks = Reply(calls=[Call(name="ask_user", input={"question": "Which?"})])
+    go_on = anyio.Event()
+
+    async def hold(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        await go_on.wait()
+        return ToolResult(text="held")
+
+    holds = function_tool(hold, name="hold", description="Holds.", properties={})
+    model = ScriptedModel([Reply(calls=[Call(name="hold", input={})]), asks, *(f"{n}" for n in range(20))])
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session(tools=[holds])
+        with anyio.fail_after(120):
+            first = await session.start("First.")
+            later = [await session.start(f"Later {n}.") for n in range(10)]
+            with pytest.raises(LineFull, match="10 messages wait"):
+                await session.start("Too many.")
+            go_on.set()
+            assert (await first.result()).status == "asking"
+            assert len(session.waiting) == 10  # none of them is taken for the answer
+            assert (await session.run_turn("The red one.")).text == "0"
+            assert [(await each.result()).text for each in later] == [str(n) for n in range(1, 11)]
+            assert said_to(session)[-10:] == [f"Later {n}." for n in range(10)]
+
+
+@requirement("clients:line")
+async def test_what_waited_is_forgotten_with_the_turn_that_it_became(tmp_path: Path) -> None:
+    go_on = anyio.Event()
+    async with opened(tmp_path, held(go_on)) as satchel:
+        session = await satchel.session()
+        with anyio.fail_after(120):
+            await session.start("First.")
+            second = await session.start("Mo is ill.")
+            go_on.set()
+            await second.result()
+        assert satchel.memory is not None
+        [kept] = [m for m in await satchel.memory.list(limit=50) if m.content == "Mo is ill."]
+        await satchel.forget([kept.id])
+        assert session.path is not None
+        assert "Mo is ill." not in session.path.read_text()
+
+
+@requirement("clients:line")
+async def test_a_waiting_message_that_is_interrupted_before_it_begins_does_not_come_again(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, held(anyio.Event())) as satchel:
+        session = await satchel.session()
+        with anyio.fail_after(120):
+            await session.start("First.")
+            second = await session.start("Second.")
+            session.cancel()
+            await second.begun()
+            session.cancel()
+            assert (await second.result()).status == "cancelled"
+        await session.aclose()
+        assert not (await satchel.session(session.id)).waiting
+
+
+@requirement("clients:line")
+async def test_what_is_forgotten_leaves_the_messages_that_wait(tmp_path: Path) -> None:
+    async with opened(tmp_path, held(anyio.Event())) as satchel:
+        session = await satchel.session()
+        assert satchel.memory is not None
+        fact = await satchel.memory.add("The quagga code is 4711.")
+        with anyio.fail_after(120):
+            await session.start("First.")
+            await session.start("I repeat: The quagga code is 4711.")
+            await satchel.forget([fact])
+        assert "4711" not in session.waiting[0].text
+
+
+@requirement("clients:line")
+async def test_messages_that_wait_outlive_the_program(tmp_path: Path) -> None:
+    (tmp_path / "a" / "work").mkdir(parents=True)
+    async with opened(tmp_path / "a", held(anyio.Event())) as satchel:
+        session = await satchel.session()
+        await session.start("First.")
+        async for record in session.subscribe(0):
+            if record.event.type == "text_delta":
+                break
+        await session.start("Second.")
+        back = await session.start("Third.")
+        await session.take_back(back.waited)
+        shutil.copytree(tmp_path / "a", tmp_path / "b")  # what `kill -9` leaves
+    async with opened(tmp_path / "b", ScriptedModel(["2", "4"])) as satchel:
+        again = await satchel.session(session.id)
+        assert [message.text for message in again.waiting] == ["Second."]
+        with anyio.fail_after(120):
+            assert (await again.run_turn("Fourth.")).text == "4"
+        log = await satchel.sessions.load(session.id)
+        starts = [r.event.message.text for r in log.records if isinstance(r.event, TurnStart)]
+        assert starts == ["First.", "Second.", "Fourth."]
+        assert not again.waiting
 
 
 @requirement("clients:replay")
@@ -415,7 +554,7 @@ async def test_a_background_task_that_fails_ends_nothing_and_is_reported(tmp_pat
 
 
 @requirement("clients:busy")
-async def test_a_message_waits_for_no_compaction_and_a_compaction_for_no_turn(tmp_path: Path) -> None:
+async def test_a_message_waits_for_a_compaction(tmp_path: Path) -> None:
     reached, hold = anyio.Event(), anyio.Event()
 
     async def before() -> None:
@@ -433,10 +572,11 @@ async def test_a_message_waits_for_no_compaction_and_a_compaction_for_no_turn(tm
             group.start_soon(session.compact)
             with anyio.fail_after(60):
                 await reached.wait()
-            with pytest.raises(UsageError, match="being compacted"):
-                await session.start("And me?")
+            waiting = await session.start("And me?")
+            assert waiting.waits
             hold.set()
-        assert (await session.run_turn("And now?")).text == "Yes."
+            with anyio.fail_after(60):
+                assert (await waiting.result()).text == "Yes."
 
 
 @requirement("clients:busy")

@@ -150,6 +150,47 @@ def test_an_invalid_id_begins_no_turn(client: httpx2.Client, id: str, status: in
     assert client.get("/api/sessions").headers["x-total-count"] == before
 
 
+@requirement("clients:line")
+def test_a_message_that_comes_during_a_turn_says_that_it_waits_and_is_answered_after_it(
+    tmp_path: Path,
+) -> None:
+    with serving(tmp_path) as world, world.client() as client, streaming(client, "hold it") as events:
+        session = next(events).data["sessionId"]
+        assert world.held.reached.wait(120)
+        with streaming(client, "count", session_id=session) as later:
+            waits = next(later)
+            assert (waits.name, waits.data["sessionId"]) == ("waiting", session)
+            turns = f"/api/sessions/{session}/turns"
+            begun = client.post(turns, json={"text": "never"})
+            assert (begun.status_code, begun.json()["turn"]) == (201, 0)
+            state = client.get(f"/api/sessions/{session}/state").json()
+            assert [one["text"] for one in state["waiting"]] == ["count", "never"]
+            back = client.post(f"/api/sessions/{session}/command", json={"text": "/back"})
+            assert "never" in back.text
+            for n in range(9):
+                assert client.post(turns, json={"text": f"more {n}"}).status_code == 201
+            full = client.post(turns, json={"text": "too many"})
+            assert (full.status_code, full.json()["code"]) == (429, "line_full")
+            world.held.go_on.set()
+            assert list(events)[-1].data["text"] == WORDS
+            rest = list(later)
+        assert [event.name for event in rest[:1]] == ["start"]
+        assert (rest[-1].data["turn"], rest[-1].data["text"]) == (2, WORDS)
+
+
+@requirement("clients:line")
+def test_a_message_that_waits_is_kept_for_the_next_start_of_a_server_that_is_stopped(tmp_path: Path) -> None:
+    with serving(tmp_path) as world, world.client() as client:
+        with streaming(client, "hold it") as events:
+            session = next(events).data["sessionId"]
+            assert world.held.reached.wait(120)
+        client.post(f"/api/sessions/{session}/turns", json={"text": "count"})
+        world.call(world.stop)
+    with serving(tmp_path) as world, world.client() as client:
+        state = client.get(f"/api/sessions/{session}/state").json()
+        assert [one["text"] for one in state["waiting"]] == ["count"]
+
+
 @requirement("http:chat:leave", "http:chat:resume")
 def test_a_client_that_leaves_in_the_middle_finds_the_whole_answer_when_it_returns(tmp_path: Path) -> None:
     with serving(tmp_path) as world, world.client() as client:
@@ -157,7 +198,8 @@ def test_a_client_that_leaves_in_the_middle_finds_the_whole_answer_when_it_retur
             start, first = next(events), next(events)
             session = start.data["sessionId"]
         assert world.held.reached.wait(120)
-        busy = client.post("/api/chat", json={"message": "And me", "session_id": session})
+        other = {"message": "And me", "session_id": session, "model": "none"}
+        busy = client.post("/api/chat", json=other)
         assert (busy.status_code, busy.json()["code"]) == (409, "conflict")
         assert client.get(f"/api/sessions/{session}").json()["running"] is True
         with client.stream(

@@ -106,6 +106,21 @@ def test_a_call_waits_for_permission_and_gets_the_answer(world: World, consent: 
         assert again.status_code in (400, 404)  # it had its answer
 
 
+@requirement("web-pages:chat:permission")
+def test_a_turn_that_is_stopped_while_it_asks_asks_no_more(world: World) -> None:
+    with browser(world) as client:
+        path = begin(client, "echo permitted", mode="ask")
+        parts(client, path, until=asks)
+        page = open_page(client, path)
+        assert page.find_class("ask")
+        [token] = page.xpath("//meta[@name='form-token']/@content")
+        origin = {"origin": str(client.base_url).rstrip("/")}
+        client.post(f"{path}/stop", data={"form_token": token}, headers=origin)
+        page = wait_until_over(client, path)
+        assert not page.find_class("ask")
+        assert "waits for you" not in words_of(open_page(client, path))
+
+
 def send_answer(client: httpx2.Client, page: Any, path: str, ask: Any) -> httpx2.Response:
     [token] = page.xpath("//meta[@name='form-token']/@content")
     [question] = ask.xpath(".//input[@name='question']/@value")
@@ -129,8 +144,11 @@ def test_the_streamed_page_equals_the_page_loaded_afterwards(held: World) -> Non
         assert running.xpath("//*[@id='stop'][not(@hidden)]")
         assert running.xpath("//noscript/meta[@http-equiv='refresh']")
         assert "at work" in words_of(open_page(other, "/sessions"))
-        answer = send(client, running, path, {"message": "Too early"})
-        assert "A turn is running" in words_of(read(answer, 409))
+        answer = send(client, running, path, {"message": "Later"})
+        assert answer.status_code == 303
+        assert "Later waits for its turn" in words_of(open_page(other, path))
+        send(client, running, path, {"message": "/back"})
+        assert "Later was taken back" in words_of(open_page(other, path))
         held.held.go_on.set()
         page = wait_until_over(client, path)
         assert [words_of(each) for each in page.xpath("//*[@class='items']/*[@class='said']")] == [WORDS]

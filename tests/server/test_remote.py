@@ -221,6 +221,27 @@ async def test_any_client_can_stop_a_turn_and_leaving_does_not_stop_it(asking: W
             await one_host.session("none-such")
 
 
+@requirement("clients:line")
+async def test_a_message_waits_in_the_server_and_its_sender_may_take_it_back(asking: World) -> None:
+    asking.held.go_on.clear()
+    asking.held.reached.clear()
+    async with host(asking.home.parent) as one_host, host(asking.home.parent) as two_host:
+        one = await one_host.session(interactive=True)
+        running = await one.start("hold it")
+        await until(one, lambda event: isinstance(event, TextDelta))
+        two = await two_host.session(one.id)
+        second = await two.start("Second")
+        third = await two.start("Third")
+        assert (second.waits, third.waits) == (True, True)
+        await until_true(lambda: [message.text for message in one.waiting] == ["Second", "Third"])
+        third.cancel()
+        assert (await third.result()).status == "cancelled"
+        asking.held.go_on.set()
+        assert (await running.result()).text == WORDS
+        assert ((await second.result()).text, second.number) == ("I see.", 2)
+        assert not two.waiting
+
+
 @requirement("shared:follow")
 async def test_a_conversation_is_deleted_whoever_follows_it(asking: World) -> None:
     async with host(asking.home.parent) as one_host, host(asking.home.parent) as two_host:

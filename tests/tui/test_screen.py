@@ -173,6 +173,26 @@ async def test_a_key_interrupts_the_answer_and_ctrl_c_twice_leaves(tmp_path: Pat
     assert hands.app.return_value == 130
 
 
+@requirement("clients:line")
+async def test_a_message_that_waits_stands_on_the_screen_until_it_is_taken_back_or_begins(
+    tmp_path: Path,
+) -> None:
+    held = _Held()
+    first = Reply(text="One two three four", chunk=8, between=held.wait)
+    async with screen(tmp_path, ScriptedModel([first, "After it."])) as hands:
+        await hands.say("Count")
+        await hands.see("One two")
+        await hands.say("Second")
+        await hands.see("waits: Second")
+        await hands.say("Third")
+        await hands.see("waits: Third")
+        await hands.say("/back")
+        await hands.until(lambda: "waits: Third" not in hands.text)
+        held.go_on.set()
+        await hands.see("After it.")
+        assert "waits: " not in hands.text
+
+
 @requirement("tui:commands")
 async def test_commands_are_those_of_the_table_and_complete_with_tab(tmp_path: Path) -> None:
     async with screen(tmp_path, ScriptedModel([]), size=(100, 60)) as hands:

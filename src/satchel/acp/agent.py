@@ -11,7 +11,12 @@ from typing import Any, Final, ParamSpec, TypeVar, get_args
 
 import anyio
 from acp import PROTOCOL_VERSION, RequestError
-from acp.helpers import update_agent_message_text, update_available_commands, update_current_mode
+from acp.helpers import (
+    update_agent_message_text,
+    update_agent_thought_text,
+    update_available_commands,
+    update_current_mode,
+)
 from acp.interfaces import Client
 from acp.schema import (
     AgentCapabilities,
@@ -314,6 +319,8 @@ class AcpAgent:
         if running is None:
             return PromptResponse(stop_reason="end_turn")
         result = await running.result()
+        if not running.number:
+            return PromptResponse(stop_reason="cancelled")  # it was taken back
         with anyio.move_on_after(_LAST_UPDATES_S):
             await opened.end_of(running.number).wait()
         opened.ended.pop(running.number, None)
@@ -346,10 +353,16 @@ class AcpAgent:
         number = session.turns + 1
         opened.own.add(number)
         try:
-            return await session.start(text, attached=message.attached)
+            running = await session.start(text, attached=message.attached)
         except SatchelError:
             opened.own.discard(number)
             raise
+        if running.waits:
+            opened.own.discard(number)
+            await self._send(session.id, update_agent_thought_text("The message waits for its turn.\n"))
+            await running.begun()
+            opened.own.add(running.number)
+        return running
 
     async def _command(self, opened: _Open, message: Message) -> RunningTurn | None:
         """Run one of the `/` commands that all interfaces share."""

@@ -175,6 +175,8 @@ async def _in_session(
         return 0
     began = session.last_seq
     running = await session.start(text, memory=message.memory)
+    if running.waits:
+        tell("The message waits until the turn that runs in this session ends.")
     turn = await _turn(session, running, form, view, is_asked, notices)
     while form == "text" and turn.status == "done" and turn.build_id is not None and session.follows:
         later = await _gone_on(session, turn, view, after_seq=began, is_asked=is_asked)

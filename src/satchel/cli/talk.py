@@ -127,6 +127,8 @@ class Talk:
             await self._recap()
         if session.is_interrupted and not session.open_questions:
             self.note("The last turn was interrupted. /continue resumes it; any message abandons it.")
+        for message in session.waiting:
+            self.view.show(message)
         question = session.pending_question
         if question is not None:
             self.view.show_question(question.question, question.options)
@@ -262,6 +264,8 @@ class Talk:
             text = chosen_option(text, question.options)
         running = await self._started(text)
         if running is not None:
+            if running.waits:
+                self.note("Your message waits until the running turn ends. Ctrl-C takes it back.")
             await self._follow(running)
 
     async def _started(self, text: str) -> RunningTurn | None:

@@ -18,6 +18,8 @@ from satchel.events import (
     Failure,
     Final,
     MemorySurfaced,
+    MessageTakenBack,
+    MessageWaiting,
     Notice,
     Observation,
     Permission,
@@ -160,6 +162,10 @@ class TurnView:
                 self.note(f"! {one_line(text, 1000)}", "yellow", wraps=True)
             case BuildPosted():
                 self._build_posted(event)
+            case MessageWaiting(text=text):
+                self.note(f"waits: {one_line(text, 200)}", "dim", wraps=True)
+            case MessageTakenBack():
+                self.note("A message that waited was taken back.", "dim")
             case Posted(id=id) if id in self._told:
                 self._told.remove(id)
             case Posted(source=source, text=text):

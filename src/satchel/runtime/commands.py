@@ -542,6 +542,15 @@ async def _continue(context: CommandContext, _rest: str) -> CommandResult:
     return CommandResult(resumes=True)
 
 
+async def _back(context: CommandContext, rest: str) -> CommandResult:
+    waiting = context.session.waiting
+    id = rest or (waiting[-1].id if waiting else "")
+    taken = await context.session.take_back(id)
+    if taken is None:
+        raise UsageError("This message doesn't wait any more." if rest else "No message waits.")
+    return _shown(taken.text, notes=["Taken back."])
+
+
 async def _prompts(context: CommandContext, _rest: str) -> CommandResult:
     prompts = await context.satchel.mcp.prompts()
     return _shown(
@@ -637,6 +646,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
             help="Continue the turn that was interrupted when the program ended.",
             run=_continue,
         ),
+        SlashCommand(name="back", arguments="", help="Take back the newest message that waits.", run=_back),
         SlashCommand(
             name="skip", arguments="", help="Leave the question of a build to the Builder.", run=_skip
         ),

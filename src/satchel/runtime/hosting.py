@@ -10,7 +10,7 @@ from typing import Protocol
 
 from satchel.config import Mode
 from satchel.errors import SatchelError
-from satchel.events import AskUser, BuildPosted, Consent, Event, QuestionAsked, TurnStart
+from satchel.events import AskUser, BuildPosted, Consent, Event, MessageWaiting, QuestionAsked, TurnStart
 from satchel.messages import Usage
 from satchel.runtime.broadcast import Subscription
 from satchel.runtime.commands import CommandContext, CommandResult, SlashCommand, completions, run_command
@@ -99,6 +99,11 @@ class SharedSession(Protocol):
     @property
     def build_questions(self) -> tuple[BuildPosted, ...]:
         """The open questions of builds."""
+        ...
+
+    @property
+    def waiting(self) -> tuple[MessageWaiting, ...]:
+        """The messages that wait for their turns."""
         ...
 
     @property

@@ -8,12 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
+from uuid import uuid4
 
 import anyio
 
 from satchel.clock import local_day
 from satchel.config import mask_text
-from satchel.errors import BudgetExceeded, NotFound, SatchelError, StorageError, UsageError
+from satchel.errors import BudgetExceeded, LineFull, NotFound, SatchelError, StorageError, UsageError
 from satchel.events import (
     Action,
     AskUser,
@@ -22,6 +23,8 @@ from satchel.events import (
     Event,
     MemoryCaptured,
     MemorySurfaced,
+    MessageTakenBack,
+    MessageWaiting,
     ModelCalled,
     Notice,
     Observation,
@@ -86,7 +89,7 @@ _log = logging.getLogger(__name__)
 
 _DURABLE: Final = (
     TurnStart, TurnResumed, QuestionAsked, QuestionAnswered, Action, AskUser, FinalEvent, TurnEnd, Compaction, Posted,
-    BuildPosted,
+    BuildPosted, MessageWaiting, MessageTakenBack,
 )  # fmt: skip
 """Events that must survive a power failure before anything else happens: what is acknowledged, and what a tool is about
 to do."""
@@ -103,6 +106,8 @@ _GOES_ON: Final = (
     "[The user has written nothing since. Finish now what they asked for and this was built for; "
     "if it could not be built, tell them, or do it in another way.]"
 )
+_MOST_WAITING: Final = 10
+"""Messages in line. Whoever sends in a loop must not fill the log and the day's budget while one turn runs."""
 _MOST_GONE_ON: Final = 3
 """Turns in a row without a message of the user, each of which may ask for another build."""
 _PAGE_WAITS: Final = (
@@ -132,6 +137,21 @@ class _Gathered:
     forgotten: list[Callable[[str], str]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     memory: tuple[SurfacedMemory, ...] = ()
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A message in line.
+
+    Attributes:
+        options: What the log doesn't keep of how its turn is to run; see `Session.start`.
+        is_written: It is in the log, so that its sender knows that it waits.
+    """
+
+    message: MessageWaiting
+    running: RunningTurn
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_written: bool = True
 
 
 class SessionHub:
@@ -224,6 +244,10 @@ class SessionHub:
         self._build_news = replay.builds
         self._collecting_builds = anyio.Lock(fast_acquire=True)
         self._collecting = anyio.Lock(fast_acquire=True)
+        self._line: list[_Waiting] = []
+        self._holds_line = False
+        for message in replay.waiting.values():
+            self._stand_in_line(message)
         self.questions.restore(replay.questions)
 
     @property
@@ -338,6 +362,8 @@ class SessionHub:
         question_id: str | None = None,
         captures: bool = True,
         sampling: Sampling | None = None,
+        attached: str = "",
+        waited: RunningTurn | None = None,
     ) -> RunningTurn:
         """Begin a turn, which continues in the background, whether or not anybody follows it.
 
@@ -348,6 +374,8 @@ class SessionHub:
             question_id: The question that the text answers; None answers the open one, if there is one.
             captures: See `Session.start`.
             sampling: See `Session.start`.
+            attached: See `Session.start`.
+            waited: The turn whose message has waited in line.
 
         Raises:
             UsageError: The message is empty, a turn is running, or the session is closed.
@@ -363,13 +391,99 @@ class SessionHub:
             raise NotFound(f"No question {question_id!r} is open in session {self.id}.")
         self._gone_on = 0
         self._last_kept = memory and captures
+        self.attachments.waiting = attached
         return self._begin(
             lambda running, gathered: self._runner(
                 text, running, gathered, memory=memory, results=results, sampling=sampling
             ),
             number=self.conversation.turns + 1,
             keeps=memory and captures,
+            waited=waited,
         )
+
+    # The line
+
+    @property
+    def waiting(self) -> tuple[MessageWaiting, ...]:
+        """The messages in line, the next one first."""
+        return tuple(one.message for one in self._line)
+
+    async def send(
+        self, text: str, *, memory: bool, results: Sequence[ToolResultBlock], attached: str, **options: Any
+    ) -> RunningTurn:
+        """Begin a turn, or let the message wait for the end of what runs and of those that came before it.
+
+        An answer does not wait: neither to the question that ended the last turn, nor results of the caller's calls.
+
+        Raises:
+            LineFull: Too many messages wait.
+            StorageError: It can't be written to disk; it doesn't wait.
+            UsageError, NotFound: As `start`.
+        """
+        waits = self._activity or (self._line and not self._awaits_answer)
+        if not waits or results or not text.strip() or self._is_closing:
+            return self.start(text, memory=memory, results=results, attached=attached, **options)
+        if len(self._line) >= _MOST_WAITING:
+            raise LineFull(
+                f"{_MOST_WAITING} messages wait in session {self.id}, and no more may. Wait until one of them begins, "
+                "or take one back."
+            )
+        message = MessageWaiting(id=f"said-{uuid4().hex}", text=text, memory=memory, attached=attached)
+        one = self._stand_in_line(message, options)
+        one.is_written = False
+        try:
+            await self.record(message)
+        except BaseException:
+            if one in self._line:
+                self._leave_line(one)
+            raise
+        one.is_written = True
+        self._advance()
+        return one.running
+
+    def _stand_in_line(self, message: MessageWaiting, options: Mapping[str, Any] | None = None) -> _Waiting:
+        one = _Waiting(message, RunningTurn(0, self.broadcast, waited=message.id), options or {})
+        one.running.stop_with(lambda: self._parts.background.start(self.take_back, message.id))
+        self._line.append(one)
+        return one
+
+    def _leave_line(self, one: _Waiting) -> None:
+        self._line.remove(one)
+        one.running.finish(TurnResult(session_id=self.id, turn=0, status="cancelled", text=""))
+
+    async def take_back(self, id: str) -> MessageWaiting | None:
+        """Take a message out of the line. None if it is not in it: its turn has begun."""
+        one = next((one for one in self._line if one.message.id == id), None)
+        if one is None:
+            return None
+        self._leave_line(one)
+        await self.record(MessageTakenBack(id=id))
+        return one.message
+
+    def hold_line(self) -> None:
+        """Begin no more turns of messages that wait: the program is about to end. The log keeps them."""
+        self._holds_line = True
+
+    @property
+    def _awaits_answer(self) -> bool:
+        return self.conversation.question is not None or bool(self.conversation.calls_for_caller)
+
+    def _advance(self) -> None:
+        """Begin the turn of the message that is first in line, unless something runs or waits for an answer."""
+        if not self._line or self._activity or self._is_closing or self._holds_line or self._awaits_answer:
+            return
+        one = self._line[0]
+        if one.is_written:  # otherwise its sender comes here next
+            del self._line[0]
+            said = one.message
+            self.start(
+                said.text, memory=said.memory, attached=said.attached, waited=one.running, **one.options
+            )
+
+    def _rest(self) -> None:
+        """Nothing runs any more."""
+        self._activity = ""
+        self._advance()
 
     def resume(self) -> RunningTurn:
         """Continue the turn that the program left unfinished.
@@ -388,8 +502,11 @@ class SessionHub:
             keeps=True,
         )
 
-    def _begin(self, prepare: Any, *, number: int, keeps: bool) -> RunningTurn:
-        running = self._running = RunningTurn(number, self.broadcast)
+    def _begin(
+        self, prepare: Any, *, number: int, keeps: bool, waited: RunningTurn | None = None
+    ) -> RunningTurn:
+        running = self._running = waited or RunningTurn(number, self.broadcast)
+        running.begin(number)
         gathered = self._gathered = _Gathered(
             keeps=keeps and not self.private and self._parts.settings.keeps_memory
         )
@@ -405,7 +522,9 @@ class SessionHub:
                 running.stop_with(scope.cancel)
                 runner = await prepare(running, gathered)
             if runner is None:
-                # Interrupted before anything was logged, so there is nothing to close.
+                # Interrupted before anything was logged, so there is nothing to close. It must not come again.
+                if running.waited:
+                    await self.record(MessageTakenBack(id=running.waited))
                 outcome = TurnResult(session_id=self.id, turn=running.number, status="cancelled", text="")
             else:
                 running.stop_with(runner.cancel)
@@ -421,6 +540,7 @@ class SessionHub:
             raise
         await self._reload_if_needed()
         self._end_turn(running, outcome)
+        self._advance()
 
     async def _reload_if_needed(self) -> None:
         self.redactor.end_turn()
@@ -484,7 +604,7 @@ class SessionHub:
                 turn=running.number,
                 conversation=self.conversation,
                 message=message,
-                inbox=tuple(post.id for post in posted),
+                inbox=(*(post.id for post in posted), *([running.waited] if running.waited else [])),
                 model=self._model,
                 system=self._system,
                 environment=self._environment,
@@ -819,6 +939,9 @@ class SessionHub:
             self._needs_reload = True
         if self._gathered is not None:
             self._gathered.forgotten.append(clean)
+        for one in self._line:
+            said = one.message
+            one.message = replace(said, text=clean(said.text), attached=clean(said.attached))
 
     async def reload(self) -> None:
         """Read the log again, because words in it were forgotten. If a turn is running, this happens when it ends."""
@@ -930,6 +1053,7 @@ class SessionHub:
             or self._is_closing
             or self.conversation.is_unfinished
             or self.conversation.question is not None
+            or self._line
             or not self._is_followed()
             or self._gone_on >= _MOST_GONE_ON
         ):
@@ -1052,7 +1176,7 @@ class SessionHub:
             return event
         finally:
             await self._reload_if_needed()
-            self._activity = ""
+            self._rest()
 
     async def run_tool(
         self, name: str, input: Mapping[str, Any], *, show: Callable[[Event], None]
@@ -1084,7 +1208,7 @@ class SessionHub:
             return ToolResult(text=called.result, is_error=called.is_error, data=called.data)
         finally:
             await self._reload_if_needed()
-            self._activity = ""
+            self._rest()
 
     # Tools and model
 
@@ -1180,6 +1304,9 @@ class SessionHub:
             try:
                 if self._running is not None:
                     await self.stop(self._running)
+                for one in self._line:
+                    why = f"Session {self.id} was closed. The message waits in it, and is sent before its next one."
+                    one.running.finish(SatchelError(why))
                 await self._step("a tool", close_state(self._environment.state))
                 if self.conversation.turns:
                     await self._step("the log", self.record(SessionEnd(reason=reason)))

@@ -21,6 +21,8 @@ from satchel.events import (
     Compaction,
     Consent,
     Event,
+    MessageTakenBack,
+    MessageWaiting,
     ModelCalled,
     Notice,
     QuestionAnswered,
@@ -282,6 +284,8 @@ class RemoteSession:
         self._running: RunningTurn | None = None
         self._ended: RunningTurn | None = None
         self._reader = TurnReader(state.id)
+        self._line: dict[str, MessageWaiting] = {}
+        self._in_line: dict[str, RunningTurn] = {}
         self._broadcast = Broadcast(last_seq=state.last_seq, read=self._read)
         self._streamed = _Streamed()
         self._scope = anyio.CancelScope()
@@ -360,6 +364,11 @@ class RemoteSession:
         """See `Session`."""
         return tuple(self._builds.questions.values())
 
+    @property
+    def waiting(self) -> tuple[MessageWaiting, ...]:
+        """See `Session`."""
+        return tuple(self._line.values())
+
     def subscribe(self, after_seq: int | None = None) -> Subscription:
         """See `Session`."""
         return self._broadcast.subscribe(after_seq)
@@ -371,7 +380,7 @@ class RemoteSession:
             UsageError: It can't be sent now.
             ServerUnavailable: The server is gone; the message was not sent.
         """
-        number = self._turns + 1
+        number, before = self._turns + 1, set(self._line)
         body = {
             "text": text,
             "memory": memory,
@@ -384,11 +393,31 @@ class RemoteSession:
                 begun = await self._post("turns", body)
             except ServerUnavailable:
                 await self._returned("The message was not sent.")
+                for id, message in self._line.items():
+                    if id not in before and message.text == text:
+                        return self._of_line(id)
                 if self._turns < number:
                     continue
                 await self._check_mine(number, text)
                 return await self._begun(number)
+            if begun["waiting"]:
+                return self._of_line(begun["waiting"])
             return await self._begun(begun["turn"])
+
+    def _of_line(self, id: str) -> RunningTurn:
+        """The turn of a message that waits. Its events may come before the answer to the request."""
+        running = self._in_line.get(id)
+        if running is None:
+            running = self._in_line[id] = RunningTurn(0, self._broadcast, waited=id)
+            running.stop_with(lambda: self._begin_taking_back(id))
+        return running
+
+    def _begin_taking_back(self, id: str) -> None:
+        self._group.start_soon(self._take_back, id)
+
+    async def _take_back(self, id: str) -> None:
+        with suppress(SatchelError):
+            await self.command(f"/back {id}", show=lambda _: None, tell=lambda _: None)
 
     async def _check_mine(self, number: int, text: str) -> None:
         """Check that turn `number`, which has begun, is the one whose acknowledgement was lost."""
@@ -561,6 +590,9 @@ class RemoteSession:
         if self._running is not None:
             self._running.finish(error)
             self._running = None
+        for waiting in self._in_line.values():
+            if waiting.waits:
+                waiting.finish(error)
         self._broadcast.close()
 
     def _tell(self, text: str) -> None:
@@ -585,11 +617,14 @@ class RemoteSession:
             self._usage, self._counted_seq = state.usage, state.last_seq
         self._question = state.question
         self._questions = {asked.id: asked for asked in state.questions}
+        self._line = {message.id: message for message in state.waiting}
         self._builds = BuildNews()
         for asked in state.builds:
             self._builds.take(asked)
         if state.running is not None:
-            self._turn(state.running.turn).after_seq = min(state.running.after_seq, self.last_seq)
+            self._turn(state.running.turn, state.running.waited).after_seq = min(
+                state.running.after_seq, self.last_seq
+            )
         elif before is not None and before is self._running and self.last_seq >= state.last_seq:
             # The server no longer has this turn, and no event of it will follow.
             self._abandon(before, state)
@@ -613,9 +648,11 @@ class RemoteSession:
             return
         self._streamed.logged(event)
         match event:
-            case TurnStart(turn=turn):
+            case TurnStart(turn=turn, inbox=inbox):
                 self._question = None
-                self._turn(turn)
+                waited = next((id for id in inbox if id in self._line), "")
+                self._line.pop(waited, None)
+                self._turn(turn, waited)
                 self._reader = TurnReader(self.id)
             case TurnResumed(turn=turn):
                 self._turn(turn)
@@ -629,6 +666,11 @@ class RemoteSession:
                 self._running.said_all()
             case BuildPosted():
                 self._builds.take(event)
+            case MessageWaiting():
+                self._line[event.id] = event
+            case MessageTakenBack(id=id):
+                self._line.pop(id, None)
+                self._of_line(id).finish(TurnResult(session_id=self.id, turn=0, status="cancelled", text=""))
             case Assistant() | Compaction() | ModelCalled() if record.seq > self._counted_seq:
                 # As the server counts. A state that was asked for in the middle of a turn has some of the turn's.
                 self._usage, self._counted_seq = self._usage + event.usage, record.seq
@@ -648,12 +690,14 @@ class RemoteSession:
         ended = self._ended
         return ended if ended is not None and ended.number == number else self._turn(number)
 
-    def _turn(self, number: int) -> RunningTurn:
-        """The running turn, which has this number."""
+    def _turn(self, number: int, waited: str = "") -> RunningTurn:
+        """The running turn, which has this number; `waited` is the id that its message had in line."""
         self._turns = max(self._turns, number)
         running = self._running
         if running is None or running.number != number:
-            running = self._running = RunningTurn(number, self._broadcast)
+            running = self._of_line(waited) if waited else RunningTurn(number, self._broadcast)
+            self._running = running
+            running.begin(number)
             running.stop_with(lambda: self._stop(running))
             self._group.start_soon(self._watch, running)
         return running

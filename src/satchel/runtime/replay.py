@@ -6,6 +6,8 @@ from satchel.conversation import Conversation
 from satchel.events import (
     BuildPosted,
     MemoryCaptured,
+    MessageTakenBack,
+    MessageWaiting,
     Observation,
     Posted,
     QuestionAnswered,
@@ -29,6 +31,7 @@ class Replay:
         questions: The questions and answers of the newest turn, while that turn is unfinished.
         posted: The posts that no message has delivered yet, by id.
         delivered: The ids of the other posts.
+        waiting: The messages in line, by id, in their order.
         builds: What is known of the builds that the session asked for.
         last_kept: Whether the newest turn is captured as memory: one that is not is marked as captured at its start.
     """
@@ -39,6 +42,7 @@ class Replay:
         self.questions: list[Record] = []
         self.posted: dict[str, Posted] = {}
         self.delivered: set[str] = set()
+        self.waiting: dict[str, MessageWaiting] = {}
         self.builds = BuildNews()
         self.last_kept = True
         self._seq = 0
@@ -56,6 +60,7 @@ class Replay:
                 self.questions.clear()
                 for id in event.inbox:
                     self.posted.pop(id, None)
+                    self.waiting.pop(id, None)
                     self.delivered.add(id)
             case TurnEnd():
                 self.questions.clear()
@@ -63,6 +68,10 @@ class Replay:
                 self.questions.append(record)
             case Posted() as event:
                 self.posted[event.id] = event
+            case MessageWaiting() as event:
+                self.waiting[event.id] = event
+            case MessageTakenBack(id=id):
+                self.waiting.pop(id, None)
             case Observation(data={"status": "building", "build_id": str(build_id)}):
                 self.builds.ask(build_id)
             case BuildPosted() as event:

@@ -637,7 +637,7 @@ class Satchel:
         async with self._opening.setdefault(session_id, anyio.Lock()):
             hub = self._hubs.get(session_id)
             if hub is not None:
-                if await is_busy(hub.running):
+                if hub.waiting or await is_busy(hub.running):
                     raise UsageError(f"A turn is running in session {session_id}. Cancel it first.")
                 await self._close_hub(hub, "deleted")
             return await self.sessions.delete(session_id)

@@ -11,13 +11,22 @@ import anyio
 from satchel.config import Mode
 from satchel.conversation import Conversation
 from satchel.errors import UsageError
-from satchel.events import AskUser, BuildPosted, Compaction, Consent, Event, Notice, QuestionAsked
+from satchel.events import (
+    AskUser,
+    BuildPosted,
+    Compaction,
+    Consent,
+    Event,
+    MessageWaiting,
+    Notice,
+    QuestionAsked,
+)
 from satchel.loop import Sampling
 from satchel.messages import Message, ToolResultBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.broadcast import Subscription
 from satchel.runtime.hub import SessionHub
-from satchel.runtime.turns import RunningTurn, TurnResult, is_busy
+from satchel.runtime.turns import RunningTurn, TurnResult
 from satchel.tools import ModeGate, Registry, ToolResult
 
 __all__ = ["Sampling", "Session"]
@@ -180,7 +189,7 @@ class Session:
             results: The results of the calls that the last turn left to the caller (`TurnResult.calls`).
 
         Raises:
-            UsageError: The text is empty, or a turn is running.
+            UsageError, LineFull: As `start`.
             StorageError: The message could not be written to disk; the model was not asked.
         """
         running = await self.start(text, memory=memory, results=results)
@@ -226,6 +235,8 @@ class Session:
     ) -> RunningTurn:
         """Begin a turn and return at once. The turn continues in the background, whether or not anybody follows it.
 
+        While another one runs, the message waits in line (`RunningTurn.waits`). It is on disk when this returns.
+
         Args:
             text: See `run_turn`.
             memory: See `run_turn`.
@@ -236,13 +247,35 @@ class Session:
                 it as coming from outside, and memory doesn't keep it.
 
         Raises:
-            UsageError: The text is empty, a turn is running, or the session is closed.
+            UsageError: The text is empty, the session is closed, or a turn is running and these are results for it.
+            LineFull: Ten messages wait already.
+            StorageError: A message that waits could not be written to disk.
         """
         self._check_held()
-        await is_busy(self._hub.running)
-        begun = self._hub.start(text, memory=memory, results=results, captures=captures, sampling=sampling)
-        self._hub.attachments.waiting = attached
-        return begun
+        return await self._hub.send(
+            text, memory=memory, results=results, attached=attached, captures=captures, sampling=sampling
+        )
+
+    @property
+    def waiting(self) -> tuple[MessageWaiting, ...]:
+        """The messages that wait for their turns, the next one first.
+
+        Those that waited when the program ended wait still: they come before the next message, or after `resume`.
+        """
+        return self._hub.waiting
+
+    async def take_back(self, id: str) -> MessageWaiting | None:
+        """Take a message out of the line. None if it is not in it: its turn has begun.
+
+        Raises:
+            StorageError: The log can't be written. Its turn doesn't begin, until the session is opened again.
+        """
+        self._check_held()
+        return await self._hub.take_back(id)
+
+    def hold_line(self) -> None:
+        """Begin no more turns of messages that wait: the program is about to end. The log keeps them."""
+        self._hub.hold_line()
 
     async def take_over(self, history: Sequence[Message]) -> None:
         """Put a conversation that was held elsewhere before the first message. None of it is captured as memory.

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from satchel.config import Mode
-from satchel.events import AskUser, BuildPosted, Event, QuestionAsked, event_from_json, event_to_json
+from satchel.events import (
+    AskUser,
+    BuildPosted,
+    Event,
+    MessageWaiting,
+    QuestionAsked,
+    event_from_json,
+    event_to_json,
+)
 from satchel.messages import Usage, usage_from_json, usage_to_json
 
 if TYPE_CHECKING:
@@ -24,6 +32,7 @@ class RunningState:
 
     turn: int
     after_seq: int
+    waited: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +47,7 @@ class SessionState:
         question: The question of `ask_user` that the next message answers, or None.
         questions: What the running turn, or the interrupted one, asks.
         builds: What the builds of this session ask.
+        waiting: The messages in line.
         failed_turn: The newest turn that an error ended without a result, and `failure` says why; 0 for none.
         project: The folder whose files (AGENTS.md, settings, tools) the program uses, or "".
     """
@@ -55,6 +65,7 @@ class SessionState:
     question: AskUser | None = None
     questions: tuple[QuestionAsked, ...] = ()
     builds: tuple[BuildPosted, ...] = ()
+    waiting: tuple[MessageWaiting, ...] = ()
     failed_turn: int = 0
     failure: str = ""
     project: str = ""
@@ -72,13 +83,14 @@ def state_of(session: Session, *, failed_turn: int = 0, failure: str = "", proje
         mode=session.mode,
         usage=session.usage,
         last_seq=session.last_seq,
-        running=RunningState(turn=running.number, after_seq=running.after_seq)
+        running=RunningState(turn=running.number, after_seq=running.after_seq, waited=running.waited)
         if running is not None
         else None,
         is_interrupted=session.is_interrupted,
         question=session.pending_question,
         questions=tuple(asked for asked in session.open_questions if isinstance(asked, QuestionAsked)),
         builds=session.build_questions,
+        waiting=session.waiting,
         failed_turn=failed_turn,
         failure=failure,
         project=project,
@@ -97,11 +109,12 @@ def state_to_json(state: SessionState) -> dict[str, Any]:
         "mode": state.mode,
         "usage": usage_to_json(state.usage),
         "last_seq": state.last_seq,
-        "running": {"turn": running.turn, "after_seq": running.after_seq} if running is not None else None,
+        "running": asdict(running) if running is not None else None,
         "is_interrupted": state.is_interrupted,
         "question": event_to_json(state.question) if state.question is not None else None,
         "questions": [event_to_json(question) for question in state.questions],
         "builds": [event_to_json(question) for question in state.builds],
+        "waiting": [event_to_json(message) for message in state.waiting],
         "failed_turn": state.failed_turn,
         "failure": state.failure,
         "project": state.project,
@@ -124,11 +137,12 @@ def state_from_json(value: Mapping[str, Any]) -> SessionState:
         mode=value["mode"],
         usage=usage_from_json(value["usage"]),
         last_seq=value["last_seq"],
-        running=RunningState(turn=running["turn"], after_seq=running["after_seq"]) if running else None,
+        running=RunningState(**running) if running else None,
         is_interrupted=value["is_interrupted"],
         question=_event(value["question"], AskUser) if value["question"] else None,
         questions=tuple(_event(each, QuestionAsked) for each in value["questions"]),
         builds=tuple(_event(each, BuildPosted) for each in value["builds"]),
+        waiting=tuple(_event(each, MessageWaiting) for each in value.get("waiting", ())),
         failed_turn=value["failed_turn"],
         failure=value["failure"],
         project=value["project"],

@@ -71,23 +71,42 @@ class RunningTurn:
     """A turn while it runs. Any number of readers may follow it, each from its beginning; it continues without them.
 
     Attributes:
-        number: The number of the turn in its session, from 1.
+        number: The number of the turn in its session, from 1; 0 while its message waits.
+        waited: The id of its message in the line (`MessageWaiting`); "" if it began at once.
         after_seq: The number of the record before its first one.
         result_or_none: Its result; None while it runs, and if an error ended it.
     """
 
-    def __init__(self, number: int, broadcast: Broadcast) -> None:
-        """The events of the turn are those that `broadcast` publishes from now until `finish`."""
+    def __init__(self, number: int, broadcast: Broadcast, *, waited: str = "") -> None:
+        """The events of the turn are those that `broadcast` publishes from now, or from `begin`, until `finish`."""
         self.number = number
+        self.waited = waited
         self.result_or_none: TurnResult | None = None
         self._broadcast = broadcast
         self.after_seq = broadcast.last_seq
         self._last_seq: int | None = None
         self._error: Exception | None = None
         self._over = anyio.Event()
+        self._begun = anyio.Event()
+        if not waited:
+            self._begun.set()
         self._is_cancelled = False
         self._has_said_all = False
         self._stop: Callable[[], None] = lambda: None
+
+    @property
+    def waits(self) -> bool:
+        """Whether its message waits in line. Then `cancel` takes it back."""
+        return not self._begun.is_set()
+
+    async def begun(self) -> None:
+        """Wait until it begins, or is over without having begun."""
+        await self._begun.wait()
+
+    def begin(self, number: int) -> None:
+        """Note that its message is first in line."""
+        self.number, self.after_seq = number, self._broadcast.last_seq
+        self._begun.set()
 
     @property
     def is_over(self) -> bool:
@@ -135,6 +154,7 @@ class RunningTurn:
         else:
             self._error = outcome
         self._last_seq = self._broadcast.last_seq
+        self._begun.set()
         self._over.set()
         self._broadcast.wake()
 
@@ -153,6 +173,7 @@ class RunningTurn:
         Raises:
             SatchelError: The error that ended the turn without a result, such as a full disk.
         """
+        await self._begun.wait()
         subscription = self._broadcast.subscribe(
             self.after_seq if after_seq is None else after_seq,
             until=lambda seq: self._last_seq is not None and seq >= self._last_seq,

@@ -189,8 +189,14 @@ class OpenSessions:
                     await kept.session.aclose("idle")
 
     async def stop_turns(self) -> int:
-        """Interrupt every turn that runs, and wait until each has ended. Returns how many there were."""
-        running = tuple(self._turns)
+        """Interrupt every turn that runs, and wait until each has ended; messages that wait stay in the log.
+
+        Returns:
+            How many turns there were.
+        """
+        for session in self._turns.values():
+            session.hold_line()
+        running = tuple(turn for turn in self._turns if not turn.waits)
         for turn in running:
             turn.cancel()
         for turn in running:

@@ -13,6 +13,7 @@ from satchel.errors import (
     BudgetExceeded,
     ConfigError,
     EmbedderError,
+    LineFull,
     ModelAuthError,
     ModelError,
     ModelRejected,
@@ -49,6 +50,7 @@ DEFECT: Final = "An internal error. The details are in the server's log: logs/se
 
 _STATUS: Final[tuple[tuple[type[SatchelError], int], ...]] = (
     (NotFound, 404),
+    (LineFull, 429),
     (ConfigError, 400),
     (UserError, 400),
     (Refused, 403),

@@ -19,6 +19,7 @@ from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 __all__ = [
     "TurnRequest",
     "SessionState",
+    "BegunTurn",
     "RunningTurn",
     "Opening",
     "Exchange",
@@ -182,10 +183,21 @@ class Opening(FromOutside):
 
 
 class RunningTurn(_Answered):
-    """A turn that runs, and the number of the event before its first one."""
+    """A turn that runs, the number of the event before its first one, and the id that its message had in line."""
 
     turn: int
     after_seq: int
+    waited: str
+
+
+class BegunTurn(_Answered):
+    """A turn that was begun, or whose message waits until the running one ends."""
+
+    turn: int = Field(description="Its number; 0 while its message waits.")
+    after_seq: int
+    waiting: str = Field(
+        description="The id of the message in line: the `turn_start` whose `inbox` has it begins its turn."
+    )
 
 
 class SessionState(_Answered):
@@ -206,6 +218,7 @@ class SessionState(_Answered):
     )
     questions: list[dict[str, Any]] = Field(description="The turn's open questions, as events.")
     builds: list[dict[str, Any]] = Field(description="The open questions of builds, as events.")
+    waiting: list[dict[str, Any]] = Field(description="The messages in line, as events.")
     failed_turn: int = Field(description="The newest turn that an error ended without a result; 0 for none.")
     failure: str
     project: str = Field(

@@ -34,10 +34,11 @@ from satchel.events import (
 )
 from satchel.messages import ToolUseBlock, text_of, usage_to_json
 from satchel.runtime import Satchel
+from satchel.runtime.turns import RunningTurn
 from satchel.server.problems import problem_of
 from satchel.server.streams import ServerEvent
 
-__all__ = ["Place", "logged_turn", "turn_events"]
+__all__ = ["Place", "begun_events", "logged_turn", "turn_events"]
 
 _PAGE: Final = 500
 _PLACE: Final = re.compile(r"([A-Za-z0-9-]{1,64})\.(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
@@ -80,6 +81,21 @@ class Place:
 
     def __str__(self) -> str:
         return f"{self.session_id}.{self.first}.{self.seq}.{self.chars}"
+
+
+async def begun_events(session_id: str, running: RunningTurn) -> AsyncGenerator[ServerEvent, None]:
+    """The events of a turn from its beginning, which it may wait for."""
+    if running.waits:
+        yield ServerEvent(name="waiting", data={"sessionId": session_id, "id": running.waited})
+        await running.begun()
+    start = Place(session_id=session_id, first=running.after_seq, seq=running.after_seq)
+    result = running.result_or_none
+    if running.number or result is None:
+        async with aclosing(turn_events(running.records(), start=start)) as events:
+            async for event in events:
+                yield event
+    else:
+        yield _Translator(start).response(result.status, "The message was taken back.")
 
 
 async def turn_events(

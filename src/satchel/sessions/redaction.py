@@ -285,7 +285,8 @@ class _Scope:
         """What to look for in a line. In a line that can't be read, that is everything that the session may contain."""
         texts = set(self._everywhere)
         kind = value.get("type") if isinstance(value, dict) else None
-        if kind is None or kind == "compaction":
+        # A message in line belongs to a turn that had not begun.
+        if kind in (None, "compaction", "message_waiting"):
             texts |= self._carried
         else:
             if kind == "turn_start":

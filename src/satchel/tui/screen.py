@@ -25,6 +25,8 @@ from satchel.events import (
     Event,
     Failure,
     MemorySurfaced,
+    MessageTakenBack,
+    MessageWaiting,
     Notice,
     Observation,
     Permission,
@@ -153,6 +155,7 @@ class ConversationScreen(App[int]):
         self._interrupted_s = -_TWICE_S
         self._next_paint_s = 0.0
         self._told: set[str] = set()
+        self._queued: dict[str, Widget] = {}
 
     # The screen
 
@@ -192,6 +195,8 @@ class ConversationScreen(App[int]):
                 "`satchel model list` shows how to add one.",
                 "dim",
             )
+        for message in session.waiting:
+            self._queue(message)
         running = session.running
         after = running.after_seq if running is not None else session.last_seq
         self._following = self.run_worker(self._follow(session, after), group="follow", exclusive=True)
@@ -324,6 +329,8 @@ class ConversationScreen(App[int]):
     async def _show(self, event: Event, record: Record) -> None:
         match event:
             case TurnStart():
+                for id in event.inbox:
+                    self._unqueue(id)
                 await self._begin(event.message.text, f"{record.at.astimezone():%H:%M}")
             case TurnResumed():
                 await self._begin("", "resumed")
@@ -350,6 +357,10 @@ class ConversationScreen(App[int]):
                 await self._wait(await self._turn_now(), question_text(event.question, event.options))
             case BuildPosted():
                 await self._build(event)
+            case MessageWaiting():
+                self._queue(event)
+            case MessageTakenBack(id=id):
+                self._unqueue(id)
             case Posted(id=id) if id in self._told:
                 self._told.remove(id)
             case Posted(source=source, text=text):
@@ -382,6 +393,18 @@ class ConversationScreen(App[int]):
         turns = [*self._conversation.query(Turn)]
         for old in turns[:-_MOST_TURNS]:
             await old.remove()
+
+    def _queue(self, message: MessageWaiting) -> None:
+        """Show a message that waits for its turn."""
+        if message.id not in self._queued:
+            line = line_of(f"waits: {one_line(message.text, 500)} · /back takes it back", "dim")
+            self._queued[message.id] = line
+            self._conversation.mount(line)
+
+    def _unqueue(self, id: str) -> None:
+        line = self._queued.pop(id, None)
+        if line is not None:
+            line.remove()
 
     async def _turn_now(self) -> Turn:
         """The running turn; created if this client joined in its middle, or a tool runs without one."""
@@ -646,7 +669,7 @@ class ConversationScreen(App[int]):
             change.session_id, private=change.private, interactive=True, like=before
         )
         await before.aclose("left")
-        self._turn, self._asks, self._waiting = None, {}, None
+        self._turn, self._asks, self._waiting, self._queued = None, {}, None, {}
         await self._conversation.remove_children()
         await self._enter()
 

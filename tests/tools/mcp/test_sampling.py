@@ -131,6 +131,20 @@ async def test_one_call_gets_five_answers_at_most(open_servers: Open) -> None:
     assert "it has had 5 answers in this call" in text
 
 
+@requirement("mcp:sampling")
+async def test_one_session_gets_fifty_answers_at_most(open_servers: Open) -> None:
+    sampler = Answering("allow")
+    async with open_servers(stranger("samples-much"), sampler=sampler) as servers:
+        tool = await servers.tool("mcp__x__work")
+        for _ in range(10):
+            await tool.call({}, servers.context(session_id="s1"))
+        refused = await tool.call({}, servers.context(session_id="s1"))
+        assert "it has had 0 answers in this call and 50 in this session" in refused.text
+        assert len(sampler.requests) == 50
+        await tool.call({}, servers.context(session_id="s2"))
+        assert len(sampler.requests) == 55
+
+
 @requirement("mcp:sampling", "mcp:elicitation")
 @pytest.mark.parametrize("behaviour", ["samples-when-two", "asks-when-two"])
 async def test_a_server_that_does_not_say_for_which_of_two_sessions_it_asks_is_refused(

@@ -189,6 +189,9 @@ async def start(request: Request, service: Serves) -> Response:
     return await _send(request, service, None)
 
 
+_WAITS: Final = "Your message waits for the end of this turn. /back takes it back."
+
+
 @router.post("/chat/{id}")
 async def send(request: Request, service: Serves, id: str) -> Response:
     """Send a message or a command."""
@@ -218,9 +221,7 @@ async def _send(request: Request, service: Service, session_id: str | None) -> R
         if command is not None and command[0].name not in _TERMINAL_ONLY:
             context = _Command(service, session, message, form.has("confirmed"))
             return await context.run(request, *command)
-        if await is_busy(session.running):
-            raise HTTPException(409, "A turn is running in this session. Wait until it ends, or stop it.")
-        if is_open and model is not None:
+        if is_open and model is not None and not await is_busy(session.running):
             session.use_model(await service.satchel.model(model))
         has_memory = session_id is None or not form.has("private")
         running = await session.start(message, memory=has_memory)
@@ -236,6 +237,8 @@ def _following(request: Request, service: Service, session: Session, running: Ru
     if running is not None:
         service.sessions.follow_turn(session, running, interactive=True)
     to = f"/chat/{session.id}"
+    if running is not None and running.waits:
+        return _done(request, to, session=session.id, say=Saying(text=_WAITS, state="on"))
     return _done(
         request,
         f"{to}#turn-{running.number}" if running is not None else to,

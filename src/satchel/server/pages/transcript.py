@@ -23,6 +23,8 @@ from satchel.events import (
     Failure,
     MemoryCaptured,
     MemorySurfaced,
+    MessageTakenBack,
+    MessageWaiting,
     Notice,
     Observation,
     Permission,
@@ -271,6 +273,7 @@ class Transcript:
         self._answer: Answer | None = None
         self._calls: dict[str, tuple[int, int, int]] = {}
         self._asks: dict[str, tuple[int, int]] = {}
+        self._line: dict[str, tuple[Note, Change]] = {}
         self._builds: dict[str, tuple[int | None, int]] = {}
         self._changes: dict[Change, None] = {}
         self._texts: dict[Change, str] = {}
@@ -355,6 +358,11 @@ class Transcript:
                 self._add(Note(head, "done", raw=rest))
             case Notice(text=text):
                 self._add(Note(text))
+            case MessageWaiting(id=id, text=text):
+                note = Note(text, "on", meta="waits for its turn")
+                self._line[id] = note, self._add(note)
+            case MessageTakenBack(id=id):
+                self._settle_waiting(id, "was taken back")
             case Posted(id=id) if id.startswith("build-"):
                 pass  # the build's card says it
             case Posted(source=source, text=text):
@@ -400,6 +408,8 @@ class Transcript:
             if isinstance(item, Ask):
                 item.answer = event.message.text
                 self._changed(Change(number, place))
+        for id in event.inbox:
+            self._settle_waiting(id, "waited")
         turn = Turn(
             number=event.turn,
             at=record.at,
@@ -415,6 +425,12 @@ class Transcript:
         self.turns[event.turn] = self._turn = turn
         self._failure = ""
         self._redraw()
+
+    def _settle_waiting(self, id: str, how: str) -> None:
+        if id in self._line:
+            note, place = self._line.pop(id)
+            note.state, note.meta = "done", how
+            self._changed(place)
 
     def _surfaced(self, event: MemorySurfaced) -> None:
         turn = self._turn
@@ -628,11 +644,13 @@ class Transcript:
 
     # Changes
 
-    def _add(self, item: Item) -> None:
+    def _add(self, item: Item) -> Change:
         turn = self._turn
         items = self.preface if turn is None else turn.items
         items.append(item)
-        self._changed(Change(turn.number if turn else None, len(items) - 1))
+        place = Change(turn.number if turn else None, len(items) - 1)
+        self._changed(place)
+        return place
 
     def _place(self, item: Item) -> int:
         assert self._turn is not None

@@ -16,7 +16,7 @@ from satchel.server.routes.documented import STREAMS
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import ChatRequest
 from satchel.server.streams import EventStream
-from satchel.server.turn_stream import Place, logged_turn, turn_events
+from satchel.server.turn_stream import Place, begun_events, logged_turn, turn_events
 
 __all__ = ["router"]
 
@@ -42,6 +42,9 @@ async def chat(
     isError}, `text_delta` {text}, `memory` {memories}, `question`, `answered`, `notice`, `build` and `resumed`; at the
     end `response` {text, buildId, pendingQuestion, toolCalls, status, usage}, or `error` with a problem.
 
+    While another turn runs, the message waits in line: the first event is `waiting` {sessionId, id}, and `start` comes
+    when its turn begins. The 11th message that waits is refused (429).
+
     The turn goes on when the client leaves. To get the rest, send the request again with the `Last-Event-ID`.
     """
     if last_event_id is not None:
@@ -60,18 +63,19 @@ async def chat(
             await _check_known(service, session, request)
         running = await session.start(request.message, memory=request.memory)
         service.sessions.follow_turn(session, running, interactive=request.interactive)
-    start = Place(session_id=session.id, first=running.after_seq, seq=running.after_seq)
-    return _stream(service, running.records(), start)
+    events = begun_events(session.id, running)
+    return EventStream(events, stopping=service.stopping, metrics=service.metrics)
 
 
 async def _check_known(service: Service, session: Session, request: ChatRequest) -> None:
     if request.mode is not None or request.private:
         raise UsageError("mode and private are for a new session. Leave them out, or leave out session_id.")
-    if await is_busy(session.running):
-        raise HTTPException(
-            409, f"A turn is running in session {session.id}. Wait until it ends, or cancel it."
-        )
     if request.model is not None:
+        if await is_busy(session.running):
+            raise HTTPException(
+                409,
+                f"A turn is running in session {session.id}. Wait until it ends, or leave out the model.",
+            )
         session.use_model(await service.satchel.model(request.model))
 
 

@@ -253,9 +253,13 @@ def _event(record: Record) -> ServerEvent:
     return ServerEvent(name=record.event.type, data=record_to_json(record), id=str(record.seq))
 
 
-@router.post("/{id}/turns", response_model=shapes.RunningTurn, status_code=201, summary="Begin a turn")
+@router.post("/{id}/turns", response_model=shapes.BegunTurn, status_code=201, summary="Begin a turn")
 async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> Response:
-    """Send a message. `GET /api/sessions/{id}/events` streams its turn, which also runs without a reader."""
+    """Send a message. `GET /api/sessions/{id}/events` streams its turn, which also runs without a reader.
+
+    While another turn runs, the message waits in line, at most ten of them (429). It is on disk. `/back`, sent as a
+    command, takes the newest one back.
+    """
     if service.stopping.has_begun:
         raise HTTPException(503, "The server is stopping.")
     async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
@@ -267,7 +271,10 @@ async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> R
             )
         running = await session.start(request.text, memory=request.memory, attached=request.attached)
         service.sessions.follow_turn(session, running, interactive=request.interactive)
-        return JsonAnswer({"turn": running.number, "after_seq": running.after_seq}, status_code=201)
+        begun = {"turn": running.number, "after_seq": running.after_seq, "waiting": ""}
+        if running.waits:
+            begun = {"turn": 0, "after_seq": running.after_seq, "waiting": running.waited}
+        return JsonAnswer(begun, status_code=201)
 
 
 @router.get("/{id}/exchanges", response_model=list[shapes.Exchange], summary="The last exchanges")
