@@ -365,7 +365,7 @@ async def test_what_is_kept_from_somebody_stands_on_the_page_of_the_users_own_co
              "section": "confidential", "confidential": "don't tell my boss"},
             {"content": "User: back hurts", "quote": "My back hurts", "section": "",
              "confidential": "don't bring it up unless I ask"},
-            {"content": "User: likes tea", "quote": "I like tea", "section": "user"},
+            {"content": "User: likes tea", "quote": "I like tea", "section": "confidential"},
         ]  # fmt: skip
         await memory.distill(model=ScriptedModel(lambda _: json.dumps({"facts": facts, "off": []})))
         own = await memory.standing(confidential=True)
@@ -373,6 +373,7 @@ async def test_what_is_kept_from_somebody_stands_on_the_page_of_the_users_own_co
         assert "back hurts" not in own.text
         # An agent that is connected, over MCP, a hook or the proxy, is not told.
         assert "mill" not in (await memory.standing()).text
+        assert "tea" not in (await memory.standing()).text
         agenda = await memory.agenda()
         shown = await memory.surface("What do I drink at the mill?", threshold=0.0, limit=50)
         assert "applied" not in agenda.text + shown.text

@@ -73,8 +73,10 @@ def rendered(
     for line in version.shown:
         facts = tuple(held[id] for id in line.facts if id in held)
         why = _not_shown(line, held, today)
-        if not why and line.by == "model" and any(fact.discretion != "open" for fact in facts):
-            why = "" if confidential and line.section == "confidential" else _KEPT_BACK
+        is_secret = line.section == "confidential"
+        is_held_back = line.by == "model" and any(fact.discretion != "open" for fact in facts)
+        if not why and ((is_secret and not confidential) or (is_held_back and not is_secret)):
+            why = _KEPT_BACK
         if facts and not why:
             lines.append(_line(line, facts))
         elif facts:
