@@ -38,7 +38,7 @@ class BriefSettings(NamedTuple):
     limit: int = 8
     threshold: float | None = None
     profile_tokens: int = 300
-    page_tokens: int = 1000
+    page_tokens: int = 1200
     agenda_tokens: int = 100
     worker: bool = True
     is_restricted: bool = False
@@ -90,7 +90,7 @@ def read_brief(environ: Mapping[str, str], *, cwd: Path) -> BriefSettings:
         limit=setting("limit", int, 8),
         threshold=setting("surface_threshold", float, None),
         profile_tokens=setting("profile_tokens", int, 300),
-        page_tokens=setting("page_tokens", int, 1000),
+        page_tokens=setting("page_tokens", int, 1200),
         agenda_tokens=setting("agenda_tokens", int, 100),
         worker=setting("worker", str, "auto") == "auto",
         is_restricted=bool(environ.get("SATCHEL_MEMORY_AGENT_SPHERES") or memory.get("agent_spheres")),

@@ -172,7 +172,7 @@ class MemorySettings:
     limit: int = 8
     surface_threshold: float | None = None
     profile_tokens: int = 300
-    page_tokens: int = 1000
+    page_tokens: int = 1200
     agenda_tokens: int = 100
     surface_judge: Literal["none", "small_model"] = "none"
     agent_spheres: tuple[str, ...] = ()
@@ -708,7 +708,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         key="memory.page_tokens",
         kind="int",
-        default=1000,
+        default=1200,
         low=0,
         high=100_000,
         doc="The maximum number of tokens of the standing page, which a model writes from what you said and which is "

@@ -43,7 +43,7 @@ _OLD: Final = timedelta(days=1)
 _FRAME: Final = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(map(tokens_of_section, SECTIONS))
 """Tokens of a page without a line, with all headings."""
 _FILLED: Final = 0.8
-"""The share of the room that a model is told of: what is noted in the next days fits into the rest."""
+"""The share of the room that a model is told of: what comes on top until the next reading fits into the rest."""
 _FIRST_PAUSE_S: Final = 60.0
 _LONGEST_PAUSE_S: Final = 3_600.0
 _WRITING_S: Final = 2.0
@@ -122,7 +122,8 @@ class Pages:
         return Known(
             page=tuple(page),
             used=sum(len(page_line(fact.content)) + 1 for _, fact in page),
-            room=int((budget_tokens - _FRAME) * CHARS_A_TOKEN),
+            # What is a little too much is still shown until the next reading makes room.
+            room=max(0, int((budget_tokens * _FILLED - _FRAME) * CHARS_A_TOKEN)),
         )
 
     # Writing.
