@@ -51,8 +51,8 @@ class Said(NamedTuple):
 
     @property
     def is_dated(self) -> bool:
-        """Whether more is said than a weekday or a distance from today, so that a day is read, not computed."""
-        return bool(self.numbers) or self.has_month
+        """Whether more is said than a distance from today, so that a day is read, not computed."""
+        return bool(self.numbers or self.names)
 
 
 @cache
