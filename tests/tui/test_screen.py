@@ -8,8 +8,11 @@ from pathlib import Path
 
 import anyio
 import pytest
+from textual.app import App, ComposeResult
 from textual.events import Paste
+from textual.geometry import Size
 from textual.strip import Strip
+from textual.widget import Widget
 
 from satchel.cli import chat as chat_module
 from satchel.config import load
@@ -341,6 +344,31 @@ async def test_a_long_answer_costs_in_proportion_to_its_length() -> None:
 
     short, long = cost(13_000), cost(26_000)
     assert 13_000 < short < long < 2.1 * short
+
+
+@requirement("tui:screen")
+async def test_an_answer_that_ends_between_its_measure_and_its_first_paint_is_shown() -> None:
+    said = Said(is_dark=lambda: True)
+    async with _Showing(said).run_test() as pilot:
+        await pilot.pause()
+        assert said.size == Size(80, 0)
+        said.feed("Noted.")
+        said.finish("Noted.")
+        await pilot.pause()
+        assert said.size.height == 1
+
+
+class _Showing(App[None]):
+    """Shows one widget."""
+
+    CSS = "Said { height: auto; }"
+
+    def __init__(self, widget: Widget) -> None:
+        super().__init__()
+        self._widget = widget
+
+    def compose(self) -> ComposeResult:
+        yield self._widget
 
 
 class _CountedSaid(Said):

@@ -107,6 +107,7 @@ class Said(Widget):
         self._settled: list[Strip] = []
         self._last: list[Strip] = []
         self._laid_width = 0
+        self._laid_height = -1
 
     def feed(self, text: str) -> None:
         """Take the next piece; `paint` shows it."""
@@ -150,10 +151,9 @@ class Said(Widget):
             self._settled += self._strips(text, self._laid_width, is_first=not self._settled)
 
     def _draw(self) -> None:
-        height = len(self._settled) + len(self._last)
         self._last = self._strips(self._tail, self._laid_width, is_first=not self._settled)
-        # The height is measured when the width is known; until then, and when it changes, everything below moves.
-        self.refresh(layout=not self._laid_width or height != len(self._settled) + len(self._last))
+        # Until it is measured, and when its height has changed since, everything below moves.
+        self.refresh(layout=self._laid_height != len(self._settled) + len(self._last))
 
     def _strips(self, text: str, width: int, *, is_first: bool) -> list[Strip]:
         if not text.strip() or not width:
@@ -181,7 +181,8 @@ class Said(Widget):
             for block in self._blocks:
                 self._settled += self._strips(block, width, is_first=not self._settled)
             self._last = self._strips(self._tail, width, is_first=not self._settled)
-        return len(self._settled) + len(self._last)
+        self._laid_height = len(self._settled) + len(self._last)
+        return self._laid_height
 
     def render_line(self, y: int) -> Strip:
         """See `Widget.render_line`."""
