@@ -336,7 +336,16 @@ def test_the_tool_of_ten_lines_works_as_it_is_written(run: Run, tools: Path, pag
 def test_a_command_that_is_terminated_ends_its_tool(tmp_path: Path, tools: Path, number: int) -> None:
     word = mark_of(tmp_path)
     put(tools, "long", script("long", f"X={word} sleep 600 & X={word} sleep 600; echo 1"))
-    process = start(tmp_path, "tool", "run", "long", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = start(
+        tmp_path,
+        "tool",
+        "run",
+        "long",
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Under nohup, the tests inherit a SIGHUP that is ignored, and Satchel leaves it so.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     deadline = SystemClock().monotonic_s() + 280
     while len(processes_that_say(word)) < 2:
         assert SystemClock().monotonic_s() < deadline
