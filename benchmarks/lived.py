@@ -606,7 +606,8 @@ def print_tables(name: str, counts: Mapping[str, Counts], with_model: Sequence[s
     heads = "needed | unasked | misleading | wrong | private | quiet | tokens | cost | calls | background"
     print(f"\n{name}, judged by reading\n| | {heads} |\n|{'---|' * 11}")
     for column, counted in counts.items():
-        print(f"| {column} | {counted.judged_row()} |")
+        if column in with_model or not counted.unjudged:
+            print(f"| {column} | {counted.judged_row()} |")
 
 
 def print_sent(recordings: Sequence[Recording]) -> None:
@@ -697,6 +698,11 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     if model is not None:
         print_sent(recordings)
     missing = sum((recording.missing for recording in recordings), Counter[str]())
+    unjudged = missing.pop("judge", 0)
+    if unjudged:
+        print(
+            f"\nColumns of {unjudged} conversations were never judged; they are left out of the tables above."
+        )
     if missing:
         said = ", ".join(f"{count} {task}" for task, count in sorted(missing.items()))
         print(
