@@ -270,6 +270,11 @@ async def test_messages_that_wait_outlive_the_program(tmp_path: Path) -> None:
         back = await session.start("Third.")
         await session.take_back(back.waited)
         shutil.copytree(tmp_path / "a", tmp_path / "b")  # what `kill -9` leaves
+    shutil.copytree(tmp_path / "b", tmp_path / "c")
+    async with opened(tmp_path / "c") as satchel:
+        assert (await satchel.session(session.id)).waiting
+        await satchel.delete_session(session.id)
+        assert await satchel.sessions.list() == []
     async with opened(tmp_path / "b", ScriptedModel(["2", "4"])) as satchel:
         again = await satchel.session(session.id)
         assert [message.text for message in again.waiting] == ["Second."]

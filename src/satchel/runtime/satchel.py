@@ -637,8 +637,10 @@ class Satchel:
         async with self._opening.setdefault(session_id, anyio.Lock()):
             hub = self._hubs.get(session_id)
             if hub is not None:
-                if hub.waiting or await is_busy(hub.running):
-                    raise UsageError(f"A turn is running in session {session_id}. Cancel it first.")
+                # After a turn that is ending, the next message in line may have its own.
+                while hub.running is not None:
+                    if await is_busy(hub.running):
+                        raise UsageError(f"A turn is running in session {session_id}. Cancel it first.")
                 await self._close_hub(hub, "deleted")
             return await self.sessions.delete(session_id)
 
