@@ -700,9 +700,7 @@ async def main(arguments: Sequence[str] | None = None) -> int:
     missing = sum((recording.missing for recording in recordings), Counter[str]())
     unjudged = missing.pop("judge", 0)
     if unjudged:
-        print(
-            f"\nColumns of {unjudged} conversations were never judged; they are left out of the tables above."
-        )
+        print(f"\n{unjudged} conversations have columns without verdicts; the judged tables leave them out.")
     if missing:
         said = ", ".join(f"{count} {task}" for task, count in sorted(missing.items()))
         print(

@@ -637,7 +637,7 @@ class Satchel:
         async with self._opening.setdefault(session_id, anyio.Lock()):
             hub = self._hubs.get(session_id)
             if hub is not None:
-                # After a turn that is ending, the next message in line may have its own.
+                # When a turn ends, the next message in line may begin another.
                 while hub.running is not None:
                     if await is_busy(hub.running):
                         raise UsageError(f"A turn is running in session {session_id}. Cancel it first.")
