@@ -155,6 +155,13 @@ def held(held: anyio.Event) -> ScriptedModel:
     return ScriptedModel([Reply(text="One.", chunk=1, between=held.wait), *(f"{n}" for n in range(2, 20))])
 
 
+async def begins_to_speak(session: Session) -> None:
+    """Wait for the first words of the model."""
+    async for record in session.subscribe(0):
+        if isinstance(record.event, TextDelta):
+            return
+
+
 @requirement("clients:line")
 async def test_messages_that_come_during_a_turn_are_taken_in_order_after_it(tmp_path: Path) -> None:
     go_on = anyio.Event()
@@ -163,6 +170,7 @@ async def test_messages_that_come_during_a_turn_are_taken_in_order_after_it(tmp_
         browser = await satchel.session(terminal.id)
         with anyio.fail_after(120):
             first = await terminal.start("First.")
+            await begins_to_speak(terminal)
             async with followed(browser, None) as seen:
                 second = await terminal.start("Second.")
                 third = await browser.start("Third.")
@@ -263,9 +271,7 @@ async def test_messages_that_wait_outlive_the_program(tmp_path: Path) -> None:
     async with opened(tmp_path / "a", held(anyio.Event())) as satchel:
         session = await satchel.session()
         await session.start("First.")
-        async for record in session.subscribe(0):
-            if record.event.type == "text_delta":
-                break
+        await begins_to_speak(session)
         await session.start("Second.")
         back = await session.start("Third.")
         await session.take_back(back.waited)
