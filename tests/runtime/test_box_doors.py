@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
+import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,12 +17,14 @@ from typing import Any
 import pytest
 
 from satchel.config import Mode
-from satchel.models.scripted import ScriptedModel
+from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.sandbox.workspace import private_in
 from tests.requirements import requirement
 from tests.runtime.test_boxes import PEEK, World, again, world
 from tests.runtime.world import opened
-from tests.sandbox.ordinary import python_of_root
+from tests.sandbox.ordinary import ROOT, python_of_root
+from tests.sandbox.test_warden import exited, warden_of
+from tests.tools.mcp.conftest import until
 
 pytestmark = [
     pytest.mark.anyio,
@@ -333,3 +338,71 @@ async def test_no_link_in_the_boxs_own_folders_leads_a_mount_of_the_next_command
             "touch $XDG_CACHE_HOME/../kept; ls /tmp/moved ~/moved || true"
         )
         assert sorted(path.name for path in (tmp_path / "other").iterdir()) == ["file"]
+
+
+# ---- Commands at the same time, and a Satchel that is killed
+
+
+@requirement("bash:boxed:hostile")
+async def test_what_a_command_leaves_in_a_granted_folder_is_set_aside_beside_an_older_command(
+    tmp_path: Path,
+) -> None:
+    """Which has no grant, so that nobody looked at that folder when it began."""
+    async with world(tmp_path, allow=("bash write=~/notes",)) as one:
+        older = await one.satchel.session(interactive=True)
+        one.script += [
+            Reply(calls=[Call(name="bash", input={"command": "touch begun; until [ -e ended ]; do sleep 0.02; done"})]),
+        ]  # fmt: skip
+        running = await older.start("go")
+        await until((one.work / "begun").exists)
+        said = await one.bash("echo evil > ~/notes/.envrc; echo eggs > ~/notes/list", write=["~/notes"])
+        assert "may start programs outside" in said
+        left = {path.name for path in (tmp_path / "notes").iterdir()}
+        assert left == {".envrc.from-sandbox", "list", "todo.md"}
+        (one.work / "ended").touch()
+        one.script += ["done"]
+        await running.result()
+
+
+KILLED = """
+import sys
+from pathlib import Path
+import anyio
+from tests.runtime.test_boxes import world
+
+async def main():
+    async with world(Path(sys.argv[1])) as one:
+        await one.bash("mkdir .vscode && echo evil > .vscode/tasks.json && touch made && sleep 1000")
+
+anyio.run(main)
+"""
+
+
+@requirement("bash:boxed:hostile")
+@pytest.mark.parametrize("both", [False, True], ids=["Satchel", "and its warden"])
+async def test_what_a_command_left_is_set_aside_if_satchel_is_killed_meanwhile(
+    tmp_path: Path, both: bool
+) -> None:
+    """By the warden; by the next Satchel if the warden was killed, too. What the user makes then stays."""
+    work = tmp_path / "work"
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(tmp_path)], cwd=ROOT) as program:
+        try:
+            await until((work / "made").exists)
+            warden = warden_of(program.pid)
+            ended = os.pidfd_open(warden)
+            if both:
+                os.kill(warden, signal.SIGKILL)
+        finally:
+            program.kill()
+    await exited(ended)
+    assert (work / ".vscode").exists() == both
+    if not both:
+        assert (work / ".vscode.from-sandbox/tasks.json").exists()
+        (work / ".idea").mkdir()
+    async with world_again(tmp_path, "bash") as one:
+        said = await one.bash("true")
+        assert f"{work}/.vscode may start programs outside" in said
+        assert sorted(path.name for path in work.glob("*from-sandbox")) == [".vscode.from-sandbox"]
+        assert (work / ".idea").exists() != both
+        assert ".vscode" not in await one.bash("true")
+    assert not list((tmp_path / "home/boxes").glob("*.json"))

@@ -81,10 +81,9 @@ def tell(program: subprocess.Popen[str], line: str) -> None:
     program.stdin.write(f"{line}\n")
 
 
-def warden_of(program: subprocess.Popen[str]) -> int:
-    """The pid of its warden: the one child that runs the script."""
-    (task,) = Path(f"/proc/{program.pid}/task").glob(str(program.pid))
-    for child in (task / "children").read_text().split():
+def warden_of(program: int) -> int:
+    """The pid of a program's warden: the one child that runs the script."""
+    for child in Path(f"/proc/{program}/task/{program}/children").read_text().split():
         if "warden.sh" in Path(f"/proc/{child}/cmdline").read_text():
             return int(child)
     raise AssertionError("it has none")
@@ -104,7 +103,7 @@ async def test_whatever_its_tools_left_is_gone_after_the_program_was_killed(tmp_
             tell(program, command.format(hold=lines[way].hold))
         for line in lines.values():
             await line.held()
-        warden = os.pidfd_open(warden_of(program))
+        warden = os.pidfd_open(warden_of(program.pid))
     left = []
     for way, line in lines.items():
         try:
@@ -140,7 +139,7 @@ async def test_who_ends_the_warden_gets_another_with_the_next_process(tmp_path: 
         # Without its mark it is found by what the warden was told of it alone.
         tell(program, f"run {first.hold}; exec env -i sleep 1000")
         await first.held()
-        warden = warden_of(program)
+        warden = warden_of(program.pid)
         os.kill(warden, signal.SIGKILL)
         await exited(os.pidfd_open(warden))
         tell(program, f"run {second.hold}; sleep 1000")
@@ -156,7 +155,7 @@ async def test_it_leaves_with_the_program(tmp_path: Path) -> None:
     with started() as program:
         tell(program, f"run {line.hold}; sleep 1000")
         await line.held()
-        warden = warden_of(program)
+        warden = warden_of(program.pid)
         tell(program, "leave")
         assert program.wait(timeout=280) == 0
         assert not Path(f"/proc/{warden}").exists()

@@ -2,27 +2,32 @@
 
 What is there already is mounted read-only, or compared; see `satchel.sandbox.tree` for what counts. All is done by
 descriptors that were opened step by step: links that a command left are never followed.
+
+    python -m satchel.sandbox.aside FOLDER PID      what the warden runs when the Satchel with that pid was killed
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from satchel.errors import SandboxError
+from satchel.processes import has_ended
 from satchel.sandbox.gitconfig import harmless_text, setting_lines
 from satchel.sandbox.named import Led, follow, roots_of
 from satchel.sandbox.paths import opened
 from satchel.sandbox.selfrun import ASIDE, HARMLESS_TEXTS
 from satchel.sandbox.tree import Setting, Stamp, Tree, look, note_made
 
-__all__ = ["Before", "Moved"]
+__all__ = ["Before", "Moved", "left_by_killed", "save"]
 
 Moved = tuple[Path, Path]
 """Where something was, and where it is now. The same path: it could not be moved."""
@@ -111,6 +116,33 @@ class Before:
                 moved += _move(Path(named))
         return tuple(moved)
 
+    def to_json(self) -> dict[str, Any]:
+        """All but the trees, which `from_json` looks at again."""
+        return {
+            "tops": [str(top) for top in self.tops],
+            "values": self.values,
+            "home": self.home,
+            "settings": list(self.settings),
+            "led": list(self.led),
+            "roots": self.roots,
+            "lines": list(self.lines),
+        }
+
+    @classmethod
+    def from_json(cls, saved: Mapping[str, Any]) -> Before:
+        """The reverse of `to_json`."""
+        tops = tuple(Path(top) for top in saved["tops"])
+        return cls(
+            tops=tops,
+            values=tuple((key, value) for key, value in saved["values"]),
+            home=saved["home"],
+            settings={(key, (device, inode, at)) for key, (device, inode, at) in saved["settings"]},
+            led={(device, inode, at) for device, inode, at in saved["led"]},
+            roots=dict(saved["roots"]),
+            lines={(key, value) for key, value in saved["lines"]},
+            trees={str(top): look(str(top)) for top in tops},
+        )
+
     def _new(self, tree: Tree, top: Path, agreed: Sequence[Path]) -> Iterator[Moved]:
         linked = set(tree.linked) - set(tree.common)
         new, kept = {}, set()
@@ -149,6 +181,73 @@ class Before:
                 yield from _move(path)
         elif text is None or harmless is None or not harmless.match(text):
             yield from _move(path)
+
+
+def save(before: Before, folder: Path, key: str, *, agreed: Sequence[Path], warden: int) -> Path:
+    """Write down what was there before a command, for `left_by_killed`. Not synced: a kill doesn't lose it.
+
+    Args:
+        before: See `Before`.
+        folder: Where no box can write.
+        key: Of the workspace: letters and digits.
+        agreed: See `Before.set_aside`.
+        warden: The pid of the process that ends what is left if this program is killed; 0 for none.
+
+    Returns:
+        The file, to be removed after the command.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    file = folder / f"running-{os.getpid()}-{key}.json"
+    saved = {"before": before.to_json(), "agreed": [str(path) for path in agreed], "warden": warden}
+    _replace(file, saved)
+    return file
+
+
+def left_by_killed(folder: Path, key: str) -> list[Moved]:
+    """Set aside what commands left whose Satchel was killed, and tell it once.
+
+    Args:
+        folder: See `save`.
+        key: See `save`.
+    """
+    for file in folder.glob(f"running-*-{key}.json"):
+        pid = int(file.name.split("-")[1])
+        # A warden that still lives ends the processes first, and then does it.
+        if has_ended(pid) and has_ended(_loaded(file).get("warden") or 0):
+            _recover(file)
+    moved: list[Moved] = []
+    for file in folder.glob(f"moved-*-{key}.json"):
+        moved += [(Path(path), Path(to)) for path, to in _loaded(file).get("moved", [])]
+        file.unlink(missing_ok=True)
+    return moved
+
+
+def _recover(file: Path) -> None:
+    saved = _loaded(file)
+    if saved:
+        agreed = [Path(path) for path in saved["agreed"]]
+        moved = Before.from_json(saved["before"]).set_aside(agreed=agreed)
+        if moved:
+            told = file.with_name(file.name.replace("running", "moved", 1))
+            _replace(told, {"moved": [(str(path), str(to)) for path, to in moved]})
+    file.unlink(missing_ok=True)
+
+
+def _replace(file: Path, content: Mapping[str, Any]) -> None:
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content), encoding="ascii")
+    temporary.replace(file)
+
+
+def _loaded(file: Path) -> dict[str, Any]:
+    """The content of a file; nothing if it is gone, or was cut off when the machine lost its power."""
+    try:
+        found = json.loads(file.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _outermost(path: str, setting: Setting) -> str:
@@ -271,3 +370,8 @@ def _free_name(folder: int, name: str) -> str:
         except OSError:
             return each
     return first
+
+
+if __name__ == "__main__":
+    for running in Path(sys.argv[1]).glob(f"running-{int(sys.argv[2])}-*.json"):
+        _recover(running)

@@ -48,6 +48,7 @@ __all__ = [
     "StreamName",
     "Tape",
     "run_process",
+    "watch_notes",
 ]
 
 StreamName: TypeAlias = Literal["stdout", "stderr"]
@@ -684,6 +685,20 @@ class _Tree:
                 # If we are the first process of a container, we inherit orphans.
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
+
+
+def watch_notes(folder: Path, environ: Mapping[str, str]) -> int:
+    """Have what `aside.save` wrote in a folder acted upon if this program is killed.
+
+    Returns:
+        The pid of the process that does it.
+
+    Raises:
+        SandboxError: As `Warden.ensure_running`.
+    """
+    _warden.ensure_running(environ)
+    _warden.keep_notes(folder)
+    return _warden.pid
 
 
 _live: set[_Tree] = set()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import secrets
 import subprocess
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,7 +40,24 @@ class Warden:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe_fd = -1
         self._path = SYSTEM_PATH
+        self._notes = ""
         self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        """Of the shell; 0 before it is started."""
+        return self._process.pid if self._process is not None else 0
+
+    def keep_notes(self, folder: Path) -> None:
+        """Say where notes about running commands are: the shell has them set aside what is left; see `aside.save`.
+
+        Args:
+            folder: Its path is a line: one with a line break in it is not taken.
+        """
+        with self._lock:
+            if str(folder) != self._notes and "\n" not in str(folder):
+                self._notes = str(folder)
+                self._send(f"={folder}\n")
 
     def ensure_running(self, environ: Mapping[str, str]) -> None:
         """Start the warden if it isn't running, because it was never started or somebody ended it.
@@ -95,7 +113,7 @@ class Warden:
         os.set_blocking(self._pipe_fd, False)
         try:
             self._process = subprocess.Popen(
-                [SHELL, str(SCRIPT), self.mark],
+                [SHELL, str(SCRIPT), self.mark, sys.executable, str(os.getpid())],
                 cwd="/",
                 env={"PATH": self._path, "LC_ALL": "C"},
                 stdin=theirs,
@@ -111,6 +129,8 @@ class Warden:
             ) from error
         finally:
             os.close(theirs)
+        if self._notes:
+            self._send(f"={self._notes}\n")
         for leader in self._leaders:
             self._send(f"+{leader}\n")
 

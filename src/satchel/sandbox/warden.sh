@@ -2,14 +2,17 @@
 # Ends what tools left running after Satchel was killed and can no longer end it itself.
 #
 # $1 is the mark in the environment of every process that this Satchel started. stdin lists the leaders of process groups:
-# "+PID" for one that starts, "-PID" for one that has ended together with everything that it started. Only Satchel holds the
-# other end of the pipe, so the end of stdin means that Satchel has ended, for whatever reason.
+# "+PID" for one that starts, "-PID" for one that has ended together with everything that it started; and "=FOLDER", where the
+# notes about boxed commands are. $2 and $3 are the interpreter and the pid of Satchel. Only Satchel holds the other end of the
+# pipe, so the end of stdin means that Satchel has ended, for whatever reason.
 trap '' HUP INT QUIT TERM
 mark=$1
 leaders=' '
+notes=
 while read -r line; do
     pid=${line#?}
     case $line in
+        =*) notes=${line#?} ;;
         +*) leaders="$leaders$pid " ;;
         -*) case $leaders in *" $pid "*) leaders="${leaders%%" $pid "*} ${leaders#*" $pid "}" ;; esac ;;
     esac
@@ -58,4 +61,9 @@ while [ "$empty" -lt 3 ] && [ "$looks" -lt 300 ]; do
     fi
     looks=$((looks + 1))
     sleep 0.1 2>/dev/null || sleep 1
+done
+
+# What commands left that programs act upon by themselves is set aside now; the next Satchel tells it.
+for file in "$notes/running-$3-"*; do
+    [ -e "$file" ] && exec "$2" -I -m satchel.sandbox.aside "$notes" "$3"
 done

@@ -20,12 +20,12 @@ import anyio.to_thread
 from satchel.config import SandboxSettings
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import NoSandbox, SandboxError, StorageUnwritable
-from satchel.sandbox.aside import Before, Moved
+from satchel.sandbox.aside import Before, Moved, left_by_killed, save
 from satchel.sandbox.bwrap import interpreter_folders
 from satchel.sandbox.paths import identity, make_folder
 from satchel.sandbox.port import Box as OpenBox
 from satchel.sandbox.port import Feature, Network, Pinned, Probe, Sandbox, WorkspaceBox
-from satchel.sandbox.process import ProcessResult, run_process
+from satchel.sandbox.process import ProcessResult, run_process, watch_notes
 from satchel.sandbox.running import RunningProcess, run_alongside
 from satchel.sandbox.selfrun import has_settings
 from satchel.sandbox.workspace import common_of, protected_in_git
@@ -243,6 +243,8 @@ class Workspace:
         self._opening = anyio.Lock()
         self._pins: dict[Path, Pinned] = {}
         self._before: Before | None = None
+        self._agreed: tuple[Path, ...] = ()
+        self._saved: Path | None = None
         self._running = 0
         self._looking = anyio.Lock()
         self.caches = shared.caches / sha256(os.fsencode(folder)).hexdigest()[:16]
@@ -443,19 +445,38 @@ class Workspace:
         Of commands that run at the same time, it can't be told which one wrote something. So what is new since the
         first of them began is set aside when any of them ends.
         """
+        moved: list[Moved] = []
         async with self._looking:
             if self._before is None or not self._running:
+                moved += await self._off_loop(left_by_killed, self._shared.notes, self.caches.name)
                 values, home = await self._shared.git_values(), str(self._shared.user_home)
                 self._before = await self._off_loop(partial(Before.look, plan.tops, values=values, home=home))
+                self._agreed = plan.granted
+            else:
+                await self._off_loop(self._before.include, plan.tops)
+                self._agreed += plan.granted
             self._running += 1
-        moved: list[Moved] = []
         try:
+            async with self._looking:
+                self._saved = await self._off_loop(self._save, self._before, self._agreed)
             yield moved
         finally:
             with anyio.CancelScope(shield=True):
                 async with self._looking:
                     self._running -= 1
                     moved += await self._off_loop(partial(self._before.set_aside, agreed=plan.granted))
+                    if not self._running and self._saved is not None:
+                        await self._off_loop(partial(self._saved.unlink, missing_ok=True))
+
+    def _save(self, before: Before, agreed: Sequence[Path]) -> Path | None:
+        """Note what was there, in case that Satchel is killed; nothing in a home that can't be written."""
+        notes = self._shared.notes
+        try:
+            ensure_home(notes)
+            warden = watch_notes(notes, self._shared.environ)
+            return save(before, notes, self.caches.name, agreed=agreed, warden=warden)
+        except (StorageUnwritable, OSError):
+            return None
 
     async def _environ(
         self, environ: Mapping[str, str], *, granted: Mapping[str, Any] | None = None
