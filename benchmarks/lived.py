@@ -58,7 +58,6 @@ from satchel.clock import ManualClock
 from satchel.config import load
 from satchel.errors import ModelUnavailable
 from satchel.memory import Episode, Memory
-from satchel.memory.discretion import guest_speaks
 from satchel.memory.framing import estimate_tokens, tokens_of
 from satchel.models import AbilityStore, ChatModel, open_model
 
@@ -136,7 +135,7 @@ class Satchel(Column):
     async def before(self, message: Message, here: Sequence[Message]) -> Before:
         """See `Column`; it is what the program's `Hub` does before each message."""
         # Whoever says that it is somebody else gets nothing, and neither do the messages after that.
-        if guest_speaks([*(one["text"] for one in here), message["text"]]):
+        if await self.memory.guest_speaks([*(one["text"] for one in here), message["text"]]):
             return Before()
         if not here:
             blocks = [

@@ -228,6 +228,41 @@ async def test_a_guest_is_told_nothing_and_what_a_guest_says_is_not_the_users(
 
 
 @requirement("memory:discretion:guest")
+@pytest.mark.parametrize(
+    ("fact", "text", "is_guest"),
+    [
+        ("Heike (wife): is seasick", "Heike hier, wo sind die Schlüssel?", True),
+        ("Heike (wife): is seasick", "Moin, hier ist Heike. Wo sind die Schlüssel?", True),
+        ("Heike and the user live together", "Heike here. Where are the keys?", True),
+        ("Zoë: plays chess", "Hi, this is Zoe. When is chess?", True),
+        ("Pancho (father): 79, lives alone", "Hola, soy Pancho. ¿Qué hay hoy?", True),
+        ("Léa (sœur): médecin", "Salut, c'est Léa ! Tu fais quoi ?", True),
+        ("Ewa: manager of Tomasz", "Cześć, tu Ewa. Co nowego?", True),
+        ("王芳：喜欢茶", "我是王芳，今天做什么？", True),
+        # Nobody knows a Heike; the user's own name; talk about somebody.
+        ("Manni: mows the lawn", "Heike hier, wo sind die Schlüssel?", False),
+        ("User: Ann, 40, lives in Graz with Heike", "Ann here. Where are the keys?", False),
+        ("Heike (wife): is seasick", "Heike, wo sind die Schlüssel?", False),
+        ("Heike (wife): is seasick", "Is Heike here?", False),
+        ("Heike (wife): is seasick", "Who was it? This is Heike's coat, I think.", False),
+        ("Heike (wife): is seasick", "We met at the lake. Heike here, Manni there, and it rained.", False),
+    ],
+)
+async def test_somebody_who_says_a_name_that_facts_are_about_is_a_guest(
+    fact: str, text: str, is_guest: bool
+) -> None:
+    async with opened() as memory:
+        await memory.add(fact)
+        await memory.add("The user likes to eat goulash.")
+        assert await memory.guest_speaks([text, "And goulash?"]) is is_guest
+        shown = await memory.surface([text, "And goulash?"], threshold=0.0)
+        assert bool(shown) is not is_guest
+        await talk(memory, text, session="chat")
+        assert (await users(memory))[-1].speaker == ("guest" if is_guest else "user")
+        assert await memory.guest_speaks("And goulash?", session="chat") is is_guest
+
+
+@requirement("memory:discretion:guest")
 async def test_a_guests_model_gets_nothing_from_the_memory_tools() -> None:
     async with opened() as memory:
         await memory.add("The user likes to eat goulash.")

@@ -20,8 +20,9 @@ __all__ = [
     "GUEST",
     "HELD_BACK",
     "Wish",
+    "announced",
     "asks_about",
-    "guest_speaks",
+    "is_subject",
     "is_wishing",
     "open_part",
     "stricter",
@@ -32,9 +33,9 @@ GUEST: Final = "guest"
 """The speaker of what was said while somebody other than the user wrote."""
 HELD_BACK: Final[tuple[Discretion, ...]] = ("confidential", "withheld")
 
-WishKind: TypeAlias = Literal["back", "guest", "forget", "confidential"]
+WishKind: TypeAlias = Literal["back", "guest", "named", "forget", "confidential"]
 
-_ORDER: Final[tuple[WishKind, ...]] = ("back", "guest", "forget", "confidential")
+_ORDER: Final[tuple[WishKind, ...]] = ("back", "guest", "named", "forget", "confidential")
 _RANK: Final[dict[Discretion, int]] = {"open": 0, "confidential": 1, "withheld": 2}
 _MOST_CHARS: Final = 4_000
 """Of a message: so much at each end. A wish stands before or after what was pasted."""
@@ -45,6 +46,10 @@ _SHORT_WORDS: Final = 10
 """A message that is one sentence of so many words at most says nothing else: it is about what was said before."""
 _TELLING: Final = 0.02
 """A word that stands in more English texts than that says nothing of what is asked; as rare as "doctor"."""
+_SUBJECT_CHARS: Final = 60
+_SUBJECT_WORDS: Final = 3
+"""Of a fact without a colon: "Heike and the user live together"."""
+_WORD: Final = re.compile(r"\w[\w'-]*")
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 
 
@@ -53,14 +58,17 @@ class Wish(NamedTuple):
 
     Attributes:
         kind: "forget" for what is not to be kept or was taken back, "confidential", "guest" where somebody else
-            announces themselves, "back" where the user does.
+            announces themselves, "back" where the user does, "named" where somebody does by a name alone ("Heike
+            here"), which may be the user's.
         words: The sentence that says so.
         points_back: It is about the turn before too.
+        name: Of "named", in lower case without accents.
     """
 
     kind: WishKind
     words: str
     points_back: bool
+    name: str = ""
 
     @property
     def discretion(self) -> Discretion:
@@ -89,6 +97,8 @@ def wish_of(text: str) -> Wish | None:
     found: list[tuple[int, WishKind]] = []
     for place, sentence in enumerate(sentences):
         if len(sentence) <= _MOST_SENTENCE_CHARS and (kind := _kind_of(sentence)):
+            if kind == "named" and place:
+                continue  # Whoever announces themselves does it first.
             found.append((place, kind))
     if not found:
         return None
@@ -99,6 +109,7 @@ def wish_of(text: str) -> Wish | None:
         kind=kind,
         words=sentences[place],
         points_back=not said_before and (kind == "forget" or (kind == "confidential" and is_alone)),
+        name=_name_in(sentences[place]) if kind == "named" else "",
     )
 
 
@@ -114,14 +125,22 @@ def open_part(text: str) -> str:
     return " " * last + text[last:] if last else " " * len(text)
 
 
-def guest_speaks(texts: Iterable[str]) -> bool | None:
-    """Whether somebody else is speaking after these messages of a conversation; None if none of them says who."""
-    speaking: bool | None = None
-    for text in texts:
-        wish = wish_of(text)
-        if wish is not None and wish.kind in ("guest", "back"):
-            speaking = wish.kind == "guest"
-    return speaking
+def announced(texts: Iterable[str]) -> list[Wish]:
+    """Where the messages of a conversation say who is speaking, the newest first."""
+    found = [wish for text in texts if (wish := wish_of(text)) is not None]
+    return [wish for wish in reversed(found) if wish.kind in ("guest", "named", "back")]
+
+
+def is_subject(name: str, content: str) -> bool:
+    """Whether a fact is about somebody of that name: it begins with its subject ("Heike (wife): seasick").
+
+    Args:
+        name: In lower case without accents.
+        content: Of the fact.
+    """
+    subject, colon, _ = content[:_SUBJECT_CHARS].replace("\uff1a", ":").partition(":")
+    words = _WORD.findall(_plain(subject))
+    return name in (words if colon else words[:_SUBJECT_WORDS])
 
 
 def asks_about(text: str, content: str) -> bool:
@@ -141,6 +160,11 @@ def asks_about(text: str, content: str) -> bool:
 def _kind_of(sentence: str) -> WishKind | None:
     plain = _plain(sentence)
     return next((kind for kind in _ORDER if _forms()[kind].search(plain)), None)
+
+
+def _name_in(sentence: str) -> str:
+    match = _forms()["named"].search(_plain(sentence))
+    return next((name for name in match.groups() if name), "") if match else ""
 
 
 def _plain(text: str) -> str:

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, bindparam, case, insert, select, update
 
-from satchel.memory.discretion import GUEST, Wish, open_part, stricter, wish_of
+from satchel.memory.discretion import GUEST, Wish, is_subject, open_part, stricter, wish_of
 from satchel.memory.records import Discretion
 from satchel.memory.tables import changes, edges, memories
 from satchel.storage import Prepared
 
-__all__ = ["AS_ASKED", "as_asked_in", "guest_in", "obey", "part_to_read"]
+__all__ = ["AS_ASKED", "as_asked_in", "guest_in", "knows_other", "obey", "part_to_read"]
 
 
 def part_to_read(row: Any) -> str:
@@ -86,6 +86,18 @@ def guest_in(connection: Connection, space: int, session: str) -> bool:
     """Whether the newest message of a session is a guest's."""
     found = _BEFORE.named(connection, {"space": space, "session": session, "turn": _NEWEST_TURN})
     return bool(found) and found[0].speaker == GUEST
+
+
+def knows_other(connection: Connection, space: int, name: str) -> bool:
+    """Whether a fact is about somebody of that name; facts about the user call them "User".
+
+    Args:
+        connection: For reading.
+        space: Whose.
+        name: See `Wish.name`.
+    """
+    facts = select(memories.c.content).where(memories.c.space_id == space, memories.c.kind == "fact")
+    return any(is_subject(name, content) for content in connection.scalars(facts))
 
 
 def obey(
@@ -185,6 +197,8 @@ class _Turn:
         if wish is not None:
             if wish.kind in ("guest", "back"):
                 self.is_guests = wish.kind == "guest"
+            elif wish.kind == "named":
+                self.is_guests |= knows_other(self._connection, self._space, wish.name)
             elif not self.is_guests:
                 self.hold_back(wish.discretion, self._turn)
                 if wish.points_back and self._previous >= 0:

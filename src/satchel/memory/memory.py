@@ -24,8 +24,8 @@ from satchel.memory.claims import TableClaims
 from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
-from satchel.memory.discretion import guest_speaks
-from satchel.memory.discretion_rows import guest_in
+from satchel.memory.discretion import announced
+from satchel.memory.discretion_rows import guest_in, knows_other
 from satchel.memory.filters import Filters
 from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
 from satchel.memory.framing import SHORT_ID_CHARS
@@ -586,17 +586,20 @@ class Memory:
         return tuple(await self._lifecycle.held_back_with(ids))
 
     async def guest_speaks(self, messages: Sequence[Said] | Said, *, session: str | None = None) -> bool:
-        """Whether somebody else than the user is writing, as they said in the conversation ("It's his wife here"):
-        until the user is back, nothing is shown, and nothing that is said is the user's.
+        """Whether somebody else than the user is writing, as they said in the conversation ("It's his wife here", or
+        "Heike here" where facts are about a Heike): until the user is back, nothing is shown, and nothing that is said
+        is the user's.
 
         Args:
             messages: The conversation, oldest first.
             session: Where what was said earlier in it is stored.
         """
-        said = guest_speaks(text for role, text in said_texts(messages) if role == "user")
-        if said is None and session is not None:
-            return await self._space.read(guest_in, session)
-        return bool(said)
+        for wish in announced(text for role, text in said_texts(messages) if role == "user"):
+            if wish.kind != "named":
+                return wish.kind == "guest"
+            if await self._space.read(knows_other, wish.name):
+                return True
+        return session is not None and await self._space.read(guest_in, session)
 
     async def profile(self, *, budget_tokens: int = PROFILE_TOKENS, granted: Collection[str] = ()) -> Profile:
         """Say what holds about the user at all times, for a model that is to know it in every conversation.

@@ -11,7 +11,6 @@ from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import lexicon
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.memory.deep import deep_answer_to_json
-from satchel.memory.discretion import guest_speaks
 from satchel.memory.framing import OVER, earlier, excerpt, origin_of, quoted, with_cuts
 from satchel.memory.graph import MAY_REPLACE
 from satchel.memory.lifecycle import AGENT
@@ -208,10 +207,12 @@ class _MemoryTool:
 
     def __init__(
         self,
+        memory: Memory,
         spec: ToolSpec,
         effects: tuple[Effect, ...],
         run: Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]],
     ) -> None:
+        self._memory = memory
         self._spec = spec
         self._effects = effects
         self._run = run
@@ -224,8 +225,7 @@ class _MemoryTool:
         return self._effects
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        said = (message.text for message in context.messages() if message.role == "user")
-        if guest_speaks(said):
+        if await self._memory.guest_speaks(context.messages()):
             return ToolResult(
                 text="Somebody else than the user is writing. What is remembered is the user's: nothing is told, "
                 "stored or forgotten until the user is back.",
@@ -264,10 +264,10 @@ class MemoryTools:
         self._memory = memory
         self._forget = forget or memory.forget
         self._tools: tuple[Tool, ...] = (
-            _MemoryTool(_STORE, _WRITES_MEMORY, self._store),
-            _MemoryTool(_RECALL, _READS_MEMORY, self._recall),
-            _MemoryTool(_DEEP, _READS_MEMORY, self._deep),
-            _MemoryTool(_FORGET, _WRITES_MEMORY, self._forget_some),
+            _MemoryTool(memory, _STORE, _WRITES_MEMORY, self._store),
+            _MemoryTool(memory, _RECALL, _READS_MEMORY, self._recall),
+            _MemoryTool(memory, _DEEP, _READS_MEMORY, self._deep),
+            _MemoryTool(memory, _FORGET, _WRITES_MEMORY, self._forget_some),
         )
 
     @property
