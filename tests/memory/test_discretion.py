@@ -286,6 +286,39 @@ async def test_the_models_own_search_finds_what_is_confidential_but_not_what_is_
         assert withheld in (await call(tools, "forget_memory", {"query": "Novatek"})).text
 
 
+@requirement("memory:discretion:extractor")
+async def test_what_a_secret_is_not_about_stays_open_if_the_model_says_so() -> None:
+    """The wish's own sentence and its neighbours are held back whatever the model says; beyond them, it decides."""
+    said = (
+        "Uwe reads the meters by Friday. The pump needs a new seal. Between us: I resign as chairman. "
+        "Sabine knows it. The hedge is too high. Ten members will leave with me."
+    )
+
+    def fact(quote: str, **more: str) -> dict[str, object]:
+        return {"content": f"{quote}.", "quote": quote, **more}
+
+    found = [
+        fact("Uwe reads the meters by Friday"), fact("The pump needs a new seal"), fact("I resign as chairman"),
+        fact("Sabine knows it"), fact("The hedge is too high"),
+        fact("Ten members will leave with me", section="confidential"),
+    ]  # fmt: skip
+    model = ScriptedModel(lambda request: Reply(text=json.dumps({"facts": found})))
+    async with opened() as memory:
+        await talk(memory, said)
+        await memory.distill(model=model)
+        facts = {one.content: one.discretion for one in await memory.list(kind="fact")}
+        assert facts == {
+            "Uwe reads the meters by Friday.": "open",
+            "The pump needs a new seal.": "confidential",
+            "I resign as chairman.": "confidential",
+            "Sabine knows it.": "confidential",
+            "The hedge is too high.": "open",
+            "Ten members will leave with me.": "confidential",
+        }
+        (turn,) = await users(memory)
+        assert turn.discretion == "confidential"
+
+
 @requirement("memory:discretion:lifted")
 async def test_the_user_lifts_a_mark_and_undoes_that_and_an_export_keeps_it(tmp_path: Path) -> None:
     async with opened() as memory:

@@ -22,6 +22,7 @@ __all__ = [
     "Wish",
     "announced",
     "asks_about",
+    "beside_wish",
     "is_subject",
     "is_wishing",
     "open_part",
@@ -123,6 +124,24 @@ def open_part(text: str) -> str:
         if len(sentence) <= _MOST_SENTENCE_CHARS and _kind_of(sentence) == "forget":
             last = len(text) if ":" in sentence or "：" in sentence else match.end()
     return " " * last + text[last:] if last else " " * len(text)
+
+
+def beside_wish(text: str) -> str:
+    """What a message says apart from a wish to keep something between us, below blanks of the same length: the wish
+    is about its own sentence and those before and after it. Beyond them, who read the whole says what it is about.
+    """
+    sentences = list(_SENTENCE.finditer(text))
+    found = [
+        _kind_of(each.group().strip()) == "confidential"
+        if len(each.group()) <= _MOST_SENTENCE_CHARS
+        else False
+        for each in sentences
+    ]
+    parts = list(" " * len(text))
+    for place, each in enumerate(sentences):
+        if not any(found[max(place - 1, 0) : place + 2]):
+            parts[each.start() : each.end()] = each.group()
+    return "".join(parts) if any(found) else " " * len(text)
 
 
 def announced(texts: Iterable[str]) -> list[Wish]:

@@ -8,7 +8,15 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, bindparam, case, insert, select, update
 
-from satchel.memory.discretion import GUEST, Wish, is_subject, open_part, stricter, wish_of
+from satchel.memory.discretion import (
+    GUEST,
+    Wish,
+    beside_wish,
+    is_subject,
+    open_part,
+    stricter,
+    wish_of,
+)
 from satchel.memory.records import Discretion
 from satchel.memory.tables import changes, edges, memories
 from satchel.storage import Prepared
@@ -20,11 +28,20 @@ def part_to_read(row: Any) -> str:
     """What may be read of an episode: all of it, or where its own words ask not to keep something, what comes after
     them; blanks stand for the rest.
     """
-    if row.discretion != "withheld":
-        return str(row.content)
+    return _open_part(row) if row.discretion == "withheld" else str(row.content)
+
+
+def _open_part(row: Any) -> str:
+    """What an episode says that its own wish is not about; blanks stand for the rest, and for all of it if it is held
+    back for another reason.
+    """
     wish = wish_of(row.content)
-    is_own = wish is not None and wish.kind == "forget" and row.kept_from == wish.words
-    return open_part(row.content) if is_own else " " * len(row.content)
+    if wish is not None and row.kept_from == wish.words:
+        if wish.kind == "forget":
+            return open_part(row.content)
+        if wish.kind == "confidential" and row.discretion == "confidential":
+            return beside_wish(row.content)
+    return " " * len(row.content)
 
 
 class Draft(Protocol):
@@ -176,7 +193,7 @@ class _Turn:
                 self.hold_back(
                     row.discretion, turn if not row.kept_from.startswith(AS_ASKED) else row.kept_from
                 )
-                self.open_part = part_to_read(row) if row.discretion == "withheld" else ""
+                self.open_part = _open_part(row)
         self.rids = [
             row.rid for row in rows if not row.source_quote or row.source_quote not in self.open_part
         ]

@@ -413,7 +413,9 @@ class Distiller:
                 quote=fact.quote,
                 trust=fact.trust,
                 cues=proposal.cues,
-                discretion="confidential" if proposal.confidential else "open",
+                discretion="confidential"
+                if proposal.confidential or proposal.section == "confidential"
+                else "open",
                 # The user reads why: only words that were said.
                 kept_from=proposal.confidential
                 if any(find_quote(proposal.confidential, piece.text) for piece in window.pieces)
