@@ -22,6 +22,10 @@ _COMMANDS = {
         "satchel.cli.capability:capability",
         "List, show, build, run, approve, export and import capabilities.",
     ),
+    "plugin": (
+        "satchel.cli.plugin:plugin",
+        "List, enable and disable packages that add tools, models and more.",
+    ),
     "mcp-server": ("satchel.cli.mcp_server:mcp_server", "List, add, try and remove MCP servers, and log in."),
     "model": ("satchel.cli.model:model", "List and test language models, fetch the embedding model."),
     "config": ("satchel.cli.config:config", "Show and change the settings."),

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _MOST_STDIN = 64_000_000
 """The most bytes of input on stdin: far more than a model passes to a tool."""
-_SOURCES = ("builtin", "external", "capability", "mcp", "skill")
+_SOURCES = ("builtin", "plugin", "external", "capability", "mcp", "skill")
 
 
 def _with_satchel(function: Callable[[Satchel], Awaitable[T]]) -> T:

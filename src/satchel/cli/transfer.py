@@ -7,12 +7,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import click
 
 from satchel.cli.commands import confirm, json_option
 from satchel.cli.output import is_terminal, plain, say_json, tell
+from satchel.cli.settings import read_settings
 from satchel.cli.stores import filter_options, filters_of, memory_of, scope_option, with_home
 from satchel.errors import UsageError
 from satchel.memory.transfer import (
@@ -25,6 +26,7 @@ from satchel.memory.transfer import (
 )
 from satchel.runtime.home import Home
 from satchel.runtime.lines import counted
+from satchel.runtime.plugins import plugin_reader
 
 __all__ = ["export", "import_memories"]
 
@@ -75,31 +77,36 @@ def export(
 @click.option(
     "--from",
     "source",
-    type=click.Choice(get_args(ImportSource)),
+    metavar="FORMAT",
     default="auto",
     show_default=True,
-    help="The format; auto detects it for each file.",
+    help=f"The format: {', '.join(get_args(ImportSource))}, or one of a plugin; auto detects it for each file.",
 )
 @scope_option
 @click.option("--dry-run", is_flag=True, help="Only count; write nothing.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def import_memories(
-    path: str, source: ImportSource, scope: str, dry_run: bool, yes: bool, as_json: bool
-) -> None:
+def import_memories(path: str, source: str, scope: str, dry_run: bool, yes: bool, as_json: bool) -> None:
     """Import memories from PATH: a file, a .zip, or a folder.
 
     Supported: Satchel's own export, the MCP memory server's file, transcripts of Claude Code (~/.claude/projects) and
     Codex (~/.codex/sessions), ChatGPT's export, folders of Markdown, and mem0's export. Dates are kept; secrets and
     tool output are removed. Importing the same file again adds nothing; an interrupted import resumes.
     """
+    reader = None if source in get_args(ImportSource) else plugin_reader(read_settings().home, source)
     if not yes and not dry_run and is_terminal(sys.stdin) and is_terminal(sys.stderr):
         where = "memory" if scope == "default" else f"the scope {scope}"
         confirm(f"Import {plain(os.fspath(path))} into {where}?", default=True)
 
     async def take_in(home: Home) -> ImportReport:
         with _bar() as show:
-            return await memory_of(home).import_from(path, source=source, dry_run=dry_run, progress=show)
+            return await memory_of(home).import_from(
+                path,
+                source="auto" if reader is not None else cast("ImportSource", source),
+                dry_run=dry_run,
+                progress=show,
+                reader=reader,
+            )
 
     report = with_home(take_in, scope)
     if as_json:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from satchel.config.plugins import offered
 from satchel.config.rule_texts import RuleOptions, rule_text
 from satchel.errors import ConfigError
 
@@ -37,7 +38,7 @@ __all__ = [
 Mode: TypeAlias = Literal["ask", "auto", "plan", "bypass"]
 """How to decide calls that no rule covers; see the documentation of `agent.mode`."""
 
-ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none"]
+ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none", "plugin"]
 """The wire format of an endpoint. "gguf" runs in this process, "none" recalls memories without a language model."""
 
 ToolUse: TypeAlias = Literal["auto", "native", "json"]
@@ -388,12 +389,14 @@ class Settings:
         return value.strip() or None
 
     def provider(self, name: str) -> ProviderSettings:
-        """The provider with this name.
+        """The provider with this name: of the settings, built in, or of an enabled plugin.
 
         Raises:
             ConfigError: There is none.
         """
         found = self.providers.get(name)
+        if found is None and any(name in providers for _, providers in offered(self.home, "providers")):
+            return ProviderSettings(name=name, kind="plugin")
         if found is None:
             raise ConfigError(
                 f"There is no provider {name!r}. There are: {', '.join(self.providers)}. To add one, "

@@ -83,6 +83,7 @@ if TYPE_CHECKING:
     )
     from satchel.memory.page import Pages
     from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
+    from satchel.memory.transfer.formats import NamedReader
 
 __all__ = ["Memory"]
 
@@ -1238,6 +1239,7 @@ class Memory:
         source: ImportSource = "auto",
         dry_run: bool = False,
         progress: Callable[[TransferProgress], None] = _ignore,
+        reader: NamedReader | None = None,
     ) -> ImportReport:
         """Take in memories from a file, a folder or an archive; `docs/guides/moving.md` says what becomes of each.
 
@@ -1250,13 +1252,16 @@ class Memory:
             source: What wrote it; "auto" looks at each file.
             dry_run: Only count.
             progress: Told after every batch.
+            reader: Reads all files instead, whatever `source` says: of a format that is not built in.
 
         Raises:
             NotFound: There is nothing there.
             UsageError: The source is unknown, or the one file is of no known format.
             StorageError: It can't be read, or the store could not be written; what was reported is stored.
         """
-        report = await self._transfer.import_from(where, source=source, dry_run=dry_run, progress=progress)
+        report = await self._transfer.import_from(
+            where, source=source, dry_run=dry_run, progress=progress, reader=reader
+        )
         self._upkeep.stored()
         return report
 

@@ -205,7 +205,7 @@ async def check_model(name: str, settings: Settings) -> tuple[str, ...] | None:
     provider = settings.provider(provider_name)
     if provider.kind == "gguf" and not _is_file(model):
         raise ConfigError(f"There is no model file {model}.")
-    if provider.kind in ("gguf", "none"):
+    if provider.kind in ("gguf", "none", "plugin"):
         return None
     if provider.env_api_key and _why_possible(provider, settings) is None:
         raise ModelAuthError(f"{provider.env_api_key} is not set.")

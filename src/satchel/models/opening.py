@@ -7,8 +7,10 @@ from urllib.parse import urlsplit
 
 from satchel.clock import Clock
 from satchel.config import ProviderSettings, Settings
+from satchel.config.plugins import offered
 from satchel.errors import ConfigError
 from satchel.models.abilities import AbilityStore
+from satchel.models.function import FunctionModel
 from satchel.models.json_tools import AdaptiveTools
 from satchel.models.port import ChatModel
 from satchel.models.recall import RecallModel
@@ -47,6 +49,8 @@ def open_model(name: str, settings: Settings, *, abilities: AbilityStore, clock:
             f"The model {name!r} names only a provider. Write it as {provider_name}:MODEL, or set "
             f"providers.{provider_name}.model; `satchel model list {provider_name}` lists the models."
         )
+    if provider.kind == "plugin":
+        return _of_plugin(provider, model, settings)
     endpoint = _endpoint_of(provider)
     inner: ChatModel
     if provider.kind == "gguf":
@@ -59,6 +63,19 @@ def open_model(name: str, settings: Settings, *, abilities: AbilityStore, clock:
         return AdaptiveTools(inner, tool_use=tool_use, abilities=abilities, endpoint=endpoint)
     inner = _hosted(provider, model, settings, clock)
     return AdaptiveTools(inner, tool_use=provider.tool_use, abilities=abilities, endpoint=endpoint)
+
+
+def _of_plugin(provider: ProviderSettings, model: str, settings: Settings) -> ChatModel:
+    for plugin, providers in offered(settings.home, "providers"):
+        if provider.name in providers:
+            try:
+                return FunctionModel.of(providers[provider.name](model))
+            # A boundary: the plugin is somebody else's code.
+            except Exception as error:
+                raise ConfigError(
+                    f"The plugin {plugin} can't open {provider.name}:{model}: {type(error).__name__}: {error}"
+                ) from error
+    raise ConfigError(f"No enabled plugin offers the provider {provider.name!r}.")
 
 
 def _hosted(provider: ProviderSettings, model: str, settings: Settings, clock: Clock) -> HostedModel:

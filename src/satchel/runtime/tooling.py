@@ -22,6 +22,7 @@ from satchel.models import ChatModel
 from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
+from satchel.runtime.plugins import plugin_notices, plugin_tools
 from satchel.runtime.rules import withheld_from_searches
 from satchel.runtime.skills import skill_tools
 from satchel.runtime.spill import spill_into
@@ -63,7 +64,7 @@ class ToolEntry:
     """One line of `satchel tool list`.
 
     Attributes:
-        source: "builtin", "external", "capability", "mcp" or "skill".
+        source: "builtin", "plugin", "external", "capability", "mcp" or "skill".
         status: "available" where it is offered to models; else why not, in a word.
         reason: The same in a sentence, or what to know of it; "" where there is nothing.
         origin: Where it comes from, in words for people; "" for what is part of Satchel.
@@ -141,8 +142,10 @@ class Tooling:
                 toolset,
                 lambda spec: spec.name not in left_out and (spec.client_side or spec.name not in by_caller),
             )
-            for toolset in (*toolsets, *own, served)
+            for toolset in (*toolsets, *own, plugin_tools(settings.home), served)
         ]
+        for notice in plugin_notices(settings.home):
+            parts.notices.post_once(notice)
         return await Registry.load([*kept[:-1], parts.external, kept[-1]])
 
     async def forget(self, ids: Sequence[str]) -> Receipt:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from satchel.config import Settings
+from satchel.runtime.plugins import plugin_engines
 from satchel.tools import StaticToolset, Toolset, parse_rule
 from satchel.tools.patterns import matcher, url_may_match
 from satchel.tools.web import (
@@ -95,5 +96,8 @@ class _Closing(Protocol):
 def engines_of(settings: Settings) -> tuple[Usability, ...]:
     """The search engines in the order in which they are tried; for one that can't be used, the reason."""
     return usable_engines(
-        searxng_url=settings.web.searxng_url, secret=settings.secret, wanted=settings.web.search
+        searxng_url=settings.web.searxng_url,
+        secret=settings.secret,
+        wanted=settings.web.search,
+        others=plugin_engines(settings.home),
     )

@@ -24,6 +24,7 @@ from satchel.tools.permissions import (
 from satchel.tools.port import (
     Annotations,
     Ask,
+    Blocking,
     Effect,
     Question,
     Resumable,
@@ -42,6 +43,7 @@ __all__ = [
     "ApprovalRequest",
     "Approver",
     "Ask",
+    "Blocking",
     "Consent",
     "Decision",
     "Effect",

@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Source: TypeAlias = Literal["builtin", "external", "capability", "mcp"]
+Source: TypeAlias = Literal["builtin", "external", "capability", "mcp", "plugin"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

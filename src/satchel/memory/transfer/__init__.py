@@ -8,7 +8,8 @@ from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
     from satchel.memory.transfer.copying import pending, read_back
-    from satchel.memory.transfer.parts import UNDATED
+    from satchel.memory.transfer.files import SourceFile
+    from satchel.memory.transfer.parts import UNDATED, ImportedMemory, LeftOut, fact, said, stable_id
     from satchel.memory.transfer.report import (
         ExportReport,
         ImportReport,
@@ -25,13 +26,19 @@ __all__ = [
     "ExportReport",
     "ImportReport",
     "ImportSource",
+    "ImportedMemory",
+    "LeftOut",
     "Skipped",
+    "SourceFile",
     "Transfer",
     "TransferProgress",
     "export_report_to_json",
+    "fact",
     "import_report_to_json",
     "pending",
     "read_back",
+    "said",
+    "stable_id",
 ]
 
 # Most processes that open a store neither export nor import.
@@ -39,7 +46,8 @@ __getattr__ = on_demand(
     __name__,
     {
         "copying": ("pending", "read_back"),
-        "parts": ("UNDATED",),
+        "files": ("SourceFile",),
+        "parts": ("UNDATED", "ImportedMemory", "LeftOut", "fact", "said", "stable_id"),
         "report": (
             "ExportReport",
             "ImportReport",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO, NamedTuple, TypeAlias
 
 from satchel.memory.transfer import chatgpt, claude_code, codex, markdown, mcp_graph, mem0, own_format
 from satchel.memory.transfer.files import SourceFile
@@ -11,9 +11,17 @@ from satchel.memory.transfer.json_stream import elements, lines, parse
 from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.report import ImportSource
 
-__all__ = ["READERS", "may_be", "source_of"]
+__all__ = ["READERS", "NamedReader", "Reader", "may_be", "source_of"]
 
 Reader: TypeAlias = Callable[[BinaryIO, SourceFile], Iterator[Part]]
+
+
+class NamedReader(NamedTuple):
+    """A reader of a format that is not built in, with the format's name."""
+
+    name: str
+    read: Reader
+
 
 READERS: Mapping[ImportSource, Reader] = {
     "satchel": own_format.read,

@@ -40,7 +40,7 @@ from satchel.memory.tables import (
     uses,
 )
 from satchel.memory.transfer.files import SourceFile, UnpackLimitExceeded, find_files
-from satchel.memory.transfer.formats import READERS, may_be, source_of
+from satchel.memory.transfer.formats import READERS, NamedReader, may_be, source_of
 from satchel.memory.transfer.parts import (
     ForgottenWords,
     Header,
@@ -182,8 +182,10 @@ class Tally:
         )
 
 
-def batches_of(root: Path, source: ImportSource, tally: Tally) -> Generator[Batch]:
-    """Read a file, an archive or everything in a folder, batch by batch.
+def batches_of(
+    root: Path, source: ImportSource, tally: Tally, *, reader: NamedReader | None = None
+) -> Generator[Batch]:
+    """Read a file, an archive or everything in a folder, batch by batch; with a reader, all of it by that.
 
     Raises:
         NotFound: The path doesn't exist.
@@ -200,7 +202,10 @@ def batches_of(root: Path, source: ImportSource, tally: Tally) -> Generator[Batc
     before = 0
     for file in files:
         try:
-            kind = source_of(file) if source == "auto" else source
+            if reader is None:
+                kind: str | None = source_of(file) if source == "auto" else source
+            else:
+                kind = reader.name
             if kind is None:
                 if len(files) == 1 and root.is_file():
                     raise UsageError(
@@ -210,7 +215,8 @@ def batches_of(root: Path, source: ImportSource, tally: Tally) -> Generator[Batc
                 continue
             tally.files[kind] += 1
             with file.open() as stream:
-                for parts, done in _in_batches(READERS[kind](stream, file), stream, file):
+                read = READERS[kind] if reader is None else reader.read  # type: ignore[index]
+                for parts, done in _in_batches(read(stream, file), stream, file):
                     yield Batch(parts=parts, file=file.name, done_bytes=before + done, total_bytes=total)
         except UnpackLimitExceeded:
             tally.leave_out(LeftOut(reason="it unpacks to far more than is plausible", where=file.name))

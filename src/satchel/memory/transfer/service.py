@@ -15,6 +15,7 @@ from satchel.memory.filters import Filters
 from satchel.memory.history import undo_comparing
 from satchel.memory.repository import known_ids
 from satchel.memory.thread import OneThread
+from satchel.memory.transfer.formats import NamedReader
 from satchel.memory.transfer.importing import (
     Batch,
     ImportState,
@@ -59,17 +60,18 @@ class Transfer:
         source: ImportSource,
         dry_run: bool,
         progress: Callable[[TransferProgress], None],
+        reader: NamedReader | None = None,
     ) -> ImportReport:
         """Import memories from files; see `Memory.import_from`."""
         source = one_of(source, ImportSource, "source")
         tally, state = Tally(), ImportState()
         counted: set[str] = set()
-        reader = OneThread("satchel-import")
-        batches = batches_of(Path(where), source, tally)
+        thread = OneThread("satchel-import")
+        batches = batches_of(Path(where), source, tally, reader=reader)
         try:
-            while (batch := await reader.run(next, batches, None)) is not None:
+            while (batch := await thread.run(next, batches, None)) is not None:
                 written, ready = await self._import_batch(
-                    reader, batch, tally, state, dry_run=dry_run, counted=counted
+                    thread, batch, tally, state, dry_run=dry_run, counted=counted
                 )
                 _count(tally, written, ready, batch)
                 progress(tally.progress(batch))
@@ -77,13 +79,13 @@ class Transfer:
                 await self._space.write(undo_comparing, at=self._space.now_micros())
         finally:
             # After a cancellation, a file may still be open.
-            await reader.run(_close, batches)
-            reader.close()
+            await thread.run(_close, batches)
+            thread.close()
         return tally.report(dry_run=dry_run)
 
     async def _import_batch(
         self,
-        reader: OneThread,
+        thread: OneThread,
         batch: Batch,
         tally: Tally,
         state: ImportState,
@@ -95,7 +97,7 @@ class Transfer:
         ids = [part.id for part in batch.parts if isinstance(part, ImportedMemory)]
         known = await space.read(known_ids, ids) if ids else set()
         now = space.now_micros()
-        ready = await reader.run(
+        ready = await thread.run(
             partial(
                 prepare,
                 batch,

@@ -148,6 +148,7 @@ async def _others(service: Service) -> list[tuple[str, Sequence[ToolEntry]]]:
     names = {
         "skill": "Skills of others",
         "external": "Your executables",
+        "plugin": "Plugins",
         "mcp": "MCP servers",
         "builtin": "Built in",
     }

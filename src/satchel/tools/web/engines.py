@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from satchel.errors import SatchelError, UsageError
@@ -19,7 +19,6 @@ __all__ = [
     "Brave",
     "DuckDuckGo",
     "Engine",
-    "EngineName",
     "Found",
     "Searxng",
     "Tavily",
@@ -27,7 +26,6 @@ __all__ = [
     "usable_engines",
 ]
 
-EngineName: TypeAlias = Literal["searxng", "brave", "tavily", "duckduckgo"]
 BRAVE_KEY = "BRAVE_API_KEY"
 TAVILY_KEY = "TAVILY_API_KEY"
 
@@ -49,7 +47,7 @@ class Engine(Protocol):
     """Something that searches the web."""
 
     @property
-    def name(self) -> EngineName: ...  # noqa: D102
+    def name(self) -> str: ...  # noqa: D102
 
     async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
         """The best results first, at most `limit`.
@@ -69,7 +67,7 @@ class Engine(Protocol):
 class Usability:
     """Whether an engine is available. `engine` is None if not; `text` says why, or how the engine is reached."""
 
-    name: EngineName
+    name: str
     engine: Engine | None
     text: str
 
@@ -81,7 +79,11 @@ def _has_ddgs() -> bool:
 
 
 def usable_engines(
-    *, searxng_url: str, secret: Callable[[str], str | None], wanted: str = "auto"
+    *,
+    searxng_url: str,
+    secret: Callable[[str], str | None],
+    wanted: str = "auto",
+    others: Sequence[Usability] = (),
 ) -> tuple[Usability, ...]:
     """All engines in the order in which they are tried.
 
@@ -89,6 +91,7 @@ def usable_engines(
         searxng_url: The address of the user's SearXNG, or "".
         secret: Returns the value of an environment variable.
         wanted: The engine to use, or "auto".
+        others: Engines of plugins, which come first.
     """
     brave, tavily = secret(BRAVE_KEY), secret(TAVILY_KEY)
     found = (
@@ -115,13 +118,13 @@ def usable_engines(
             text="without a key" if _has_ddgs() else "the package ddgs is not installed",
         ),
     )
-    return tuple(entry for entry in found if wanted in ("auto", entry.name))
+    return tuple(entry for entry in (*others, *found) if wanted in ("auto", entry.name))
 
 
 class Searxng:
     """The user's SearXNG; its settings must list `json` among the search formats."""
 
-    name: EngineName = "searxng"
+    name: str = "searxng"
 
     def __init__(self, url: str) -> None:
         """Set its address, with or without `/search`."""
@@ -142,7 +145,7 @@ class Searxng:
 class Brave:
     """Brave's search API."""
 
-    name: EngineName = "brave"
+    name: str = "brave"
 
     def __init__(self, key: str, *, url: str = "https://api.search.brave.com/res/v1/web/search") -> None:
         """Take the key; `url` is where the API is."""
@@ -168,7 +171,7 @@ class Brave:
 class Tavily:
     """Tavily's search API."""
 
-    name: EngineName = "tavily"
+    name: str = "tavily"
 
     def __init__(self, key: str, *, url: str = "https://api.tavily.com/search") -> None:
         """Take the key; `url` is where the API is."""
@@ -191,7 +194,7 @@ class Tavily:
 class DuckDuckGo:
     """DuckDuckGo's pages, read by the library `ddgs`; no key is needed, but many requests in a row are rejected."""
 
-    name: EngineName = "duckduckgo"
+    name: str = "duckduckgo"
 
     async def search(self, query: str, *, limit: int, blocking: Blocking) -> Sequence[Found]:
         """See `Engine`."""
