@@ -169,9 +169,8 @@ async def test_a_search_engine_of_a_plugin_is_asked_first(
     async with opened(tmp_path, model, agent__mode="bypass") as satchel:
         turn = await (await satchel.session()).run_turn("find bread")
     assert "https://example.org/bread" in turn.steps[0].result
-    from satchel_dice import Bookmarks  # noqa: PLC0415
-
-    found = await Bookmarks(marks).search("soup", limit=3, blocking=anyio.to_thread.run_sync)
+    (engine,) = importlib.import_module("satchel_dice").search_engines()
+    found = await engine.search("soup", limit=3, blocking=anyio.to_thread.run_sync)
     assert found == [Found(url="#", title="Soup", text="a bookmark")]
 
 
