@@ -222,6 +222,10 @@ def test_on_the_command_line_a_plugin_is_enabled_listed_and_imports(tmp_path: Pa
     assert "disabled" in ran("plugin", "list")
     assert "Enable satchel-keep?" in ran("plugin", "enable", "satchel-keep", code=130)
     ran("plugin", "enable", "satchel-keep", "--yes")
+    install("satchel-command")
+    ran("plugin", "enable", "satchel-command", "--yes")
+    ran("config", "set", "model", "command:cat")
+    assert "user: hello" in ran("ask", "hello")
     assert "2 new" in ran("memory", "import", str(notes), "--from", "keep", "--yes")
     (found,) = json.loads(ran("memory", "search", "mooring", "--json"))
     assert found["memory"]["content"] == "Boat\nThe mooring is number 14."

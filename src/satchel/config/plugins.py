@@ -31,6 +31,7 @@ __all__ = [
     "find_plugins",
     "note_problem",
     "offered",
+    "plugin_providers",
     "problems",
 ]
 
@@ -113,6 +114,11 @@ def offered(home: Path, hook: Hook) -> Iterator[tuple[str, Any]]:
         # A boundary: the plugin is somebody else's code.
         except Exception as error:  # noqa: BLE001
             note_problem(home, plugin.name, f"Its function {hook} failed: {type(error).__name__}: {error}")
+
+
+def plugin_providers(home: Path) -> tuple[str, ...]:
+    """The names of the providers that enabled plugins offer."""
+    return tuple(name for _, providers in offered(home, "providers") for name in providers)
 
 
 def note_problem(home: Path, name: str, text: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from satchel.config.plugins import offered
+from satchel.config.plugins import plugin_providers
 from satchel.config.rule_texts import RuleOptions, rule_text
 from satchel.errors import ConfigError
 
@@ -395,7 +395,7 @@ class Settings:
             ConfigError: There is none.
         """
         found = self.providers.get(name)
-        if found is None and any(name in providers for _, providers in offered(self.home, "providers")):
+        if found is None and name in plugin_providers(self.home):
             return ProviderSettings(name=name, kind="plugin")
         if found is None:
             raise ConfigError(

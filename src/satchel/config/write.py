@@ -20,6 +20,7 @@ from satchel.config.check import (
     value_of_text,
 )
 from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.plugins import plugin_providers
 from satchel.config.providers import builtin_providers
 from satchel.config.settings import Rule
 from satchel.config.toml_file import read_toml
@@ -75,7 +76,9 @@ def set_value(
             entries = file.tables.get("providers", {}) if file is not None else {}
             models = {name: str(entry.get("model", "")) for name, entry in entries.items()}
             check_provider_alone(checked, models, lambda: key)
-            known = dict.fromkeys([*builtin_providers({}), *entries, *providers])
+            known = dict.fromkeys(
+                [*builtin_providers({}), *entries, *providers, *plugin_providers(path.parent)]
+            )
             check_provider(checked, known, lambda: key)
         document = tomlkit.parse(file.text) if file is not None else tomlkit.parse(_HEADER)
         try:
