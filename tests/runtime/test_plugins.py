@@ -179,16 +179,26 @@ async def test_a_model_of_a_plugin_answers_and_without_it_its_name_is_unknown(
     tmp_path: Path, install: Install
 ) -> None:
     answer = tmp_path / "answer.py"
-    answer.write_text("import sys; print('read', len(sys.stdin.read().split('user: ')) - 1, 'messages')")
+    answer.write_text(
+        "import sys\ntext = sys.stdin.read()\n"
+        "if 'result: ' in text: print('It says', text.rsplit('result: ')[-1].split()[0])\n"
+        'else: print(\'{"action": {"tool": "hello", "input": {}}}\')\n'
+    )
     install("satchel-command")
     name = f"command:{sys.executable} {answer}"
     with pytest.raises(ConfigError, match="no provider 'command'"):
         settings_in(tmp_path, model=name).provider("command")
-    enable(tmp_path / "home", "satchel-command")
-    async with Satchel.open(settings_in(tmp_path, model=name, memory__enabled=False)) as satchel:
-        session = await satchel.session()
-        assert (await session.run_turn("hello")).text == "read 1 messages"
-        assert (await session.run_turn("again")).text == "read 2 messages"
+    install(
+        "satchel-hello",
+        "def hello() -> str:\n    'Greet.'\n    return 'hi'\ndef tools():\n    return [hello]\n",
+    )
+    for plugin in ("satchel-command", "satchel-hello"):
+        enable(tmp_path / "home", plugin)
+    settings = settings_in(tmp_path, model=name, memory__enabled=False, agent__mode="bypass")
+    async with Satchel.open(settings) as satchel:
+        turn = await (await satchel.session()).run_turn("greet me")
+    assert [step.result for step in turn.steps] == ["hi"]
+    assert turn.text == "It says hi"
 
 
 @requirement("plugins:importers", "plugins:enabled")

@@ -5,6 +5,7 @@ satchel config set model "command:llm -m local-model"
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,13 +13,28 @@ from collections.abc import Awaitable, Callable, Mapping
 import anyio
 
 from satchel.errors import ModelUnavailable
+from satchel.messages import Block, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from satchel.models import ModelRequest
 
 
 def conversation(request: ModelRequest) -> str:
-    """A request as text: the instructions, then the messages with their roles."""
-    said = [f"{message.role}: {message.text}" for message in request.messages if message.text]
-    return "\n\n".join([request.system, *said, "assistant:"])
+    """A request as text: the instructions and the tools, then the messages with their roles."""
+    tools = [
+        f"tool {tool.name}: {tool.description} Input: {json.dumps(tool.input_schema)}"
+        for tool in request.tools
+    ]
+    said = [": ".join([message.role, *map(_text, message.blocks)]) for message in request.messages]
+    return "\n\n".join([request.system, *tools, *said, "assistant:"])
+
+
+def _text(block: Block) -> str:
+    match block:
+        case TextBlock() | ThinkingBlock():
+            return block.text
+        case ToolUseBlock():
+            return json.dumps({"action": {"tool": block.name, "input": block.input}})
+        case ToolResultBlock():
+            return f"result: {block.content}"
 
 
 def open_command(line: str) -> Callable[[ModelRequest], Awaitable[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from satchel.config.plugins import plugin_providers
+from satchel.config.plugins import plugin_providers, problems
 from satchel.config.rule_texts import RuleOptions, rule_text
 from satchel.errors import ConfigError
 
@@ -401,6 +401,7 @@ class Settings:
             raise ConfigError(
                 f"There is no provider {name!r}. There are: {', '.join(self.providers)}. To add one, "
                 f"write [providers.{name}] with kind, base_url and env_api_key in {self.config_path}."
+                + "".join(f" The plugin {plugin}: {why}" for plugin, why in problems(self.home).items())
             )
         return found
 
