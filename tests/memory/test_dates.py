@@ -50,6 +50,13 @@ def one(first: str, last: str | None = None) -> list[tuple[str, str] | None]:
         ("The match had been moved to Friday", WEDNESDAY, [None]),
         ("The match was planned for Friday", WEDNESDAY, [None]),
         ("At the end of October I left", WEDNESDAY, [None]),
+        # A weekday and a day with dots; nothing is guessed where they disagree.
+        ("We meet Saturday 28.11. at ten", WEDNESDAY, one("2026-11-28")),
+        ("We meet Sat 28.11.", WEDNESDAY, one("2026-11-28")),
+        ("Wir treffen uns Sa 28.11. um 15 Uhr", WEDNESDAY, one("2026-11-28")),
+        ("Wir treffen uns am Samstag, 28.11. um 15 Uhr", WEDNESDAY, one("2026-11-28")),
+        ("We meet Friday 9.10. at the lake", WEDNESDAY, [None]),
+        ("We meet Friday 9.10 at the lake", WEDNESDAY, one("2026-11-20")),
         # 1 and 2: calendar steps, nights
         ("I'm tired today", WEDNESDAY, one("2026-11-18")),
         ("See you tomorrow", "2026-11-18T01:00:00", one("2026-11-19")),

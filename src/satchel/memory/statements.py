@@ -45,7 +45,7 @@ __all__ = [
     "without_times",
 ]
 
-VERSION: Final = 5
+VERSION: Final = 6
 """Of everything in here that decides what is stored; a memory that was read by another version is read again."""
 
 FEATURES: Final = (
@@ -394,8 +394,10 @@ def _expected(
     )
     if not is_noted or is_near:
         return None
+    # The full stop belongs to the day: "28.3."
+    noted = f"{mention.text}." if f"{mention.text}." in words else mention.text
     for sentence in _EXPECTED:
-        read = _dates_of(sentence.format(mention.text), said_at, locale=locale)
+        read = _dates_of(sentence.format(noted), said_at, locale=locale)
         if len(read) == 1 and read[0].start is not None and read[0].start == read[0].end:
             return read[0].start
     return None

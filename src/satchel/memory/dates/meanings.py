@@ -337,6 +337,10 @@ class Said:
         """A date after the abbreviation of its weekday."""
         return self.within(self.weekday(weekday), container)
 
+    def dotted(self, weekday: int, day: int, month: int) -> Value:
+        """A weekday before a day and a month with dots ("Saturday 28.3."). Where they disagree, nothing is known."""
+        return self.within(self.weekday(weekday), self.month_day(month, day))
+
     def nth_weekday(self, nth: int, weekday: int, date: Value) -> Value:
         """The first Monday of a month or a year."""
         return _changed(date, lambda span: _nth(weekday, nth, span), least_days=28)
