@@ -110,10 +110,11 @@ ATTEMPTS: dict[str, Try] = {
         commands=(WAITING.format(f"printf {EVIL} >> sub/.git/config"),),
     ),
     "a repository that the user makes while a command runs": Try(
-        before=meanwhile("git init -q ."),
+        # Until git has ended: it would write what it read of the command's lines after they were set aside.
+        before=meanwhile("git init -q . && touch .git/made"),
         commands=(
-            WAITING.format("[ -d .git/hooks ]")
-            + f"; printf {EVIL} >> .git/config; {hook('.git/hooks/pre-commit')}",
+            WAITING.format("[ -e .git/made ]")
+            + f"; [ -e .git/made ] && printf {EVIL} >> .git/config && {hook('.git/hooks/pre-commit')}",
         ),
     ),
     "a setting that the user makes while a command runs": Try(
