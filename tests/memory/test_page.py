@@ -142,6 +142,55 @@ async def test_a_line_that_its_facts_dont_say_is_asked_for_again_and_then_stands
         assert sorted(await shown(memory)) == ["Jochen: brother", "Mara is not allergic to nuts."]
 
 
+async def test_what_ended_since_the_user_last_spoke_stands_once_more_as_over() -> None:
+    """Not what was replaced before its day, and not what had ended when they last spoke."""
+
+    def fact(quote: str, when: str, first: str, last: str, **more: Any) -> dict[str, Any]:
+        return {
+            "content": f"{quote}.", "quote": quote, "time": "event", "when": when, "first": first, "last": last,
+            "section": "running", **more,
+        }  # fmt: skip
+
+    async def say(memory: Memory, text: str, clock: ManualClock, turn: int, *facts: dict[str, Any]) -> None:
+        await memory.add_episodes(
+            [Episode(session=f"s{turn}", turn=1, speaker="user", text=text, said_at=clock.now())]
+        )
+        model = ScriptedModel(lambda _: json.dumps({"facts": facts, "off": []}))
+        await memory.distill(model=model)
+
+    async def lines(memory: Memory) -> list[str]:
+        page = await memory.page()
+        return [] if page is None else [one.text.partition(" (")[0].strip('- ".') for one in page.memories]
+
+    async with opened() as (memory, clock):
+        text = "No lifting until 10 March. The dentist is on 12 March. The inspection is on 3 March"
+        await say(
+            memory, text, clock, 1,
+            fact("No lifting until 10 March", "until 10 March", "2026-03-02", "2026-03-10", time="period"),
+            fact("The dentist is on 12 March", "12 March", "2026-03-12", "2026-03-12"),
+            fact("The inspection is on 3 March", "3 March", "2026-03-03", "2026-03-03"),
+        )  # fmt: skip
+        clock.advance(3 * 86_400)
+        assert await lines(memory) == [
+            "No lifting until 10 March", "The dentist is on 12 March", "Over: The inspection is on 3 March"
+        ]  # fmt: skip
+        dentist = next(one.id for one in await memory.list(kind="fact") if "dentist" in one.content)
+        moved = fact(
+            "The dentist is on 2 April",
+            "2 April",
+            "2026-04-02",
+            "2026-04-02",
+            relation="corrects",
+            to=dentist,
+        )
+        await say(memory, "The dentist is on 2 April", clock, 2, moved)
+        assert await lines(memory) == ["No lifting until 10 March", "The dentist is on 2 April"]
+        clock.advance(20 * 86_400)
+        assert await lines(memory) == ["The dentist is on 2 April", "Over: No lifting until 10 March"]
+        await say(memory, "I am back.", clock, 3)
+        assert await lines(memory) == ["The dentist is on 2 April"]
+
+
 async def test_what_is_over_replaced_or_no_longer_true_leaves_the_page_without_a_model() -> None:
     async with opened() as (memory, clock):
         await memory.add("The lock is closed until 20 March 2026.")

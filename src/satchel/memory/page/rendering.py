@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from types import MappingProxyType
 from typing import Final
 
 from satchel.memory.framing import (
@@ -22,6 +23,7 @@ from satchel.memory.statements import section_of, shown_words
 
 __all__ = ["parts_of", "rendered", "section_for", "tokens_of_line", "tokens_of_section"]
 
+_OVER: Final = "Over: "
 _KEPT_BACK: Final = "it is confidential"
 _CHANGED: Final = "what it stands on has changed"
 _SECTION_OF: Final[Mapping[str, Section]] = {
@@ -54,6 +56,7 @@ def rendered(
     today: date,
     budget_tokens: int,
     confidential: bool,
+    ended: Mapping[str, MemoryRecord] = MappingProxyType({}),
 ) -> Page:
     """Show a version.
 
@@ -64,14 +67,21 @@ def rendered(
         today: The local day.
         budget_tokens: Of the whole block.
         confidential: Whether the section of that name is shown.
+        ended: Facts whose time ended since the user last spoke, by id. They stand once more, marked: a friend asks how
+            it went, and knows what no longer binds.
 
     Returns:
         The page, whose `left_out` says what is not shown and why.
     """
     left_out: list[tuple[ShownLine, str]] = []
     lines: list[ShownLine] = []
+    past: list[ShownLine] = []
     for line in version.shown:
         facts = tuple(held[id] for id in line.facts if id in held)
+        over = tuple(ended[id] for id in line.facts if id in ended)
+        if over and not facts and (line.section != "confidential" or confidential):
+            past.append(_line(line, over, mark=_OVER))
+            continue
         why = _not_shown(line, held, today)
         is_secret = line.section == "confidential"
         is_held_back = line.by == "model" and any(fact.discretion != "open" for fact in facts)
@@ -86,7 +96,8 @@ def rendered(
     there = {fact.id for line in lines for fact in line.facts}
     lines += [_pin(memory) for memory in pinned if memory.id not in there]
     # The user's lines and pins come before what a model chose, and of that what matters most and was said last.
-    ranked = sorted(lines, key=_rank)
+    ranked = [*sorted(lines, key=_rank), *sorted(past, key=_rank)]
+    lines += past
     left = budget_tokens - tokens_of(PAGE_HEAD.format(day=version.written_at.date()) + PROFILE_TAIL)
     kept: list[ShownLine] = []
     for one in ranked:
@@ -138,10 +149,10 @@ def parts_of(line: PageLine, held: Mapping[str, MemoryRecord]) -> list[PageLine]
     ]
 
 
-def _line(line: PageLine, facts: tuple[MemoryRecord, ...]) -> ShownLine:
+def _line(line: PageLine, facts: tuple[MemoryRecord, ...], *, mark: str = "") -> ShownLine:
     # The user's line is a memory of the user's: it says what that says now.
     words = " ".join(facts[0].content.split()) if line.by == "user" else line.text
-    text = page_line(words)
+    text = page_line(f"{mark}{words}")
     return ShownLine(
         memory=facts[0],
         words=words,

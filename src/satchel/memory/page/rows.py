@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from sqlalchemy import Connection, and_, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
 from satchel.memory import statement_rows
 from satchel.memory.page.checking import stands
@@ -25,6 +25,7 @@ from satchel.memory.repository import (
 )
 from satchel.memory.spending import Asked, add_usage
 from satchel.memory.tables import distill_windows, edges, memories, pages, spaces
+from satchel.storage import Prepared
 
 __all__ = [
     "PLACE",
@@ -294,6 +295,15 @@ def drop_facts(connection: Connection, space: int, gone: Collection[str], change
 
 # ---- The facts
 
+_NEWEST_SAID = Prepared(
+    select(memories.c.said_at)
+    .where(
+        memories.c.space_id == bindparam("space"), memories.c.kind == "episode", memories.c.trust == "user"
+    )
+    .order_by(memories.c.rid.desc())
+    .limit(1)
+)
+
 
 def _is_live(at: int) -> Any:
     return and_(
@@ -316,6 +326,27 @@ def holding(connection: Connection, space: int, ids: Iterable[str], *, at: int) 
         and record.discretion != "withheld"
         and (record.valid_to is None or record.valid_to > from_micros(at))
         and (record.valid_from is None or record.valid_from <= from_micros(at))
+    }
+
+
+def ended_since(
+    connection: Connection, space: int, ids: Iterable[str], *, at: int
+) -> dict[str, MemoryRecord]:
+    """Those of some memories whose own time ended since the user last spoke, by id; not what was replaced."""
+    found = _NEWEST_SAID.named(connection, {"space": space})
+    if not found:
+        return {}
+    now = from_micros(at)
+    held = holding(connection, space, ids, at=found[0].said_at)
+    return {
+        id: record
+        for id, record in held.items()
+        if record.is_over(now)
+        and record.valid_to is not None
+        and record.time is not None
+        and record.time.last is not None
+        # Replaced before its day, it would have ended then.
+        and record.valid_to.astimezone(record.said_at.tzinfo).date() > record.time.last
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 
@@ -71,25 +71,25 @@ class Pages:
             return None
         at = self._space.now_micros()
 
-        def read(
-            connection: Connection, space: int
-        ) -> tuple[PageVersion, Mapping[str, MemoryRecord], Sequence[MemoryRecord]] | None:
+        def read(connection: Connection, space: int) -> tuple[PageVersion, dict[str, Any]] | None:
             version = rows.newest(connection, space)
             if version is None or (version.state == "proposed" and not proposed):
                 return None
             ids = {id for line in version.lines for id in line.facts}
-            return version, rows.holding(connection, space, ids, at=at), rows.pinned(connection, space, at=at)
+            return version, {
+                "held": rows.holding(connection, space, ids, at=at),
+                "pinned": rows.pinned(connection, space, at=at),
+                "ended": rows.ended_since(connection, space, ids, at=at),
+            }
 
         found = await self._space.read(read)
         if found is None:
             return None
-        version, held, pinned = found
+        version, facts = found
         zone = self._space.clock.now().tzinfo
         version = replace(version, written_at=version.written_at.astimezone(zone))
         today = self._space.clock.now().date()
-        return rendered(
-            version, held, pinned, today=today, budget_tokens=budget_tokens, confidential=confidential
-        )
+        return rendered(version, **facts, today=today, budget_tokens=budget_tokens, confidential=confidential)
 
     async def versions(self, *, limit: int) -> tuple[PageVersion, ...]:
         """See `Memory.page_versions`."""
