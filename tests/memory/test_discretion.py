@@ -239,11 +239,18 @@ async def test_a_guest_is_told_nothing_and_what_a_guest_says_is_not_the_users(
         ("Léa (sœur): médecin", "Salut, c'est Léa ! Tu fais quoi ?", True),
         ("Ewa: manager of Tomasz", "Cześć, tu Ewa. Co nowego?", True),
         ("王芳：喜欢茶", "我是王芳，今天做什么？", True),
+        (
+            "Calum (Hana's boy): allergic to all nuts",
+            "hi its calum grandads asleep, why does this not work",
+            True,
+        ),
+        ("Peter (son) and his Ema, 8, stay till 2026-08-03", "hello this is ema. how big is a potato", True),
         # Nobody knows a Heike; the user's own name; talk about somebody.
         ("Manni: mows the lawn", "Heike hier, wo sind die Schlüssel?", False),
         ("User: Ann, 40, lives in Graz with Heike", "Ann here. Where are the keys?", False),
         ("Heike (wife): is seasick", "Heike, wo sind die Schlüssel?", False),
         ("Heike (wife): is seasick", "Is Heike here?", False),
+        ("Heike (wife): is seasick", "Heike again, she wants to film the class.", False),
         ("Heike (wife): is seasick", "Who was it? This is Heike's coat, I think.", False),
         ("Heike (wife): is seasick", "We met at the lake. Heike here, Manni there, and it rained.", False),
     ],
@@ -260,6 +267,21 @@ async def test_somebody_who_says_a_name_that_facts_are_about_is_a_guest(
         await talk(memory, text, session="chat")
         assert (await users(memory))[-1].speaker == ("guest" if is_guest else "user")
         assert await memory.guest_speaks("And goulash?", session="chat") is is_guest
+
+
+@requirement("memory:discretion:guest")
+@pytest.mark.parametrize(
+    "back", ["Marek again. Where is my tea?", "So, wieder Marek hier. Wo ist mein Tee?", "Marek here."]
+)
+async def test_who_says_the_users_own_name_is_the_user_again(back: str) -> None:
+    async with opened() as memory:
+        await memory.add("User: Marek Dvorsky, 79, from Olomouc")
+        await memory.add("Hana (daughter): set up the tablet; she sat at Marek's tablet")
+        hana = "Hi, Hana here. What does he take?"
+        assert await memory.guest_speaks([hana])
+        assert not await memory.guest_speaks([hana, back])
+        await talk(memory, hana, back, session="chat")
+        assert [one.speaker for one in await users(memory)] == ["guest", "user"]
 
 
 @requirement("memory:discretion:guest")

@@ -19,12 +19,13 @@ from satchel.memory.stems import commonness, stems_of
 __all__ = [
     "GUEST",
     "HELD_BACK",
+    "Whose",
     "Wish",
     "announced",
     "asks_about",
     "beside_wish",
-    "is_subject",
     "is_wishing",
+    "named_in",
     "open_part",
     "stricter",
     "wish_of",
@@ -34,9 +35,12 @@ GUEST: Final = "guest"
 """The speaker of what was said while somebody other than the user wrote."""
 HELD_BACK: Final[tuple[Discretion, ...]] = ("confidential", "withheld")
 
-WishKind: TypeAlias = Literal["back", "guest", "named", "forget", "confidential"]
+Whose: TypeAlias = Literal["own", "other", ""]
+"""A name: the user's, somebody else's, or nobody's that is known."""
+WishKind: TypeAlias = Literal["back", "guest", "named", "again", "forget", "confidential"]
 
-_ORDER: Final[tuple[WishKind, ...]] = ("back", "guest", "named", "forget", "confidential")
+_ORDER: Final[tuple[WishKind, ...]] = ("back", "guest", "named", "again", "forget", "confidential")
+_BY_NAME: Final[tuple[WishKind, ...]] = ("named", "again")
 _RANK: Final[dict[Discretion, int]] = {"open": 0, "confidential": 1, "withheld": 2}
 _MOST_CHARS: Final = 4_000
 """Of a message: so much at each end. A wish stands before or after what was pasted."""
@@ -47,9 +51,8 @@ _SHORT_WORDS: Final = 10
 """A message that is one sentence of so many words at most says nothing else: it is about what was said before."""
 _TELLING: Final = 0.02
 """A word that stands in more English texts than that says nothing of what is asked; as rare as "doctor"."""
-_SUBJECT_CHARS: Final = 60
-_SUBJECT_WORDS: Final = 3
-"""Of a fact without a colon: "Heike and the user live together"."""
+_NAME_WORDS: Final = 3
+"""After "User:", among which the user's name is."""
 _WORD: Final = re.compile(r"\w[\w'-]*")
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 
@@ -60,16 +63,29 @@ class Wish(NamedTuple):
     Attributes:
         kind: "forget" for what is not to be kept or was taken back, "confidential", "guest" where somebody else
             announces themselves, "back" where the user does, "named" where somebody does by a name alone ("Heike
-            here"), which may be the user's.
+            here"), which may be the user's, and "again" where only the user's own name says so ("Marek again": with
+            another one, it is about somebody).
         words: The sentence that says so.
         points_back: It is about the turn before too.
-        name: Of "named", in lower case without accents.
+        name: Of "named" and "again", in lower case without accents.
     """
 
     kind: WishKind
     words: str
     points_back: bool
     name: str = ""
+
+    def is_guests(self, whose: Whose) -> bool | None:
+        """Whether a guest speaks from then on; None where it doesn't say.
+
+        Args:
+            whose: The name in it is.
+        """
+        if self.kind in ("guest", "back"):
+            return self.kind == "guest"
+        if whose == "own":
+            return False
+        return True if whose == "other" and self.kind == "named" else None
 
     @property
     def discretion(self) -> Discretion:
@@ -98,7 +114,7 @@ def wish_of(text: str) -> Wish | None:
     found: list[tuple[int, WishKind]] = []
     for place, sentence in enumerate(sentences):
         if len(sentence) <= _MOST_SENTENCE_CHARS and (kind := _kind_of(sentence)):
-            if kind == "named" and place:
+            if kind in _BY_NAME and place:
                 continue  # Whoever announces themselves does it first.
             found.append((place, kind))
     if not found:
@@ -110,7 +126,7 @@ def wish_of(text: str) -> Wish | None:
         kind=kind,
         words=sentences[place],
         points_back=not said_before and (kind == "forget" or (kind == "confidential" and is_alone)),
-        name=_name_in(sentences[place]) if kind == "named" else "",
+        name=_name_in(sentences[place], kind) if kind in _BY_NAME else "",
     )
 
 
@@ -147,19 +163,26 @@ def beside_wish(text: str) -> str:
 def announced(texts: Iterable[str]) -> list[Wish]:
     """Where the messages of a conversation say who is speaking, the newest first."""
     found = [wish for text in texts if (wish := wish_of(text)) is not None]
-    return [wish for wish in reversed(found) if wish.kind in ("guest", "named", "back")]
+    return [wish for wish in reversed(found) if wish.kind in ("guest", "back", *_BY_NAME)]
 
 
-def is_subject(name: str, content: str) -> bool:
-    """Whether a fact is about somebody of that name: it begins with its subject ("Heike (wife): seasick").
+def named_in(name: str, content: str) -> Whose:
+    """Whose name it is, by a fact, which begins with its subject ("Heike (wife): seasick") and calls the user "User".
 
     Args:
         name: In lower case without accents.
         content: Of the fact.
+
+    Returns:
+        "own" if the user is called so ("User: Jörn, 67"), "other" if a fact about somebody else has the name.
     """
-    subject, colon, _ = content[:_SUBJECT_CHARS].replace("\uff1a", ":").partition(":")
-    words = _WORD.findall(_plain(subject))
-    return name in (words if colon else words[:_SUBJECT_WORDS])
+    subject, colon, rest = content.replace("\uff1a", ":").partition(":")
+    is_users = _WORD.findall(_plain(subject))[:1] == ["user"]
+    if is_users and colon:
+        return "own" if name in _WORD.findall(_plain(rest))[:_NAME_WORDS] else ""
+    # Names are capitalised; Chinese has no capitals, and no spaces either.
+    words = [_plain(word) for word in _WORD.findall(content) if not word[0].islower()]
+    return "other" if name in words else ""
 
 
 def asks_about(text: str, content: str) -> bool:
@@ -181,8 +204,8 @@ def _kind_of(sentence: str) -> WishKind | None:
     return next((kind for kind in _ORDER if _forms()[kind].search(plain)), None)
 
 
-def _name_in(sentence: str) -> str:
-    match = _forms()["named"].search(_plain(sentence))
+def _name_in(sentence: str, kind: WishKind) -> str:
+    match = _forms()[kind].search(_plain(sentence))
     return next((name for name in match.groups() if name), "") if match else ""
 
 

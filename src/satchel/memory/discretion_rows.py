@@ -10,9 +10,10 @@ from sqlalchemy import Connection, bindparam, case, insert, select, update
 
 from satchel.memory.discretion import (
     GUEST,
+    Whose,
     Wish,
     beside_wish,
-    is_subject,
+    named_in,
     open_part,
     stricter,
     wish_of,
@@ -21,7 +22,7 @@ from satchel.memory.records import Discretion
 from satchel.memory.tables import changes, edges, memories
 from satchel.storage import Prepared
 
-__all__ = ["AS_ASKED", "as_asked_in", "guest_in", "knows_other", "obey", "part_to_read"]
+__all__ = ["AS_ASKED", "as_asked_in", "guest_in", "name_of", "obey", "part_to_read"]
 
 
 def part_to_read(row: Any) -> str:
@@ -105,8 +106,8 @@ def guest_in(connection: Connection, space: int, session: str) -> bool:
     return bool(found) and found[0].speaker == GUEST
 
 
-def knows_other(connection: Connection, space: int, name: str) -> bool:
-    """Whether a fact is about somebody of that name; facts about the user call them "User".
+def name_of(connection: Connection, space: int, name: str) -> Whose:
+    """Whose name it is, by the facts of a space; see `named_in`. The user's own comes first.
 
     Args:
         connection: For reading.
@@ -114,7 +115,8 @@ def knows_other(connection: Connection, space: int, name: str) -> bool:
         name: See `Wish.name`.
     """
     facts = select(memories.c.content).where(memories.c.space_id == space, memories.c.kind == "fact")
-    return any(is_subject(name, content) for content in connection.scalars(facts))
+    found = {named_in(name, content) for content in connection.scalars(facts)}
+    return "own" if "own" in found else "other" if "other" in found else ""
 
 
 def obey(
@@ -212,10 +214,10 @@ class _Turn:
         """What becomes of a draft that was said in this turn."""
         wish, is_users = draft.wish, draft.row["trust"] == "user"
         if wish is not None:
-            if wish.kind in ("guest", "back"):
-                self.is_guests = wish.kind == "guest"
-            elif wish.kind == "named":
-                self.is_guests |= knows_other(self._connection, self._space, wish.name)
+            whose = name_of(self._connection, self._space, wish.name) if wish.name else ""
+            is_guests = wish.is_guests(whose)
+            if is_guests is not None:
+                self.is_guests = is_guests
             elif not self.is_guests:
                 self.hold_back(wish.discretion, self._turn)
                 if wish.points_back and self._previous >= 0:

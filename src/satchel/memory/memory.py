@@ -25,7 +25,7 @@ from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
 from satchel.memory.discretion import announced
-from satchel.memory.discretion_rows import guest_in, knows_other
+from satchel.memory.discretion_rows import guest_in, name_of
 from satchel.memory.filters import Filters
 from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
 from satchel.memory.framing import SHORT_ID_CHARS
@@ -596,10 +596,10 @@ class Memory:
             session: Where what was said earlier in it is stored.
         """
         for wish in announced(text for role, text in said_texts(messages) if role == "user"):
-            if wish.kind != "named":
-                return wish.kind == "guest"
-            if await self._space.read(knows_other, wish.name):
-                return True
+            whose = await self._space.read(name_of, wish.name) if wish.name else ""
+            is_guests = wish.is_guests(whose)
+            if is_guests is not None:
+                return is_guests
         return session is not None and await self._space.read(guest_in, session)
 
     async def profile(self, *, budget_tokens: int = PROFILE_TOKENS, granted: Collection[str] = ()) -> Profile:
