@@ -282,6 +282,11 @@ async def test_who_says_the_users_own_name_is_the_user_again(back: str) -> None:
         assert not await memory.guest_speaks([hana, back])
         await talk(memory, hana, back, session="chat")
         assert [one.speaker for one in await users(memory)] == ["guest", "user"]
+        quote = next(words for words in ("my tea", "mein Tee", back) if words in back)
+        found = {"facts": [{"content": "User: misses the tea", "quote": quote}], "off": []}
+        await memory.distill(model=ScriptedModel(lambda _: json.dumps(found)))
+        (fact,) = [one for one in await memory.list(kind="fact") if "tea" in one.content]
+        assert (fact.trust, fact.speaker) == ("user", "user")
 
 
 @requirement("memory:discretion:guest")

@@ -203,8 +203,10 @@ class _Turn:
         before = _BEFORE.named(connection, {"space": space, "session": session, "turn": turn})
         stored = before[0].source_turn if before else -1
         self._previous = max(earlier, stored)
-        if any(row.speaker == GUEST for row in rows):
-            self.is_guests = True
+        said = [row.speaker for row in rows if row.kind == "episode" and row.trust != "agent"]
+        if said:
+            # What is drawn from a turn later is whose the turn was, also where it ended a guest's.
+            self.is_guests = GUEST in said
         elif earlier >= 0 and earlier >= stored:
             self.is_guests = others[session, earlier].is_guests
         else:
