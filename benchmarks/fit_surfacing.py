@@ -477,7 +477,7 @@ def _with_thresholds(weights: Weights, seen: Mapping[str, Sequence[Measured]]) -
         needed = sum(one[0] for one in (*whole, *small))
         return needed - MISSED * sum(max(one, 0.0) for one in missed)
 
-    # A glance by words alone doesn't know from which sessions facts were drawn: there, turns have the facts' threshold.
+    # By words alone, it is unknown from which sessions facts were drawn: there, turns have the threshold of facts.
     apart = "message" in weights.line.weights
     quiet = lines["cues"].message[lines["cues"].quiet]
     found = []

@@ -1,11 +1,13 @@
-"""The CPU time of `satchel hook`, which another agent waits for: with a server running and without.
+"""The CPU time of `satchel hook`, which another agent waits for: asking `satchel serve`, and the server that the first
+hook starts.
 
     python benchmarks/hook.py [--rounds 60] [--memories 2000] [--satchel PROGRAM]
 
 A new home gets MEMORIES turns of invented conversations and a handful of facts; no embedder is loaded, so the figures
 are of the hook and not of a model. Each round runs every event once, as Claude Code sends it, and `python -c pass` as
-the baseline; the order is the same in each round. CPU is user and system time of the process and of what it waited for,
-as the kernel counts it; wall-clock time is only printed for comparison.
+the baseline; the order is the same in each round. Beside that, five first hooks: each starts the server. CPU is user
+and system time of the process and of what it waited for, as the kernel counts it; wall-clock time is only printed for
+comparison.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import platform
 import random
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +27,8 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+
+from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, serving
 
 FACTS = (
     "My sister Mara is allergic to shellfish.",
@@ -71,7 +76,6 @@ async def fill(home: Path, memories: int) -> None:
     from satchel.config import load
     from satchel.memory import Episode
     from satchel.runtime.home import Home
-    from satchel.runtime.other_agents.capturing import renew_standing
 
     made = random.Random(12)
     words = [f"{one}{two}" for one in ("lamp", "river", "code", "train", "garden") for two in range(200)]
@@ -93,7 +97,6 @@ async def fill(home: Path, memories: int) -> None:
             await memory.add(fact)
         await memory.add_episodes([Episode(session="plans", turn=1, speaker="user", text=SAID)])
         await memory.keep_up()
-        await renew_standing(memory, settings, clock=open_home.clock)
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -101,42 +104,62 @@ def percentile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
+def environ_of(home: Path, worker: str) -> dict[str, str]:
+    """The environment of the processes."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return kept | {
+        "SATCHEL_HOME": str(home),
+        "SATCHEL_MEMORY_EMBEDDER": "none",
+        "SATCHEL_MEMORY_WORKER": worker,
+    }
+
+
 def measure(
-    home: Path, program: list[str], rounds: int, *, with_server: bool
+    home: Path, program: str, rounds: int, server: list[str], file: str
 ) -> dict[str, list[tuple[float, float]]]:
-    """CPU and wall-clock milliseconds of every run, by event."""
-    environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    """CPU and wall-clock milliseconds of every run, by event; `file` says where the server listens."""
     # The worker that takes the queue would compete for the processor.
-    environ |= {"SATCHEL_HOME": str(home), "SATCHEL_MEMORY_EMBEDDER": "none", "SATCHEL_MEMORY_WORKER": "off"}
+    environ = environ_of(home, "off")
     transcript = home / "transcript.jsonl"
     transcript.write_text(
         '{"type":"user","sessionId":"a","uuid":"u","message":{"role":"user","content":"Hello."}}\n'
     )
     found: dict[str, list[tuple[float, float]]] = {}
     told: dict[str, bool] = {}
-    server = None
-    if with_server:
-        server = subprocess.Popen(
-            [*program, "serve", "--port", "0"], env=environ, stderr=subprocess.PIPE, text=True
-        )
-        assert server.stderr is not None
-        while "listens" not in (line := server.stderr.readline()):
-            if not line:
-                raise SystemExit("the server did not start")
+    running = subprocess.Popen([program, *server], env=environ, stderr=subprocess.DEVNULL)
     try:
+        while serving(home, file=file) is None:
+            if running.poll() is not None:
+                raise SystemExit("the server did not start")
+            time.sleep(0.05)
         for number in range(rounds):
             cpu, wall, _ = run([sys.executable, "-c", "pass"], environ, b"")
             found.setdefault("python -c pass", []).append((cpu, wall))
             for name, payload in events(transcript, f"c{number}", PROMPTS[number % len(PROMPTS)]).items():
-                cpu, wall, said = run([*program, "hook"], environ, payload)
+                cpu, wall, said = run([program, "hook"], environ, payload)
                 told[name] = told.get(name, False) or "<satchel-" in said
                 found.setdefault(name, []).append((cpu, wall))
     finally:
-        if server is not None:
-            server.terminate()
-            server.wait(timeout=30)
+        running.terminate()
+        running.wait(timeout=30)
     if not told["SessionStart"] or not told["UserPromptSubmit"]:
         raise SystemExit("the hook told nothing")
+    return found
+
+
+def measure_first(home: Path, program: str) -> list[tuple[float, float]]:
+    """The same of hooks that start the server."""
+    found = []
+    for number in range(5):
+        payload = events(home / "transcript.jsonl", f"first{number}", PROMPTS[0])["SessionStart"]
+        cpu, wall, said = run([program, "hook"], environ_of(home, "auto"), payload)
+        server = serving(home, file=HOOKS_FILE)
+        if server is None or "<satchel-" not in said:
+            raise SystemExit("the first hook told nothing")
+        os.kill(server.pid, signal.SIGTERM)
+        while serving(home, file=HOOKS_FILE) is not None:
+            time.sleep(0.05)
+        found.append((cpu, wall))
     return found
 
 
@@ -155,12 +178,17 @@ def main() -> None:
         "memories": given.memories,
         "limit_ms": LIMIT_MS,
     }
-    for name, with_server in (("without a server", False), ("with a server", True)):
-        with tempfile.TemporaryDirectory(prefix="satchel-hook-") as folder:
+    for name, server, file in (
+        ("with satchel serve", ["serve", "--port", "0"], SERVE_FILE),
+        ("with a server of the hooks", ["memory", "answer"], HOOKS_FILE),
+    ):
+        with tempfile.TemporaryDirectory(prefix="satchel-hook-", ignore_cleanup_errors=True) as folder:
             home = Path(folder) / "home"
             home.mkdir(mode=0o700)
             anyio.run(fill, home, given.memories)
-            runs = measure(home, [given.satchel], given.rounds, with_server=with_server)
+            runs = measure(home, given.satchel, given.rounds, server, file)
+            if file == HOOKS_FILE:
+                runs["SessionStart that starts the server"] = measure_first(home, given.satchel)
         base = percentile([cpu for cpu, _ in runs["python -c pass"]], 0.5)
         found[name] = {
             event: {

@@ -14,11 +14,9 @@ from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Episode, Memory, MemoryRecord
 from satchel.memory.discretion import wish_of
-from satchel.memory.glance import glance, space_of
 from satchel.memory.toolset import MemoryTools
 from satchel.messages import Message, TextBlock
 from satchel.models import ModelRequest, Reply, ScriptedModel
-from satchel.storage.reading import reading
 from tests.memory.test_toolset import call, context
 from tests.requirements import requirement
 
@@ -373,26 +371,6 @@ async def test_the_user_lifts_a_mark_and_undoes_that_and_an_export_keeps_it(tmp_
         await other.import_from(tmp_path / "all.jsonl")
         kept = await other.get(id)
         assert (kept.discretion, kept.kept_from, kept.spheres) == ("confidential", "Ben", ("health",))
-
-
-@requirement("memory:discretion:obeyed")
-async def test_a_hook_without_a_server_shows_nothing_that_is_held_back(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as memory:
-        await memory.add("The user's boat is called Marguerite.")
-        await memory.add("The user's boat Marguerite is for sale.", discretion="confidential")
-    with reading(tmp_path / "memory.db", busy_timeout_ms=100, is_late=lambda: False) as rows:
-        space = space_of(rows)
-        assert space is not None
-        seen = glance(
-            rows,
-            "What is my boat Marguerite?",
-            space=space,
-            now=NOON,
-            budget_tokens=500,
-            limit=8,
-            threshold=0.0,
-        )
-    assert ("is called" in seen.text, "for sale" in seen.text) == (True, False)
 
 
 @requirement("memory:discretion:obeyed")

@@ -33,7 +33,7 @@ def hook(home: Path, event: str, **payload: Any) -> str:
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine of a test may be ten times slower than a user's."""
-    for limit in ("_SERVER_S", "_POKE_S", "_DATABASE_S"):
+    for limit in ("_SERVER_S", "_POKE_S"):
         monkeypatch.setattr(hook_module, limit, 60.0)
 
 

@@ -68,6 +68,7 @@ _LAZY = {
         "satchel.cli.transfer:import_memories",
         "Import memories from PATH: a file, a .zip, or a folder.",
     ),
+    "answer": ("satchel.cli.memory_work:answer", "Answer the hooks of other agents."),
     "work": ("satchel.cli.memory_work:work", "Extract facts and embed until nothing is left to do."),
     "distill": ("satchel.cli.distill:distill", "Extract facts from conversations, or show the progress."),
     "edit": ("satchel.cli.changes:edit", "Change a memory; its history keeps the old version."),

@@ -1,6 +1,8 @@
-"""`satchel memory work`: does the work that `satchel ask` leaves to the background."""
+"""`satchel memory work` and `satchel memory answer`: what commands leave to the background."""
 
 from __future__ import annotations
+
+from typing import Final
 
 import anyio
 import click
@@ -8,9 +10,14 @@ import click
 from satchel.cli.output import tell
 from satchel.cli.settings import read_settings
 from satchel.cli.signals import until_signal
+from satchel.runtime import Satchel
+from satchel.runtime.memory_work import leave_work
 from satchel.runtime.memory_worker import run_memory_work
 
-__all__ = ["work"]
+__all__ = ["answer", "work"]
+
+_ANSWERS_S: Final = 1_800.0
+"""How long hooks may be silent. A conversation with an agent pauses for minutes; a start takes a second."""
 
 
 @click.command()
@@ -28,3 +35,27 @@ def work() -> int:
             tell("Another process is doing this work in this home.")
 
     return anyio.run(until_signal, body)
+
+
+@click.command()
+def answer() -> None:
+    """Answer the hooks of other agents.
+
+    The first hook starts this in the background if no server is running, so there is no need to run it. It ends when no
+    hook has asked for half an hour, and only answers hooks: `satchel serve` does everything.
+    """
+    settings = read_settings({"server.host": "127.0.0.1", "server.port": 0, "server.tls_cert": ""})
+
+    async def body() -> None:
+        # FastAPI and uvicorn are imported only here.
+        from satchel.server.listening import serve_hooks  # noqa: PLC0415
+
+        async with Satchel.open(settings, upkeep="none") as satchel:
+            if settings.memory.worker == "auto":
+                leave_work(settings)
+            if satchel.memory is not None:
+                # What takes long the first time is done before a hook waits for it.
+                await satchel.memory.surface("Hello.")
+            await serve_hooks(satchel, idle_s=_ANSWERS_S)
+
+    anyio.run(until_signal, body)

@@ -26,7 +26,6 @@ class BriefSettings(NamedTuple):
     Attributes:
         home: SATCHEL_HOME.
         database: The file; None for another database, which only the whole program can open.
-        is_restricted: Agents are told of some spheres only, which takes a server to tell apart.
         in_full: Whether `load` may find something else here.
     """
 
@@ -35,13 +34,7 @@ class BriefSettings(NamedTuple):
     enabled: bool = True
     capture: bool = True
     budget_tokens: int = 500
-    limit: int = 8
-    threshold: float | None = None
-    profile_tokens: int = 300
-    page_tokens: int = 1200
-    agenda_tokens: int = 100
     worker: bool = True
-    is_restricted: bool = False
     in_full: bool = False
 
     @property
@@ -72,8 +65,6 @@ def read_brief(environ: Mapping[str, str], *, cwd: Path) -> BriefSettings:
         value = _of_text(text, kind) if text else memory.get(name, default)
         if value is None:
             return default
-        if kind is float and isinstance(value, int) and not isinstance(value, bool):
-            return float(value)
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise ConfigError(f"memory.{name} can't be {value!r}.")
         return value
@@ -87,13 +78,7 @@ def read_brief(environ: Mapping[str, str], *, cwd: Path) -> BriefSettings:
         enabled=setting("enabled", bool, True),
         capture=setting("capture", bool, True),
         budget_tokens=setting("budget_tokens", int, 500),
-        limit=setting("limit", int, 8),
-        threshold=setting("surface_threshold", float, None),
-        profile_tokens=setting("profile_tokens", int, 300),
-        page_tokens=setting("page_tokens", int, 1200),
-        agenda_tokens=setting("agenda_tokens", int, 100),
         worker=setting("worker", str, "auto") == "auto",
-        is_restricted=bool(environ.get("SATCHEL_MEMORY_AGENT_SPHERES") or memory.get("agent_spheres")),
         in_full=_may_be_a_project(cwd),
     )
 

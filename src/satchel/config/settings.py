@@ -805,9 +805,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="text",
         default="auto",
         choices=("auto", "off"),
-        doc="Whether `satchel ask` leaves extracting facts and embedding to a process of its own, `satchel "
-        'memory work`, which runs in the background at low priority: "auto" starts it after an answer, "off" lets '
-        "`satchel ask` do this work while it runs.",
+        doc="Whether Satchel starts processes for memory in the background: `satchel memory work`, which extracts "
+        "facts and embeds at low priority after an answer of `satchel ask`, and `satchel memory answer`, which answers "
+        'hooks of other agents where no server runs. With "off", `satchel ask` does this work while it runs.',
     ),
     Setting(
         key="memory.worker_idle_s",

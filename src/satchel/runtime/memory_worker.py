@@ -16,7 +16,7 @@ from satchel.config import Settings
 from satchel.errors import SatchelError, StorageError
 from satchel.memory import Memory
 from satchel.runtime.memory_work import LOCK, no_longer_starting
-from satchel.runtime.other_agents.capturing import renew_standing, take_queue
+from satchel.runtime.other_agents.capturing import take_queue
 from satchel.runtime.other_agents.notebook import has_queue
 from satchel.runtime.retention import retain
 from satchel.runtime.satchel import Satchel
@@ -70,7 +70,6 @@ class _Work:
         self._memory = memory
         self._tell = tell
         self._newest = -1
-        self._kept = -2
         self._is_stuck = False
 
     async def has_news(self) -> bool:
@@ -89,9 +88,6 @@ class _Work:
         while True:
             while await self._once():
                 busy_at_s = clock.monotonic_s()
-            if self._kept != self._newest:
-                self._kept = self._newest
-                await renew_standing(self._memory, self._satchel.settings, clock=clock)
             left_s = settings.worker_idle_s - (clock.monotonic_s() - busy_at_s)
             if left_s <= 0:
                 break
@@ -118,7 +114,6 @@ class _Work:
         self._tell(
             f"wrote version {written.version.number} of the page: {len(written.version.shown)} lines{refused}"
         )
-        await renew_standing(self._memory, self._satchel.settings, clock=self._satchel.clock)
 
     async def _once(self, *, silent_s: float | None = None) -> bool:
         """Do what there is; whether there was anything. `silent_s` is that of `Distilling.read_closed`."""

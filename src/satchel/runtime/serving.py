@@ -15,6 +15,7 @@ from satchel.errors import ConfigError, StorageUnwritable, UsageError
 from satchel.version import __version__
 
 __all__ = [
+    "HOOKS_FILE",
     "SERVE_FILE",
     "TOKEN_FILE",
     "Serving",
@@ -27,6 +28,8 @@ __all__ = [
 
 TOKEN_FILE = "token"
 SERVE_FILE = "serve.json"
+HOOKS_FILE = "agents/serve.json"
+"""Of the server that hooks of other agents start for themselves; no other program asks it."""
 
 _TOKEN_BYTES = 32
 _FEWEST_TOKEN_CHARS = 20
@@ -94,8 +97,8 @@ def ensure_token(home: Path) -> str:
 
 
 @contextmanager
-def announced(home: Path, url: str) -> Iterator[None]:
-    """Publish the address of this home's server while the block runs.
+def announced(home: Path, url: str, *, file: str = SERVE_FILE) -> Iterator[None]:
+    """Publish the address of this home's server in a file of it while the block runs.
 
     The process holds a lock on the file, so that a file left by a killed server is recognised.
 
@@ -103,7 +106,8 @@ def announced(home: Path, url: str) -> Iterator[None]:
         UsageError: Another server of this home is running.
         StorageUnwritable: The file can't be written.
     """
-    path = home / SERVE_FILE
+    path = home / file
+    ensure_home(path.parent)
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
@@ -112,7 +116,7 @@ def announced(home: Path, url: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            other = serving(home)
+            other = serving(home, file=file)
             where = f" at {other.url} (process {other.pid})" if other is not None else ""
             raise UsageError(
                 f"A server of this home is running already{where}. Stop that one first."
@@ -129,10 +133,10 @@ def announced(home: Path, url: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def serving(home: Path) -> Serving | None:
+def serving(home: Path, *, file: str = SERVE_FILE) -> Serving | None:
     """The running server of this home, or None. A file without a process is ignored."""
     try:
-        descriptor = os.open(home / SERVE_FILE, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(home / file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:

@@ -20,12 +20,12 @@ import uvicorn
 from satchel.config import ServerSettings, mask_text
 from satchel.errors import ConfigError, UsageError
 from satchel.runtime import Satchel
-from satchel.runtime.serving import announced, ensure_token
+from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, announced, ensure_token
 from satchel.server.app import App, create_app
 from satchel.server.binding import check_binding, tls_files, url_of
 from satchel.server.connection import GuardedConnection
 
-__all__ = ["serve", "served"]
+__all__ = ["serve", "serve_hooks", "served"]
 
 _STOP_TURNS_S: Final = 4.0
 """The ends of turns are written within two or three seconds, see `SessionHub`; a tool that doesn't stop is left."""
@@ -78,6 +78,20 @@ async def serve(
                 group.cancel_scope.cancel()
 
 
+async def serve_hooks(satchel: Satchel, *, idle_s: float) -> None:
+    """Serve the hooks of other agents until they have asked nothing for `idle_s` seconds, or up to twice as long.
+
+    Raises:
+        UsageError: Another process of this home does.
+        ConfigError, StorageUnwritable: As in `serve`.
+    """
+    async with served(satchel, file=HOOKS_FILE) as (_, app):
+        seen = -1
+        while seen != (asked := app.service.metrics.requests):
+            seen = asked
+            await anyio.sleep(idle_s)
+
+
 async def stop(app: App) -> None:
     """Stop the application; a turn that doesn't end in time is left to the closing of its session."""
     with anyio.move_on_after(_STOP_TURNS_S):
@@ -86,8 +100,10 @@ async def stop(app: App) -> None:
 
 
 @asynccontextmanager
-async def served(satchel: Satchel) -> AsyncIterator[tuple[str, App]]:
-    """Serve while the block runs; gives the address and the application. Errors as in `serve`."""
+async def served(satchel: Satchel, *, file: str = SERVE_FILE) -> AsyncIterator[tuple[str, App]]:
+    """Serve while the block runs; gives the address and the application. `file` says where it listens. Errors as in
+    `serve`.
+    """
     settings, home = satchel.settings.server, satchel.settings.home
     check_binding(settings, home)
     token = ensure_token(home)
@@ -95,7 +111,7 @@ async def served(satchel: Satchel) -> AsyncIterator[tuple[str, App]]:
         stack.enter_context(_logging_to(home / "logs" / "server.log"))
         listener = stack.enter_context(_listening(settings))
         url = url_of(settings, listener.getsockname()[1])
-        stack.enter_context(announced(home, url))
+        stack.enter_context(announced(home, url, file=file))
         app = create_app(satchel, token=token)
         server = _Server(_config(app, settings, home))
         async with anyio.create_task_group() as group:

@@ -26,6 +26,11 @@ class Metrics:
         self._turns: Counter[str] = Counter()
         self.streams = 0
 
+    @property
+    def requests(self) -> int:
+        """How many requests have ended."""
+        return self._requests.total()
+
     def request(self, method: str, route: str, status: int, took_s: float) -> None:
         """Count a request that has ended. A status of 0 is one that the client left before the answer."""
         # A value that a client invents must not become a label, because labels are never removed.

@@ -18,12 +18,11 @@ from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.memory import Episode, Memory
 from satchel.memory.transfer import ImportSource
 from satchel.runtime.other_agents.notebook import Queued, has_queue, queued
-from satchel.runtime.other_agents.standing import keep_standing
 
 if TYPE_CHECKING:
     from satchel.runtime.satchel import Satchel
 
-__all__ = ["AgentsQueue", "renew_standing", "take_queue"]
+__all__ = ["AgentsQueue", "take_queue"]
 
 _SOURCES: Final[dict[str, ImportSource]] = {"claude-code": "claude-code", "codex": "codex"}
 _log = logging.getLogger(__name__)
@@ -65,20 +64,8 @@ class AgentsQueue:
         try:
             if await take_queue(memory, settings, clock=satchel.clock, tell=_log.info):
                 satchel.distilling.notify()
-            await renew_standing(memory, settings, clock=satchel.clock)
         except SatchelError as error:
             _log.warning("What other agents queued is not captured yet: %s", error)
-
-
-async def renew_standing(memory: Memory, settings: Settings, *, clock: Clock) -> None:
-    """Keep the profile and the agenda for hooks, where the database is a file.
-
-    Raises:
-        StorageError: The database can't be read, or the file can't be written.
-    """
-    database = settings.database_location
-    if isinstance(database, Path):
-        await keep_standing(memory, home=settings.home, database=database, clock=clock)
 
 
 async def take_queue(memory: Memory, settings: Settings, *, clock: Clock, tell: Callable[[str], None]) -> int:

@@ -1,8 +1,9 @@
 """Handles one event of another agent's hook: what the agent is told, and what is queued for capture.
 
-The agent waits for the answer, so nothing here may delay it or make it fail: every wait has a bound, every failure is a
-line in SATCHEL_HOME/logs/hook.log, and the answer is empty then. Modules that take long to load (SQLAlchemy, numpy,
-pydantic, dataclasses) are not imported on this way; `benchmarks/hook.py` measures it.
+A server that keeps memory open is asked; see `answering`. The agent waits for the answer, so nothing here may delay it
+or make it fail: every wait has a bound, every failure is a line in SATCHEL_HOME/logs/hook.log, and the answer is empty
+then. Modules that take long to load (SQLAlchemy, numpy, pydantic, dataclasses) are not imported on this way;
+`benchmarks/hook.py` measures it.
 """
 
 from __future__ import annotations
@@ -13,26 +14,23 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from satchel.clock import Clock
 from satchel.config.brief import BriefSettings, read_brief
 from satchel.config.home import ensure_home, home_of
-from satchel.errors import NotFound, SatchelError, UsageError
+from satchel.errors import NotFound, SatchelError, StorageError, UsageError
 from satchel.runtime.other_agents.notebook import Conversation, queue, read_conversation, write_conversation
 from satchel.runtime.other_agents.payloads import HookEvent, read_event
 from satchel.runtime.serving import Serving, read_token, serving
 
-if TYPE_CHECKING:
-    from satchel.runtime.other_agents.standing import KeptStanding
-
 __all__ = ["answer_hook"]
 
 _SERVER_S: Final = 2.0
-"""How long the server may take. After that, memory is searched by words alone."""
+"""How long the server may take for an answer."""
+_STARTS_S: Final = 4.0
+"""How long a server may take to start, beside that. `connect` lets agents wait ten seconds."""
 _POKE_S: Final = 1.0
-_DATABASE_S: Final = 1.0
-_BUSY_MS: Final = 200
 _MOST_TOKENS: Final = 2_400
 """The most tokens of one answer. Claude Code shows up to 10,000 characters in full, and a preview of more."""
 _LOG_BYTES: Final = 1 << 20
@@ -42,9 +40,9 @@ _COMMAND: Final = re.compile(r"\s*/[\w:-]+(?:\s|\Z)")
 _WITH_TRANSCRIPT: Final = ("claude-code", "codex")
 _TELLS_NOTHING: Final = ("goose",)
 """Agents whose hooks can't add to the conversation: goose only logs their output."""
-_WITHOUT_SERVER: Final = (
-    "Satchel: no server is running, so memories are found by their words alone, and what you say is stored in the "
-    "background. `satchel serve` or `satchel service install` starts one."
+_NO_SERVER: Final = (
+    "Satchel: no server is running and memory.worker is off, so nothing is recalled here. `satchel serve` or `satchel "
+    "service install` starts one."
 )
 
 
@@ -90,20 +88,12 @@ def _settings(environ: Mapping[str, str], event: HookEvent, cwd: Path) -> BriefS
     from satchel.config.loading import load  # noqa: PLC0415
 
     settings = load(environ, cwd=place)
-    location = settings.database_location
     memory = settings.memory
     return brief._replace(
-        database=location if isinstance(location, Path) else None,
         enabled=memory.enabled,
         capture=memory.capture,
         budget_tokens=memory.budget_tokens,
-        limit=memory.limit,
-        threshold=memory.surface_threshold,
-        profile_tokens=memory.profile_tokens,
-        page_tokens=memory.page_tokens,
-        agenda_tokens=memory.agenda_tokens,
         worker=memory.worker == "auto",
-        is_restricted=bool(memory.agent_spheres),
     )
 
 
@@ -119,6 +109,7 @@ class _Hook:
         self._clock = clock
         self._home = settings.home
         self._server: Serving | None = None
+        self._is_known = False
 
     def answer(self) -> str:
         event = self._event
@@ -126,7 +117,6 @@ class _Hook:
             return ""
         if not event.session:
             raise UsageError("the payload has no session_id")
-        self._server = serving(self._home)
         match event.name:
             case "start":
                 return self._start()
@@ -154,7 +144,7 @@ class _Hook:
             return ""  # Hermes ignores this answer; it gets the profile with the first prompt.
         told = self._standing()
         self._remember(Conversation(event.key, told.ids, bool(told.text), known.turn))
-        return self._worded(told.text, note="" if self._server is not None else _WITHOUT_SERVER)
+        return self._worded(told.text, note="" if self._server or self._settings.worker else _NO_SERVER)
 
     def _prompt(self) -> str:
         event = self._event
@@ -176,115 +166,69 @@ class _Hook:
 
     def _standing(self) -> Told:
         """The page or the profile, and the agenda."""
-        try:
-            if self._server is not None:
-                found = self._ask("GET", "/api/profile?agent=true")
-                if isinstance(found, dict):
-                    return _standing_of(found)
-        except SatchelError as error:
-            self._note(f"{error}; the kept profile is used")
-            self._server = None
-        if self._settings.is_restricted:
-            return Told()
-        from satchel.runtime.other_agents.standing import KeptStanding, read_standing  # noqa: PLC0415
-
-        kept = read_standing(self._home)
-        if kept is None or kept.day != self._clock.now().date().isoformat():
-            self._leave_work()
-        return self._kept(kept or KeptStanding())
-
-    def _kept(self, kept: KeptStanding) -> Told:
-        from satchel.memory.glance import space_of, standing_text  # noqa: PLC0415
-        from satchel.memory.page.glancing import page_at_a_glance  # noqa: PLC0415
-
-        with self._rows() as rows:
-            space = space_of(rows)
-            if space is None:
-                return Told()
-            page = page_at_a_glance(
-                rows,
-                space=space,
-                now=self._clock.now(),
-                budget_tokens=min(self._settings.page_tokens, _MOST_TOKENS // 2),
-            )
-            found = standing_text(
-                rows,
-                space=space,
-                now=self._clock.now(),
-                profile=() if page else kept.profile,
-                agenda=kept.agenda,
-                profile_tokens=min(self._settings.profile_tokens, _MOST_TOKENS // 2),
-                agenda_tokens=min(self._settings.agenda_tokens, _MOST_TOKENS // 4),
-            )
-        if not page:
-            return Told(found.text, found.ids)
-        ids = [id for line in page.memories for id in line.whole_ids]
-        return Told("\n".join(filter(None, (page.text, found.text))), (*ids, *found.ids))
+        return _standing_of(self._ask("GET", "/api/profile?agent=true"))
 
     def _bearing(self, shown: tuple[str, ...]) -> Told:
         """The memories that are relevant to the prompt."""
-        settings, event = self._settings, self._event
-        budget = max(1, min(settings.budget_tokens, _MOST_TOKENS // 2))
-        if self._server is not None:
-            body = {
-                "messages": [{"role": "user", "content": event.prompt}],
-                "budget_tokens": budget,
-                "session": event.key,
+        found = self._ask(
+            "POST",
+            "/api/context",
+            {
+                "messages": [{"role": "user", "content": self._event.prompt}],
+                "budget_tokens": max(1, min(self._settings.budget_tokens, _MOST_TOKENS // 2)),
+                "session": self._event.key,
                 "exclude": list(shown),
                 "agent": True,
-            }
-            try:
-                found = self._ask("POST", "/api/context", body)
-                ids = tuple(str(one["id"]) for one in found["memories"])
-                return Told(str(found["text"]), ids)
-            except (SatchelError, KeyError, TypeError) as error:
-                self._note(f"{error}; memory was searched by words alone")
-        if settings.is_restricted:
-            return Told()
-        if settings.database is None:
-            raise UsageError("this database can only be searched by a running server")
-        from satchel.memory.glance import glance, space_of  # noqa: PLC0415
+            },
+        )
+        return Told(str(found.get("text", "")), tuple(str(one["id"]) for one in found.get("memories", ())))
 
-        text = event.prompt
-        if "satchel-" in text or "From memory, as" in text:
-            from satchel.memory.block import strip_injected  # noqa: PLC0415
+    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
+        """Ask the server. Without one, or where it fails, the answer is empty, and it is not asked again."""
+        from satchel.runtime.other_agents.answering import answering_server  # noqa: PLC0415
 
-            text = strip_injected(text)
-        with self._rows() as rows:
-            space = space_of(rows)
-            if space is None:
-                return Told()
-            seen = glance(
-                rows,
-                text,
-                space=space,
-                now=self._clock.now(),
-                budget_tokens=budget,
-                limit=settings.limit,
-                threshold=settings.threshold,
-                exclude=frozenset(shown),
-                exclude_session=event.key,
+        if not self._is_known:
+            self._is_known = True
+            until = self._clock.monotonic_s() + _STARTS_S
+            self._server = answering_server(
+                self._home,
+                self._environ,
+                may_start=self._settings.worker and self._has_memory(),
+                left_s=lambda: until - self._clock.monotonic_s(),
             )
-        return Told(seen.text, seen.ids)
+            if self._server is None:
+                self._note("no server answers")
+        if self._server is None:
+            return {}
+        try:
+            found = self._send(self._server, method, path, body, limit_s=_SERVER_S)
+            if not isinstance(found, dict):
+                raise StorageError(f"the server at {self._server.url} answered with something else")
+        except SatchelError as error:
+            self._note(str(error))
+            self._server = None
+            return {}
+        return found
 
-    def _rows(self) -> Any:
+    def _has_memory(self) -> bool:
         database = self._settings.database
-        if database is None or not database.exists():
-            raise NotFound(f"there is no database {database} that can be read without a server")
-        from satchel.storage.reading import reading  # noqa: PLC0415
+        return self._home.is_dir() and (database is None or database.exists())
 
-        until = self._clock.monotonic_s() + _DATABASE_S
-        return reading(database, busy_timeout_ms=_BUSY_MS, is_late=lambda: self._clock.monotonic_s() > until)
-
-    def _ask(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, limit_s: float | None = None
+    def _send(
+        self,
+        server: Serving,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        limit_s: float,
     ) -> Any:
         from satchel.runtime.other_agents.asking import ask  # noqa: PLC0415
 
-        server, token = self._server, read_token(self._home)
-        if server is None or token is None:
-            raise NotFound("there is no server, or no token for it")
-        until = self._clock.monotonic_s() + (_SERVER_S if limit_s is None else limit_s)
+        token = read_token(self._home)
+        if token is None:
+            raise NotFound("there is no token for the server")
+        until = self._clock.monotonic_s() + limit_s
         return ask(server.url, token, method, path, body, left_s=lambda: until - self._clock.monotonic_s())
 
     def _capture(self) -> None:
@@ -339,9 +283,10 @@ class _Hook:
 
     def _hand_over(self) -> None:
         """Have the queue captured, by the server or by a background process."""
-        if self._server is not None:
+        server = serving(self._home)
+        if server is not None:
             try:
-                self._ask("POST", "/api/observe/queued", limit_s=_POKE_S)
+                self._send(server, "POST", "/api/observe/queued", limit_s=_POKE_S)
                 return
             except SatchelError as error:
                 self._note(f"{error}; a background process captures the queue")

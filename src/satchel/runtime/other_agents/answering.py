@@ -1,0 +1,62 @@
+"""Finds the server that answers hooks of other agents: the home's own, or one that the first hook starts.
+
+That one is `satchel memory answer`. It takes a second to start and then waits for the hooks of all conversations, so
+that memory is loaded once and not for each message.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from satchel.clock import SystemClock
+from satchel.errors import SandboxError
+from satchel.runtime.serving import HOOKS_FILE, Serving, serving
+
+__all__ = ["answering_server"]
+
+_LOOK_S: Final = 0.03
+_FAILED_S: Final = 600.0
+"""After a start that failed, no hook waits for another one for so long."""
+
+
+def answering_server(
+    home: Path, environ: Mapping[str, str], *, may_start: bool, left_s: Callable[[], float]
+) -> Serving | None:
+    """The server to ask; None if there is none.
+
+    Args:
+        home: SATCHEL_HOME; it exists.
+        environ: The whole environment, for a server that is started.
+        may_start: Whether one may be started.
+        left_s: The seconds that are left for its start.
+    """
+    found = serving(home) or serving(home, file=HOOKS_FILE)
+    failed = home / "agents" / "serve.failed"
+    if found is not None or not may_start or _is_recent(failed):
+        return found
+    # Imported only here: loading `subprocess` takes as long as the rest of a hook.
+    from satchel.sandbox.detached import start_for_home  # noqa: PLC0415
+
+    try:
+        start_for_home(home, environ, ("memory", "answer"), log="memory-answer.log")
+        while left_s() > 0:
+            if found := serving(home, file=HOOKS_FILE):
+                return found
+            time.sleep(_LOOK_S)
+    except SandboxError:
+        pass
+    with suppress(OSError):
+        failed.parent.mkdir(mode=0o700, exist_ok=True)
+        failed.touch(mode=0o600)
+    return None
+
+
+def _is_recent(failed: Path) -> bool:
+    try:
+        return 0 <= SystemClock().now().timestamp() - failed.stat().st_mtime < _FAILED_S
+    except OSError:
+        return False
