@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from satchel.config import (
     SETTINGS,
     AgentSettings,
-    McpServerSettings,
     MemorySettings,
     ProviderSettings,
     Rule,
@@ -67,21 +66,6 @@ def test_the_defaults_are_those_of_the_design(tmp_path: Path) -> None:
     )
     assert settings.database_location == tmp_path / "home" / "satchel.db"
     assert settings.permissions == ()
-
-
-def test_the_table_holds_the_same_defaults_as_the_settings(tmp_path: Path) -> None:
-    settings = read(tmp_path)
-    for setting in SETTINGS:
-        if setting.key.startswith("providers."):
-            part = setting.key.split(".")[2]
-            assert getattr(ProviderSettings(name="x", kind="openai"), part) == setting.default
-        elif setting.key.startswith("mcp_servers."):
-            assert getattr(McpServerSettings(name="x"), setting.key.split(".")[2]) == setting.default
-        elif not setting.key.startswith("permissions."):
-            value: object = settings
-            for part in setting.key.split("."):
-                value = getattr(value, part)
-            assert value == setting.default, setting.key
 
 
 @requirement("config:home:default", "config:home:mode")

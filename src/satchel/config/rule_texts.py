@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, unquote
 
+from satchel.config.setting import setting
 from satchel.errors import UsageError
 
 __all__ = ["RuleOptions", "host_problem", "options_problem", "path_problem", "rule_options", "rule_text"]
@@ -30,23 +31,30 @@ _PLAIN: Final = "/~+:@!$&;*[]?"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleOptions:
-    """What a rule says about the sandbox of the calls that it allows, and about what capabilities may reach.
+    """What a rule says about the sandbox of the calls that it allows, and about what capabilities may reach."""
 
-    Attributes:
-        network: Hosts that they may reach: `api.example.org`, `*.example.org:443`, or `*` for every public address.
-        read: Files and folders outside the workspace that they may read.
-        write: Files and folders outside the workspace, or protected ones in it, that they may write.
-        boxed: Whether they run in the sandbox; None leaves it to the mode (`auto` boxes, `ask` does not).
-        secrets: Environment variables that capabilities may get.
-        state: Whether capabilities may keep files from one run to the next.
-    """
-
-    network: tuple[str, ...] = ()
-    read: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()
-    boxed: bool | None = None
-    secrets: tuple[str, ...] = ()
-    state: bool = False
+    network: tuple[str, ...] = setting(
+        (),
+        "Hosts that matching calls may reach from the sandbox: api.example.org, *.example.org:443, or * "
+        "for every public address.",
+    )
+    read: tuple[str, ...] = setting(
+        (),
+        "Files and folders that matching calls may read from the sandbox, in addition to the workspace "
+        "and the system's folders.",
+    )
+    write: tuple[str, ...] = setting(
+        (), "Files and folders that matching calls may write from the sandbox, in addition to the workspace."
+    )
+    boxed: bool | None = setting(
+        None, "Whether matching calls run in the sandbox. If not set, they do in mode auto."
+    )
+    secrets: tuple[str, ...] = setting(
+        (), "Environment variables that matching capabilities (cap_NAME) may get, without a question."
+    )
+    state: bool = setting(
+        False, "Whether matching capabilities may keep files from one run to the next, without a question."
+    )
 
     def __bool__(self) -> bool:
         return self != RuleOptions()
