@@ -60,10 +60,12 @@ __all__ = [
     "ThinkingDelta",
     "ToolInputDelta",
     "ToolProgress",
+    "Transient",
     "TurnEnd",
     "TurnResumed",
     "TurnStart",
     "TurnStatus",
+    "Unshown",
     "event_from_json",
     "event_to_json",
     "is_transient",
@@ -79,8 +81,22 @@ Consent: TypeAlias = Literal["no", "once", "session", "always"]
 """The user's answer to a permission question: no, or yes for this call, for this session, or permanently."""
 
 
+class Unshown:
+    """An event that no face shows. Faces handle the others or name them as left out, so a new event that a face does
+    not know fails type checking.
+    """
+
+    __slots__ = ()
+
+
+class Transient:
+    """An event that is only shown, and not logged."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStart:
+class SessionStart(Unshown):
     """A session was opened.
 
     Attributes:
@@ -130,7 +146,7 @@ class TurnResumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextAdded:
+class ContextAdded(Unshown):
     """A hook appended this text, byte for byte, to the user's message of this turn."""
 
     type: ClassVar = "context_added"
@@ -179,7 +195,7 @@ class MemorySurfaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryCaptured:
+class MemoryCaptured(Unshown):
     """What was said in this turn was stored; `ids` are the ids of its episodes."""
 
     type: ClassVar = "memory_captured"
@@ -188,7 +204,7 @@ class MemoryCaptured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextDelta:
+class TextDelta(Transient):
     """A piece of the answer's text."""
 
     type: ClassVar = "text_delta"
@@ -196,7 +212,7 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThinkingDelta:
+class ThinkingDelta(Transient):
     """A piece of the model's reasoning."""
 
     type: ClassVar = "thinking_delta"
@@ -204,7 +220,7 @@ class ThinkingDelta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolInputDelta:
+class ToolInputDelta(Transient):
     """A piece of a call's arguments, as JSON text."""
 
     type: ClassVar = "tool_input_delta"
@@ -330,7 +346,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolProgress:
+class ToolProgress(Transient):
     """A running tool reports its progress; the tool defines the format of `data`."""
 
     type: ClassVar = "tool_progress"
@@ -364,7 +380,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundObserved:
+class RoundObserved(Unshown):
     """All calls of a round have ended; `text` merges the results in the format of seed-3, in the order of the calls."""
 
     type: ClassVar = "round_observed"
@@ -410,7 +426,7 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCalled:
+class ModelCalled(Unshown):
     """A model was asked beside the conversation, such as by an MCP server that the user allowed it.
 
     Attributes:
@@ -547,7 +563,7 @@ class TurnEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionTitled:
+class SessionTitled(Unshown):
     """The user gave the session a title, which lists show instead of the first message."""
 
     type: ClassVar = "session_titled"
@@ -555,7 +571,7 @@ class SessionTitled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionEnd:
+class SessionEnd(Unshown):
     """The session was closed in an orderly way."""
 
     type: ClassVar = "session_end"
@@ -596,12 +612,11 @@ Event: TypeAlias = (
 )
 
 _CLASSES: dict[str, type[Any]] = {cls.type: cls for cls in get_args(Event)}
-_TRANSIENT = (TextDelta, ThinkingDelta, ToolInputDelta, ToolProgress)
 
 
 def is_transient(event: Event) -> bool:
     """Whether the event is only shown and not logged."""
-    return isinstance(event, _TRANSIENT)
+    return isinstance(event, Transient)
 
 
 def event_to_json(event: Event) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final, assert_never, get_args
 
 from acp.helpers import (
     plan_entry,
@@ -32,17 +32,26 @@ from satchel.events import (
     AskUser,
     Assistant,
     BuildPosted,
+    Compaction,
     Event,
+    Failure,
     MemorySurfaced,
+    MessageTakenBack,
+    MessageWaiting,
     Notice,
     Observation,
     Permission,
     Posted,
+    QuestionAnswered,
     QuestionAsked,
     TextDelta,
     ThinkingDelta,
     ToolProgress,
+    Transient,
+    TurnEnd,
+    TurnResumed,
     TurnStart,
+    Unshown,
 )
 from satchel.events import Final as FinalEvent
 from satchel.messages import text_of
@@ -193,8 +202,24 @@ class Translator:
                 yield update_agent_message_text(f"[{visible(event.source)}] {visible(event.text)}\n")
             case BuildPosted():
                 yield from _build(event)
-            case _:
+            case (
+                Unshown()
+                | Transient()
+                | TurnResumed()
+                | MemorySurfaced()
+                | QuestionAnswered()
+                | Permission()
+                | Compaction()
+                | Posted()
+                | MessageWaiting()
+                | MessageTakenBack()
+                | Notice()
+                | Failure()
+                | TurnEnd()
+            ):
                 pass
+            case _:
+                assert_never(event)
 
     def _start(self, event: Action) -> ToolCallStart:
         content: list[Any] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, TextIO, assert_never
 
 from satchel.cli.markdown import MarkdownStream, PlainStream, TextStream
 from satchel.cli.output import is_terminal, plain, wrapped
@@ -24,10 +24,15 @@ from satchel.events import (
     Observation,
     Permission,
     Posted,
+    QuestionAnswered,
+    QuestionAsked,
     TextDelta,
     ToolProgress,
+    Transient,
     TurnEnd,
+    TurnResumed,
     TurnStart,
+    Unshown,
 )
 from satchel.messages import text_of
 from satchel.runtime import lines
@@ -185,8 +190,12 @@ class TurnView:
                 spent = lines.usage_line(usage)
                 if self._with_usage and spent:
                     self.note(f"{spent} · {duration_ms / 1000:.1f} s", "dim")
-            case _:
+            case (
+                Unshown() | Transient() | TurnResumed() | QuestionAsked() | QuestionAnswered() | Permission()
+            ):
                 pass
+            case _:
+                assert_never(event)
 
     def _build_posted(self, event: BuildPosted) -> None:
         name = event.capability

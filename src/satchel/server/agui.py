@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, assert_never, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -15,15 +15,26 @@ from satchel.events import (
     Action,
     AskUser,
     Assistant,
+    BuildPosted,
+    Compaction,
     Consent,
+    Failure,
     MemorySurfaced,
+    MessageTakenBack,
+    MessageWaiting,
     Notice,
     Observation,
+    Permission,
+    Posted,
+    QuestionAnswered,
     QuestionAsked,
     Record,
     TextDelta,
+    Transient,
     TurnEnd,
+    TurnResumed,
     TurnStart,
+    Unshown,
 )
 from satchel.events import (
     Final as FinalEvent,
@@ -314,8 +325,22 @@ class _Run:
                 self.text = event.text
             case TurnEnd():
                 yield from self._end(event)
-            case _:
+            case (
+                Unshown()
+                | Transient()
+                | TurnResumed()
+                | QuestionAnswered()
+                | Permission()
+                | Compaction()
+                | Posted()
+                | MessageWaiting()
+                | MessageTakenBack()
+                | BuildPosted()
+                | Failure()
+            ):
                 pass
+            case _:
+                assert_never(event)
 
     def _say(self, text: str) -> Iterator[DataEvent]:
         if not text:

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from satchel.errors import SatchelError, UsageError
 from satchel.events import (
@@ -15,19 +15,27 @@ from satchel.events import (
     AskUser,
     Assistant,
     BuildPosted,
+    Compaction,
     Event,
+    Failure,
     MemorySurfaced,
+    MessageTakenBack,
+    MessageWaiting,
     Notice,
     Observation,
+    Permission,
+    Posted,
     QuestionAnswered,
     QuestionAsked,
     Record,
     SurfacedMemory,
     TextDelta,
     ToolProgress,
+    Transient,
     TurnEnd,
     TurnResumed,
     TurnStart,
+    Unshown,
 )
 from satchel.events import (
     Final as FinalEvent,
@@ -260,8 +268,20 @@ class _Translator:
             case TurnEnd():
                 self.has_ended = True
                 return self.response(event.status, self.text, usage=usage_to_json(event.usage))
-            case _:
+            case (
+                Unshown()
+                | Transient()
+                | Assistant()
+                | Permission()
+                | Compaction()
+                | Posted()
+                | MessageWaiting()
+                | MessageTakenBack()
+                | Failure()
+            ):
                 return None
+            case _:
+                assert_never(event)
 
     def _started(self, call_id: str, name: str, input: Mapping[str, Any]) -> ServerEvent:
         self.calls[call_id] = _Call(name, input)

@@ -5,22 +5,31 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from satchel.events import (
     Action,
     AskUser,
     Assistant,
+    BuildPosted,
     Compaction,
     Failure,
     Final,
     MemorySurfaced,
+    MessageTakenBack,
+    MessageWaiting,
     Notice,
     Observation,
     Permission,
+    Posted,
+    QuestionAnswered,
+    QuestionAsked,
     Record,
+    Transient,
     TurnEnd,
+    TurnResumed,
     TurnStart,
+    Unshown,
     record_to_json,
 )
 from satchel.messages import text_of
@@ -93,8 +102,23 @@ def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
                 parts.append(f"*Error in {event.part}: {_one_line(event.message)}*")
             case TurnEnd(status="cancelled"):
                 parts.append("*(interrupted)*")
-            case _:
+            case (
+                Unshown()
+                | Transient()
+                | TurnResumed()
+                | MemorySurfaced()
+                | QuestionAsked()
+                | QuestionAnswered()
+                | Permission()
+                | Posted()
+                | MessageWaiting()
+                | MessageTakenBack()
+                | BuildPosted()
+                | TurnEnd()
+            ):
                 pass
+            case _:
+                assert_never(record.event)
     return "\n\n".join(parts) + "\n"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, assert_never
 
 from rich.table import Table
 from rich.text import Text
@@ -41,6 +41,7 @@ from satchel.events import (
     TurnEnd,
     TurnResumed,
     TurnStart,
+    Unshown,
 )
 from satchel.events import (
     Final as FinalEvent,
@@ -379,8 +380,10 @@ class ConversationScreen(App[int]):
                 self._final(event)
             case TurnEnd():
                 self._ended(event)
-            case _:
+            case Unshown():
                 pass
+            case _:
+                assert_never(event)
 
     async def _begin(self, words: str, time: str) -> None:
         self._settle_waiting()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 from markupsafe import Markup
 
@@ -35,11 +35,13 @@ from satchel.events import (
     SurfacedMemory,
     TextDelta,
     ThinkingDelta,
+    ToolInputDelta,
     ToolProgress,
     TurnEnd,
     TurnResumed,
     TurnStart,
     TurnStatus,
+    Unshown,
 )
 from satchel.events import (
     Final as FinalEvent,
@@ -378,8 +380,10 @@ class Transcript:
                 self._failure = message  # it ends the turn, and `Final` says why
             case Failure(part=part, message=message):
                 self._add(Note(message, "failed", meta=part))
-            case _:
+            case Unshown() | ToolInputDelta():
                 pass
+            case _:
+                assert_never(record.event)
 
     def cut_off(self) -> None:
         """Mark the newest turn as interrupted: nobody runs it."""
