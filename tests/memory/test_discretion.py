@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -49,6 +49,10 @@ async def users(memory: Memory) -> list[MemoryRecord]:
     return [one for one in reversed(await memory.list()) if one.source.position == 0]
 
 
+async def users_in(memory: Memory, session: str) -> list[MemoryRecord]:
+    return [one for one in await users(memory) if one.source.session == session]
+
+
 async def everything_shown(memory: Memory, message: str) -> str:
     """All that a model is shown unasked."""
     shown = await memory.surface(message, threshold=0.0, limit=50, budget_tokens=5_000)
@@ -85,6 +89,40 @@ async def test_a_wish_holds_back_the_turn_before_and_its_answer_in_every_languag
         # Whoever looks for it finds it, with the mark.
         found = {hit.memory.discretion for hit in await memory.search("Okafor")}
         assert found == {"confidential" if is_confidential else "withheld"}
+
+
+LAST_NIGHT = {
+    "en": ("Claire rang, it's sorted. Forget what I said last night.", "Forget what I said yesterday."),
+    "de": ("Claire hat angerufen. Vergiss, was ich gestern Abend gesagt habe.", "Vergiss, was ich gestern gesagt habe."),
+    "es": ("Claire ha llamado. Olvida lo que dije ayer.", "Olvida lo que dije ayer."),
+}  # fmt: skip
+
+
+@requirement("memory:discretion:obeyed")
+@pytest.mark.parametrize("language", LAST_NIGHT)
+async def test_a_wish_that_names_the_day_is_about_what_was_said_then(language: str) -> None:
+    about, everything = LAST_NIGHT[language]
+    for wish, held in ((about, ["open", "withheld", "open"]), (everything, ["withheld", "withheld", "open"])):
+        async with opened() as memory:
+            for hours, text in (
+                (20, "My bike is a green Gazelle."),
+                (17, "Claire is a selfish cow."),
+                (3, "Claire likes tulips."),
+            ):
+                said_at = NOON - timedelta(hours=hours)
+                await memory.add_episodes(
+                    [Episode(session=f"s{hours}", turn=1, speaker="user", text=text, said_at=said_at)]
+                )
+            await talk(memory, wish, session="now")
+            (asked,) = await users_in(memory, "now")
+            told = {one.source.session for one in await memory.just_held_back([asked.id])}
+            assert told == {
+                "now",
+                *(name for name, how in zip(("s20", "s17", "s3"), held, strict=True) if how != "open"),
+            }
+            found = {one.source.session: one.discretion for one in await memory.list()}
+            assert [found["s20"], found["s17"], found["s3"]] == held
+            assert "selfish" not in await everything_shown(memory, "What about Claire?")
 
 
 @requirement("memory:discretion:obeyed")
@@ -248,9 +286,12 @@ async def test_a_guest_is_told_nothing_and_what_a_guest_says_is_not_the_users(
             True,
         ),
         ("Peter (son) and his Ema, 8, stay till 2026-08-03", "hello this is ema. how big is a potato", True),
+        ("User: two children: Rosa (14), Eli (9)", "hiya its rosa, mums driving so ive got her phone", True),
+        ("Rosa's 15th birthday: Thu 2026-03-12", "Good morning, this is Rosa. What is on?", True),
         # Nobody knows a Heike; the user's own name; talk about somebody.
         ("Manni: mows the lawn", "Heike hier, wo sind die Schlüssel?", False),
         ("User: Ann, 40, lives in Graz with Heike", "Ann here. Where are the keys?", False),
+        ("The user is called Ann.", "Ann here. Where are the keys?", False),
         ("Heike (wife): is seasick", "Heike, wo sind die Schlüssel?", False),
         ("Heike (wife): is seasick", "Is Heike here?", False),
         ("Heike (wife): is seasick", "Heike again, she wants to film the class.", False),

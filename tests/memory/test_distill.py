@@ -481,6 +481,31 @@ async def test_known_facts_are_shown_and_restated_corrected_or_added_to() -> Non
 
 
 @requirement("memory:distill:relates")
+async def test_a_correction_ends_also_what_the_corrected_fact_says_again_and_no_other() -> None:
+    async with opened() as memory:
+        long_ago = WEDNESDAY - timedelta(days=9)
+        moving = await memory.add("The user moves to Silsden on 14 March.", said_at=long_ago)
+        piano = await memory.add("The user has a piano.", said_at=long_ago)
+        more = await memory.add(
+            "The user moves to Beck Terrace, Silsden on 14 March with a van.", said_at=long_ago
+        )
+        for old in (moving, piano):
+            await memory.link(more, old, "elaborates")
+        answer = facts(
+            fact(
+                "The user moves to Silsden on 18 March.",
+                "it's the 18th now",
+                relation="corrects",
+                to=more[:4],
+            )
+        )
+        await memory.add_episodes([said(1, "About the move: it's the 18th now.")])
+        await memory.distill(model=ScriptedModel(lambda request: YES if is_gate(request) else answer))
+        holds = {id: (await memory.get(id)).valid_to is None for id in (moving, more, piano)}
+        assert holds == {moving: False, more: False, piano: True}
+
+
+@requirement("memory:distill:relates")
 async def test_a_correction_ends_the_known_fact_since_when_it_was_said_and_an_invented_id_ends_nothing() -> (
     None
 ):

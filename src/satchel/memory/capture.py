@@ -27,6 +27,7 @@ from satchel.memory.cues import clean_cues
 from satchel.memory.decay import EPISODE_DECAY_RATE
 from satchel.memory.discretion import is_wishing, wish_of
 from satchel.memory.echoes import may_repeat, said_only
+from satchel.memory.micros import to_micros
 from satchel.memory.places import settle
 from satchel.memory.records import (
     Discretion,
@@ -40,7 +41,7 @@ from satchel.memory.records import (
     time_to_json,
 )
 from satchel.memory.redaction import strip_private
-from satchel.memory.repository import Draft, place_hash, to_micros
+from satchel.memory.repository import Draft, place_hash
 from satchel.memory.space import INLINE_CHARS, Space
 from satchel.memory.spheres import clean_spheres
 

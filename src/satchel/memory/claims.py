@@ -15,8 +15,9 @@ import anyio
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from satchel.errors import StorageError
+from satchel.memory.micros import to_micros
 from satchel.memory.ports import Taken
-from satchel.memory.repository import listed, slices, to_micros
+from satchel.memory.repository import listed, slices
 from satchel.memory.tables import claims
 from satchel.processes import has_ended
 from satchel.storage import Prepared

@@ -28,6 +28,7 @@ __all__ = [
     "named_in",
     "open_part",
     "stricter",
+    "telling_words",
     "wish_of",
 ]
 
@@ -53,7 +54,9 @@ _TELLING: Final = 0.02
 """A word that stands in more English texts than that says nothing of what is asked; as rare as "doctor"."""
 _NAME_WORDS: Final = 3
 """After "User:", among which the user's name is."""
-_WORD: Final = re.compile(r"\w[\w'-]*")
+_WORD: Final = re.compile(r"\w[\w'-]*?(?='s\b|[^\w'-]|$)")
+"""A word, without the "'s" of whoever has something."""
+_CLAUSE: Final = re.compile(r"[,;:.(]")
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 
 
@@ -177,9 +180,12 @@ def named_in(name: str, content: str) -> Whose:
         "own" if the user is called so ("User: Jörn, 67"), "other" if a fact about somebody else has the name.
     """
     subject, colon, rest = content.replace("\uff1a", ":").partition(":")
-    is_users = _WORD.findall(_plain(subject))[:1] == ["user"]
-    if is_users and colon:
-        return "own" if name in _WORD.findall(_plain(rest))[:_NAME_WORDS] else ""
+    words = [word for word in _WORD.findall(_plain(subject)) if word != "the"]
+    if words[:1] == ["user"]:
+        if name in _WORD.findall(_plain(_CLAUSE.split(rest, maxsplit=1)[0]))[:_NAME_WORDS]:
+            return "own"
+        if not colon:
+            return ""
     # Names are capitalised; Chinese has no capitals, and no spaces either.
     words = [_plain(word) for word in _WORD.findall(content) if not word[0].islower()]
     return "other" if name in words else ""
@@ -192,11 +198,16 @@ def asks_about(text: str, content: str) -> bool:
     there = set(stems_of(content))
     for sentence in _SENTENCE.findall(text[-_MOST_CHARS:]):
         if sentence.rstrip()[-1:] in ("?", "？"):
-            asked = {one for one in stems_of(sentence) if commonness(one) <= _TELLING}
+            asked = telling_words(sentence)
             shared = asked & there
             if len(shared) >= 2 or (shared and shared == asked):
                 return True
     return False
+
+
+def telling_words(text: str) -> set[int]:
+    """The stems of a text that say what it is about."""
+    return {one for one in stems_of(text) if commonness(one) <= _TELLING}
 
 
 def _kind_of(sentence: str) -> WishKind | None:

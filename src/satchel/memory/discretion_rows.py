@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, time, timedelta
 from typing import Any, Protocol
 
 from sqlalchemy import Connection, bindparam, case, insert, select, update
 
+from satchel.memory.dates import named_days
 from satchel.memory.discretion import (
     GUEST,
     Whose,
@@ -16,13 +18,15 @@ from satchel.memory.discretion import (
     named_in,
     open_part,
     stricter,
+    telling_words,
     wish_of,
 )
+from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.records import Discretion
 from satchel.memory.tables import changes, edges, memories
 from satchel.storage import Prepared
 
-__all__ = ["AS_ASKED", "as_asked_in", "guest_in", "name_of", "obey", "part_to_read"]
+__all__ = ["AS_ASKED", "as_asked_elsewhere", "as_asked_in", "guest_in", "name_of", "obey", "part_to_read"]
 
 
 def part_to_read(row: Any) -> str:
@@ -90,6 +94,19 @@ _BEFORE = Prepared(
     .order_by(memories.c.source_turn.desc(), memories.c.rid)
     .limit(1)
 )
+_SAID_BETWEEN = Prepared(
+    select(memories.c.source_session, memories.c.source_turn, memories.c.content)
+    .where(
+        memories.c.space_id == bindparam("space"),
+        memories.c.said_at >= bindparam("since"),
+        memories.c.said_at < bindparam("until"),
+        memories.c.kind == "episode",
+        memories.c.trust == "user",
+        memories.c.source_session.is_not(None),
+        memories.c.source_turn.is_not(None),
+    )
+    .order_by(memories.c.rid)
+)
 _NEWEST_TURN = 1 << 62
 AS_ASKED = "as asked in turn "
 """How the reason begins why a memory is held back whose own words don't say so."""
@@ -98,6 +115,11 @@ AS_ASKED = "as asked in turn "
 def as_asked_in(turn: int) -> str:
     """Why a memory is held back whose own words don't say so."""
     return f"{AS_ASKED}{turn}"
+
+
+def as_asked_elsewhere(session: str, turn: int) -> str:
+    """The same, where that was asked in another conversation."""
+    return f"{AS_ASKED}{turn} of {session}"
 
 
 def guest_in(connection: Connection, space: int, session: str) -> bool:
@@ -222,11 +244,16 @@ class _Turn:
                 self.is_guests = is_guests
             elif not self.is_guests:
                 self.hold_back(wish.discretion, self._turn)
-                if wish.points_back and self._previous >= 0:
-                    place = (self._session, self._previous)
+                places = [(self._session, self._previous)] if wish.points_back and self._previous >= 0 else []
+                if wish.kind == "forget":
+                    places += _said_then(self._connection, self._space, draft, wish)
+                for place in places:
                     if place not in self._others:
                         self._others[place] = _Turn(self._connection, self._space, *place, self._others)
-                    self._others[place].hold_back(wish.discretion, self._turn)
+                    elsewhere = as_asked_elsewhere(self._session, self._turn)
+                    self._others[place].hold_back(
+                        wish.discretion, self._turn if place[0] == self._session else elsewhere
+                    )
         if self.is_guests:
             return {"trust": "outside", **({"speaker": GUEST} if is_users else {})}
         return {}
@@ -236,6 +263,38 @@ class _Turn:
         if stricter(self.discretion, discretion) != self.discretion:
             self.discretion = discretion
             self.why = asked if isinstance(asked, str) else as_asked_in(asked)
+
+
+def _said_then(connection: Connection, space: int, draft: Draft, wish: Wish) -> list[tuple[str, int]]:
+    """The turns that a wish names by their day ("forget what I said last night"): of what the user said then, what
+    shares a telling word with the message, or else all of it.
+    """
+    said_at = from_micros(draft.row["said_at"], draft.row["said_offset_min"])
+    days = [span for span in named_days(wish.words, said_at) if span.first < said_at.date()]
+    if not days:
+        return []
+    first, last = days[0].first, min(days[0].last, said_at.date() - timedelta(days=1))
+    begins = datetime.combine(first, time(), said_at.tzinfo)
+    rows = _SAID_BETWEEN.named(
+        connection,
+        {
+            "space": space,
+            "since": to_micros(begins),
+            # What is said after midnight is said in the night of the day before.
+            "until": min(
+                to_micros(datetime.combine(last, time(), said_at.tzinfo) + timedelta(hours=28)),
+                draft.row["said_at"],
+            ),
+        },
+    )
+    said = [row for row in rows if (row.source_session, row.source_turn) != _place_of(draft)]
+    asked = telling_words(str(draft.row["content"]).replace(wish.words, " "))
+    about = [row for row in said if asked & telling_words(row.content)]
+    return [(row.source_session, row.source_turn) for row in about or said]
+
+
+def _place_of(draft: Draft) -> tuple[Any, Any]:
+    return draft.row["source_session"], draft.row["source_turn"]
 
 
 def _hold_back(

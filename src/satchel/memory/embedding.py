@@ -29,11 +29,11 @@ from satchel.memory.candidates.arrays import to_stored
 from satchel.memory.candidates.tokens import pack
 from satchel.memory.candidates.vector_rows import Embedded, Pending, Share
 from satchel.memory.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
+from satchel.memory.micros import to_micros
 from satchel.memory.passages import passages
 from satchel.memory.ports import Taken
 from satchel.memory.question import AskedWith
 from satchel.memory.relevance import Gate, examples, examples_hash
-from satchel.memory.repository import to_micros
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
 
 if TYPE_CHECKING:

@@ -18,9 +18,10 @@ from satchel.memory.checking import printable
 from satchel.memory.filters import Filter
 from satchel.memory.framing import estimate_tokens
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
+from satchel.memory.micros import to_micros
 from satchel.memory.page import rows as page_rows
 from satchel.memory.records import Forgotten, Receipt, Source
-from satchel.memory.repository import count_up, listed, place_hash, slices, space_changed, to_micros
+from satchel.memory.repository import count_up, listed, place_hash, slices, space_changed
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
 from satchel.spacing import FORGOTTEN, Finder, normal_form
 

@@ -16,7 +16,8 @@ from sqlalchemy import Connection, bindparam, func, select
 
 from satchel.memory import lexicon
 from satchel.memory.decay import factors, recency_weight
-from satchel.memory.repository import listed, requests_so_far, slices, to_micros
+from satchel.memory.micros import to_micros
+from satchel.memory.repository import listed, requests_so_far, slices
 from satchel.memory.tables import memories, spaces, tags, uses
 from satchel.storage import Prepared
 

@@ -10,8 +10,9 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal, or_, select
 
+from satchel.memory.micros import from_micros
 from satchel.memory.records import MemoryRecord, record_to_json
-from satchel.memory.repository import from_micros, listed, read_records, slices
+from satchel.memory.repository import listed, read_records, slices
 from satchel.memory.tables import edges, memories
 from satchel.storage import Prepared
 

@@ -17,17 +17,16 @@ from sqlalchemy import Connection, bindparam, delete, insert, or_, select, updat
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory.hashing import WordHasher
+from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.records import Forgotten, MemoryRecord
 from satchel.memory.repository import (
     add_earlier_words,
     content_hash,
     count_up,
-    from_micros,
     index_words,
     mark_changed,
     slices,
     tags_of,
-    to_micros,
 )
 from satchel.memory.tables import changes, edges, memories, readings, statements, tags, vectors
 

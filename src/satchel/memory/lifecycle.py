@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from sqlalchemy import bindparam, select
+
 from satchel.errors import Refused, UsageError
 from satchel.memory import checking, graph, history, repository, statement_rows
 from satchel.memory.cues import cues_of
-from satchel.memory.discretion_rows import as_asked_in
+from satchel.memory.discretion_rows import as_asked_elsewhere, as_asked_in
 from satchel.memory.filters import Filter
 from satchel.memory.graph import MAY_REPLACE, Edge, Related, Successor, is_superseded_by
 from satchel.memory.history import (
@@ -24,11 +27,14 @@ from satchel.memory.history import (
     undo_change,
     write_change,
 )
+from satchel.memory.micros import to_micros
 from satchel.memory.page import rows
 from satchel.memory.records import TRUST_RANK, Discretion, MemoryRecord, MemoryType, Tier, Trust
-from satchel.memory.repository import to_micros
 from satchel.memory.spheres import clean_spheres
 from satchel.memory.statements import shown_words
+from satchel.memory.stems import stems_of
+from satchel.memory.tables import edges, memories
+from satchel.storage import Prepared
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -222,11 +228,21 @@ class Lifecycle:
             own = [one for one in found if one.discretion != "open" and one.source.turn is not None]
             if not own:
                 return []
-            rids = repository.matching_rids(connection, space, Filter(session=own[0].source.session))
-            there = repository.read_records(connection, space, rids).values()
-            why = {as_asked_in(one.source.turn) for one in own if one.source.turn is not None}
+            session = own[0].source.session or ""
+            turns = [one.source.turn for one in own if one.source.turn is not None]
+            why = {*map(as_asked_in, turns)}
+            here = repository.matching_rids(connection, space, Filter(session=session))
+            there = repository.read_records(connection, space, here).values()
+            elsewhere = {as_asked_elsewhere(session, turn) for turn in turns}
+            held = repository.matching_rids(connection, space, Filter(discretion="withheld"))
+            others = repository.read_records(connection, space, held).values()
             return [
-                one for one in there if one.discretion != "open" and (one.kept_from in why or one.id in ids)
+                *(
+                    one
+                    for one in there
+                    if one.discretion != "open" and (one.kept_from in why or one.id in ids)
+                ),
+                *(one for one in others if one.kept_from in elsewhere),
             ]
 
         return await self._space.read(read)
@@ -522,6 +538,14 @@ def _may_end(older: Trust, newer: Trust, who: str) -> bool:
     return TRUST_RANK[newer] >= TRUST_RANK[older]
 
 
+_ELABORATED = Prepared(
+    select(memories.c.id, memories.c.content)
+    .select_from(edges.join(memories, memories.c.rid == edges.c.target_rid))
+    .where(edges.c.source_rid == bindparam("rid"), edges.c.relation == "elaborates")
+    .order_by(memories.c.rid)
+)
+
+
 def relate(
     connection: Connection,
     space: int,
@@ -566,6 +590,14 @@ def relate(
     old, new = find_row(connection, space, older), find_row(connection, space, newer)
     if new.said_at >= old.said_at and _may_end(old.trust, new.trust, who):
         done = supersede(connection, space, older, newer, valid_to=valid_to, at=at, who=who, why=why)
+        if done is not None:
+            # What the older one says again, with more, no longer holds either.
+            said = set(stems_of(old.content))
+            for row in _ELABORATED.named(connection, {"rid": old.rid}):
+                if said.issuperset(stems_of(row.content)):
+                    with suppress(UsageError):
+                        relate(connection, space, row.id, newer, relation, confidence=confidence,
+                               valid_to=valid_to, at=at, who=who, why=why)  # fmt: skip
         return None if done is None else "supersedes"
     if old.valid_to is not None and old.valid_to <= at:
         return None  # It doesn't hold anyway.

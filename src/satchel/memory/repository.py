@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import (
@@ -34,6 +34,7 @@ from satchel.memory.candidates.sittings import OPENING_CHARS
 from satchel.memory.decay import FLOOR
 from satchel.memory.discretion import Wish
 from satchel.memory.filters import Filter
+from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.records import Discretion, MemoryRecord, Source, Stats, time_from_json
 from satchel.memory.tables import (
     cue_vectors,
@@ -94,26 +95,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
-_FIRST, _LAST = datetime.min - _EPOCH, datetime.max - _EPOCH  # noqa: DTZ901 - wall time too
-_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 # SQLite allows 32,766 parameters in a statement (older versions 999), so long lists are divided into slices.
 _SLICE = 500
 _DAY_MICROS = 86_400_000_000.0
-
-
-def to_micros(moment: datetime) -> int:
-    """Convert an aware time to microseconds since 1970; exact from year 1 to 9999."""
-    return (moment - _EPOCH_UTC) // timedelta(microseconds=1)
-
-
-def from_micros(micros: int, offset_min: int = 0) -> datetime:
-    """Convert microseconds since 1970 to a time with this offset."""
-    offset = timedelta(minutes=offset_min)
-    # Computed in local time, because 0001-01-01 00:00+05:00 has no date in UTC. A time that is outside of the calendar
-    # becomes its first or last moment.
-    local = min(max(timedelta(microseconds=micros) + offset, _FIRST), _LAST)
-    return (_EPOCH + local).replace(tzinfo=timezone(offset))
 
 
 def offset_minutes(moment: datetime) -> int:

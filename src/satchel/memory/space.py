@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from satchel.clock import in_zone_of
 from satchel.memory import checking
 from satchel.memory.filters import Faded, filter_of
+from satchel.memory.micros import to_micros
 from satchel.memory.redaction import may_hold_secrets, redact
-from satchel.memory.repository import to_micros
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

@@ -11,8 +11,9 @@ from typing import Any, Final
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, literal, not_, or_, select
 
 from satchel.memory.graph import read_later
+from satchel.memory.micros import from_micros
 from satchel.memory.records import OWN_SPEAKERS, FactTime, MemoryRecord, time_from_json
-from satchel.memory.repository import from_micros, listed, read_records, slices
+from satchel.memory.repository import listed, read_records, slices
 from satchel.memory.statements import VERSION, Change, Statement
 from satchel.memory.tables import distilled, memories, readings, statements
 from satchel.storage import Prepared

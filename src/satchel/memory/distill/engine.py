@@ -24,8 +24,9 @@ from satchel.memory.distill.asking import Known, Proposal, Unreadable, ask_extra
 from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
+from satchel.memory.micros import to_micros
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
-from satchel.memory.repository import Draft, to_micros
+from satchel.memory.repository import Draft
 from satchel.memory.spending import Asked
 from satchel.messages import Usage
 from satchel.models.port import ChatModel

@@ -20,9 +20,10 @@ from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome
 from satchel.memory.distill.windows import Piece, Stretch, Window
 from satchel.memory.lifecycle import relate
+from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.page import rows as page_rows
 from satchel.memory.records import MemoryRecord
-from satchel.memory.repository import Draft, count_up, from_micros, insert_drafts, to_micros
+from satchel.memory.repository import Draft, count_up, insert_drafts
 from satchel.memory.spending import Asked, add_usage, read_spent
 from satchel.memory.tables import distill_windows, distilled, edges, memories
 

@@ -11,18 +11,12 @@ from typing import Any, Final, Protocol
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
 from satchel.memory import statement_rows
+from satchel.memory.micros import from_micros
 from satchel.memory.page.checking import stands
 from satchel.memory.page.records import Author, PageLine, PageVersion, State, lines_from_json, lines_to_json
 from satchel.memory.profile import is_own
 from satchel.memory.records import OWN_SPEAKERS, MemoryRecord
-from satchel.memory.repository import (
-    content_hash,
-    from_micros,
-    known_ids,
-    read_records,
-    records_by_id,
-    slices,
-)
+from satchel.memory.repository import content_hash, known_ids, read_records, records_by_id, slices
 from satchel.memory.spending import Asked, add_usage
 from satchel.memory.tables import distill_windows, edges, memories, pages, spaces
 from satchel.storage import Prepared
