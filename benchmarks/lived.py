@@ -60,6 +60,7 @@ from satchel.errors import ModelUnavailable
 from satchel.memory import Episode, Memory
 from satchel.memory.framing import estimate_tokens, tokens_of
 from satchel.models import AbilityStore, ChatModel, open_model
+from satchel.runtime.inventory import fetch_embedding_model
 
 FOLDER = Path(__file__).with_name("lived")
 LAST_TURNS = 10
@@ -664,6 +665,11 @@ async def main(arguments: Sequence[str] | None = None) -> int:
         peers=options.peers,
         unjudged=options.unjudged,
     )
+    if played.embedder is None:
+        # Without one of the two, the search finds other facts, the requests differ, and no recorded answer is found.
+        settings = load(os.environ, cwd=Path.cwd())
+        for name in ("minilm", "use-multilingual"):
+            await fetch_embedding_model(settings, name)
     total: dict[str, Counts] = {}
     recordings: list[Recording] = []
     async with AsyncExitStack() as stack:
