@@ -135,9 +135,17 @@ class Satchel(Column):
 
     async def before(self, message: Message, here: Sequence[Message]) -> Before:
         """See `Column`; it is what the program's `Hub` does before each message."""
-        # Whoever says that it is somebody else gets nothing, and neither do the messages after that.
-        if await self.memory.guest_speaks([*(one["text"] for one in here), message["text"]]):
-            return Before()
+        said = [*(one["text"] for one in here), message["text"]]
+        if await self.memory.guest_speaks(said):
+            # Whoever says that it is somebody else gets what they ask for and is private to nobody, in each message.
+            context = await self.memory.surface(said, exclude_session=f"c{message['conversation']}")
+            return Before(
+                messages=frozenset(
+                    n for hit in context.memories if (n := hit.memory.source.turn) is not None
+                ),
+                found=(context.text,) if context.text else (),
+                lines=len(context.memories),
+            )
         if not here:
             blocks = [
                 block

@@ -152,16 +152,21 @@ class Conversation:
         return tuple(self._messages)
 
     @property
-    def messages_without_memory(self) -> tuple[Message, ...]:
-        """The same without what memory added: for a guest, to whom nothing of the user is told."""
+    def messages_for_guest(self) -> tuple[Message, ...]:
+        """The same without what memory added for the user: what stands with the newest words was chosen for a guest."""
+        messages = self.messages
+        said = (at for at, message in enumerate(messages) if message.role == "user" and message.text)
+        newest = max(said, default=-1)
         return tuple(
-            replace(
+            message
+            if at == newest
+            else replace(
                 message,
                 blocks=tuple(
                     b for b in message.blocks if not (isinstance(b, TextBlock) and b.origin == "memory")
                 ),
             )
-            for message in self.messages
+            for at, message in enumerate(messages)
         )
 
     @property

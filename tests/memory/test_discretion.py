@@ -241,7 +241,7 @@ async def test_a_models_word_makes_a_fact_confidential_with_words_that_were_said
         ("我是他老婆。他喜欢吃什么？", "又是我了。"),
     ],
 )
-async def test_a_guest_is_told_nothing_and_what_a_guest_says_is_not_the_users(
+async def test_a_guest_is_told_nothing_of_no_sphere_and_what_a_guest_says_is_not_the_users(
     announced: str, back: str
 ) -> None:
     async with opened() as memory:
@@ -287,6 +287,7 @@ async def test_a_guest_is_told_nothing_and_what_a_guest_says_is_not_the_users(
         ),
         ("Peter (son) and his Ema, 8, stay till 2026-08-03", "hello this is ema. how big is a potato", True),
         ("User: two children: Rosa (14), Eli (9)", "hiya its rosa, mums driving so ive got her phone", True),
+        ("Yaiza (hija): 2º de bachillerato", "holaaa soy yaiza, la hija, qué hay hoy", True),
         ("Rosa's 15th birthday: Thu 2026-03-12", "Good morning, this is Rosa. What is on?", True),
         # Nobody knows a Heike; the user's own name; talk about somebody.
         ("Manni: mows the lawn", "Heike hier, wo sind die Schlüssel?", False),
@@ -331,6 +332,24 @@ async def test_who_says_the_users_own_name_is_the_user_again(back: str) -> None:
         await memory.distill(model=ScriptedModel(lambda _: json.dumps(found)))
         (fact,) = [one for one in await memory.list(kind="fact") if "tea" in one.content]
         assert (fact.trust, fact.speaker) == ("user", "user")
+
+
+@requirement("memory:discretion:guest")
+async def test_a_guest_is_answered_from_what_is_private_to_nobody() -> None:
+    async with opened() as memory:
+        await memory.add("The keys of the flat are at the agents' office.", spheres=["home"])
+        await memory.add("The keys of the flat open at the clinic, too.", spheres=["home", "health"])
+        await memory.add(
+            "The keys of the flat are a present for Ben.", spheres=["home"], discretion="confidential"
+        )
+        await memory.add("The keys of the flat have a red tag.")
+        guest = "Hello, this is her sister. Where are the keys of the flat?"
+        shown = await memory.surface(guest, threshold=0.0)
+        assert [hit.memory.content for hit in shown.memories] == [
+            "The keys of the flat are at the agents' office."
+        ]
+        why = await memory.recall(guest, threshold=0.0)
+        assert {reason for hit, reason in why.left_out} == {"somebody else is speaking"}
 
 
 @requirement("memory:discretion:guest")

@@ -97,3 +97,9 @@ async def test_while_a_guest_writes_the_model_gets_nothing_of_what_it_was_shown_
         fresh = await satchel.session()
         await fresh.run_turn("Hi, this is his wife. What does he adore, goulash?")
         assert str(model.requests[-1].messages).count("goulash") == 1
+        # What is private to nobody answers a guest, with the words that ask for it alone.
+        await satchel.memory.add("The spare keys hang in the cellar.", spheres=["home"])
+        await fresh.run_turn("And where do the spare keys hang?")
+        assert "cellar" in str(model.requests[-1].messages)
+        await fresh.run_turn("Thank you.")
+        assert "cellar" not in str(model.requests[-1].messages)

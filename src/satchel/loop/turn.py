@@ -146,7 +146,7 @@ class TurnInput:
         budget: None means no limit.
         surface: None means no memory.
         standing: Asked before `surface`; None means nothing.
-        hides_memory: The model is sent nothing of what memory added to the conversation before.
+        is_guests: Somebody else than the user writes: the model is sent nothing of what memory added before.
         hooks: Called in this order.
         estimator: The session's estimator.
         watch: The session's watch.
@@ -167,7 +167,7 @@ class TurnInput:
     budget: Budget | None = None
     surface: Surface | None = None
     standing: Standing | None = None
-    hides_memory: bool = False
+    is_guests: bool = False
     hooks: Sequence[Hook] = ()
     estimator: TokenEstimator = field(default_factory=TokenEstimator)
     watch: PrefixWatch = field(default_factory=PrefixWatch)
@@ -465,8 +465,8 @@ class TurnRunner:
         sampling = self._inputs.sampling
         request = ModelRequest(
             system=self._inputs.system,
-            messages=self._conversation.messages_without_memory
-            if self._inputs.hides_memory
+            messages=self._conversation.messages_for_guest
+            if self._inputs.is_guests
             else self._conversation.messages,
             tools=self._environment.tools.definitions,
             max_tokens=min(filter(None, (self._limits.max_tokens, sampling.max_tokens)), default=None),

@@ -56,6 +56,7 @@ _NAME_WORDS: Final = 3
 """After "User:", among which the user's name is."""
 _WORD: Final = re.compile(r"\w[\w'-]*?(?='s\b|[^\w'-]|$)")
 """A word, without the "'s" of whoever has something."""
+_STRETCHED: Final = re.compile(r"([^\W\d])\1{2,}")
 _CLAUSE: Final = re.compile(r"[,;:.(]")
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 
@@ -221,8 +222,8 @@ def _name_in(sentence: str, kind: WishKind) -> str:
 
 
 def _plain(text: str) -> str:
-    """The text in lower case, without accents, with straight apostrophes."""
-    text = text.lower().replace("’", "'").replace("‘", "'")
+    """The text in lower case, without accents, with straight apostrophes, and "holaaa" as "hola"."""
+    text = _STRETCHED.sub(r"\1", text.lower().replace("’", "'").replace("‘", "'"))
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
@@ -86,9 +87,6 @@ if TYPE_CHECKING:
     from satchel.memory.transfer.formats import NamedReader
 
 __all__ = ["Memory"]
-
-
-_TO_NO_GUEST: Final = "somebody else is speaking"
 
 
 def _ignore(*_: object) -> None:
@@ -528,9 +526,8 @@ class Memory:
             spheres=None if spheres is None else clean_spheres(spheres).split(),
             granted=granted,
         )
-        if await self.guest_speaks(messages, session=exclude_session):
-            return Context()
-        found = await self._surface.shown(messages, showing)
+        is_guests = await self.guest_speaks(messages, session=exclude_session)
+        found = await self._surface.shown(messages, replace(showing, is_guests=is_guests))
         context = found.context
         with suppress(StorageLocked):  # What it cost is worth less than the answer that waits.
             await self.note_cost(found.cost)
@@ -572,11 +569,8 @@ class Memory:
             threshold=threshold,
             spheres=None if spheres is None else clean_spheres(spheres).split(),
         )
-        found = await self._surface.recall(messages, showing)
-        if not await self.guest_speaks(messages, session=exclude_session):
-            return found
-        left_out = tuple((hit, _TO_NO_GUEST) for hit in found.context.memories)
-        return Recall(left_out=(*left_out, *found.left_out))
+        is_guests = await self.guest_speaks(messages, session=exclude_session)
+        return await self._surface.recall(messages, replace(showing, is_guests=is_guests))
 
     async def just_held_back(self, ids: Sequence[str]) -> tuple[MemoryRecord, ...]:
         """What is held back of some turns, and by them: the turns before that they point to, and facts drawn from them.
@@ -588,8 +582,8 @@ class Memory:
 
     async def guest_speaks(self, messages: Sequence[Said] | Said, *, session: str | None = None) -> bool:
         """Whether somebody else than the user is writing, as they said in the conversation ("It's his wife here", or
-        "Heike here" where facts are about a Heike): until the user is back, nothing is shown, and nothing that is said
-        is the user's.
+        "Heike here" where facts are about a Heike): until the user is back, only what is asked for and private to
+        nobody is shown, and nothing that is said is the user's.
 
         Args:
             messages: The conversation, oldest first.

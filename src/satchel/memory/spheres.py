@@ -8,10 +8,13 @@ from typing import Final
 
 from satchel.errors import UsageError
 
-__all__ = ["PERSON", "SPHERES", "clean_spheres", "fitting_spheres", "is_granted"]
+__all__ = ["FOR_GUESTS", "PERSON", "SPHERES", "clean_spheres", "fitting_spheres", "is_granted"]
 
 SPHERES: Final = ("health", "love", "family", "money", "work", "belief", "leisure", "home")
 """Parts of a life that many keep apart."""
+FOR_GUESTS: Final = ("family", "home", "leisure", "work")
+"""What somebody else who writes in the user's place may be answered from, where nothing is confidential: the rest is
+nobody's business."""
 PERSON: Final = "person:"
 """Begins the sphere of one other person, as "person:mara"."""
 _MOST: Final = 6

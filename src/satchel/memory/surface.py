@@ -42,7 +42,7 @@ from satchel.memory.repository import (
 )
 from satchel.memory.sphere_fit import Likeness, closed_spheres
 from satchel.memory.sphere_rows import vectors_of
-from satchel.memory.spheres import is_granted
+from satchel.memory.spheres import FOR_GUESTS, is_granted
 from satchel.memory.weighed import Weighed
 
 if TYPE_CHECKING:
@@ -110,6 +110,20 @@ class Showing:
     judge: ChatModel | None = None
     spheres: Collection[str] | None = None
     granted: Collection[str] = ()
+    is_guests: bool = False
+
+    def may_tell(self, memory: MemoryRecord) -> bool:
+        """Whether whoever is told may know of a memory at all."""
+        if self.is_guests and (memory.discretion != "open" or not is_granted(memory.spheres, FOR_GUESTS)):
+            return False
+        return is_granted(memory.spheres, self.granted)
+
+    @property
+    def why_not(self) -> str:
+        """Why they may not."""
+        return (
+            "somebody else is speaking" if self.is_guests else "is of no sphere that this agent was granted"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +154,7 @@ class Surface:
             return Surfaced()
         moment = self._space.aware(showing.as_of)
         with_past = showing.judge is not None or moment is not None or asks_about_past(said[-1][1])
-        corrections = [
-            hit for hit in await self._corrections(showing) if is_granted(hit.memory.spheres, showing.granted)
-        ]
+        corrections = [hit for hit in await self._corrections(showing) if showing.may_tell(hit.memory)]
         visible = self._visible(showing, with_over=with_past, asked=True)
         weighed = await self.weigh([text for _, text in said], visible)
         if weighed is None or not weighed.records:
@@ -161,7 +173,7 @@ class Surface:
         def is_open(record: MemoryRecord) -> bool:
             """Whether its words may be read here at all: to judge it, or as the earlier value of another."""
             asked = record.discretion == "open" or asks_about(said[-1][1], record.content)
-            return asked and is_granted(record.spheres, showing.granted)
+            return asked and showing.may_tell(record)
 
         candidates = [
             at
@@ -202,9 +214,7 @@ class Surface:
         # Reading the days in a text takes 0.3 ms: too long for the event loop.
         lines, out_of_date = await self._space.thread.run(read)
         elsewhere = await self._elsewhere(lines, weighed, said[-1][1], showing.spheres) | {
-            record.id: "is of no sphere that this agent was granted"
-            for _, record in lines
-            if not is_granted(record.spheres, showing.granted)
+            record.id: showing.why_not for _, record in lines if not showing.may_tell(record)
         }
         lines, closed = _without_closed(lines, said[-1][1], elsewhere)
 
@@ -326,6 +336,8 @@ class Surface:
                 continue
             if memory.id in showing.exclude:
                 why = "was already shown in this session"
+            elif not showing.may_tell(memory):
+                why = showing.why_not
             elif memory.discretion != "open":
                 why = _WHY_CLOSED[memory.discretion]
             elif showing.exclude_session is not None and memory.source.session == showing.exclude_session:
@@ -692,7 +704,11 @@ def _without_closed(
     lines: list[tuple[int, MemoryRecord]] = []
     closed: list[tuple[int, MemoryRecord, str]] = []
     for at, record in found:
-        if record.discretion != "open" and not asks_about(message, record.content):
+        if (
+            record.discretion != "open"
+            and record.id not in elsewhere
+            and not asks_about(message, record.content)
+        ):
             closed.append((at, record, _WHY_CLOSED[record.discretion]))
         elif record.id in elsewhere:
             closed.append((at, record, elsewhere[record.id]))

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import uuid4
@@ -596,9 +597,7 @@ class SessionHub:
                 self.conversation.rewrite(clean)
 
         is_guests = await self._is_guests(text)
-        surfaces = (
-            text is not None and memory and not goes_on and self._home.memory is not None and not is_guests
-        )
+        surfaces = text is not None and memory and not goes_on and self._home.memory is not None
         return TurnRunner(
             TurnInput(
                 turn=running.number,
@@ -613,9 +612,9 @@ class SessionHub:
                 limits=self._limits,
                 sampling=sampling or Sampling(),
                 budget=self._budget(),
-                surface=self._surface if surfaces else None,
-                standing=self._stand if surfaces else None,
-                hides_memory=is_guests,
+                surface=partial(self._surface, is_guests=is_guests) if surfaces else None,
+                standing=self._stand if surfaces and not is_guests else None,
+                is_guests=is_guests,
                 hooks=self._hooks,
                 estimator=self._estimator,
                 watch=self._watch,
@@ -787,8 +786,10 @@ class SessionHub:
             self._parts.notices.post_once(Notice(part="memory", text=text))
             return None
 
-    async def _surface(self, messages: Sequence[Message]) -> MemorySurfaced | None:
-        """The memories to add to the newest message, or None."""
+    async def _surface(self, messages: Sequence[Message], *, is_guests: bool) -> MemorySurfaced | None:
+        """The memories to add to the newest message, or None. The model does not see what it was shown before if
+        somebody else writes now (`is_guests`).
+        """
         memory = self._home.memory
         assert memory is not None
         settings = self._parts.settings.memory
@@ -799,9 +800,9 @@ class SessionHub:
             limit=settings.limit,
             threshold=settings.surface_threshold,
             # A model still sees the memories that it was shown; the recall-only model answers each message anew.
-            exclude=() if recalls_only else self.conversation.surfaced_ids | self._named,
-            standing=self.conversation.standing_ids,
-            known=() if recalls_only else self.conversation.shown_ids,
+            exclude=() if recalls_only or is_guests else self.conversation.surfaced_ids | self._named,
+            standing=() if is_guests else self.conversation.standing_ids,
+            known=() if recalls_only or is_guests else self.conversation.shown_ids,
             exclude_session=None if recalls_only or self.conversation.is_compacted else self.id,
             judge=None if recalls_only else await self._surface_judge(),
         )
