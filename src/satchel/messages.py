@@ -262,14 +262,7 @@ def message_from_json(value: Mapping[str, Any]) -> Message:
 
 def usage_to_json(usage: Usage) -> dict[str, Any]:
     """The usage as plain JSON data."""
-    return {
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "cache_read_tokens": usage.cache_read_tokens,
-        "cache_write_tokens": usage.cache_write_tokens,
-        "cost_usd": usage.cost_usd,
-        "estimated": usage.estimated,
-    }
+    return {name: getattr(usage, name) for name in Usage.__slots__}
 
 
 def usage_from_json(value: Mapping[str, Any]) -> Usage:

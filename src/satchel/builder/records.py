@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
+from satchel.plain import as_json
+
 __all__ = [
     "CANCELLED",
     "ENDED",
@@ -99,31 +101,9 @@ class BuildMessage:
 
 def build_to_json(build: Build) -> dict[str, Any]:
     """For `satchel capability show --json` and the HTTP interface."""
-    return {
-        "id": build.id,
-        "capability_id": build.capability_id,
-        "name": build.name,
-        "kind": build.kind,
-        "status": build.status,
-        "outcome": build.outcome,
-        "asked_by": build.asked_by,
-        "session_id": build.session_id,
-        "model": build.model,
-        "attempts": build.attempts,
-        "created_at": build.created_at.isoformat(),
-        "updated_at": build.updated_at.isoformat(),
-    }
+    return {name: value for name, value in as_json(build).items() if name not in ("task", "executor")}
 
 
 def message_to_json(message: BuildMessage) -> dict[str, Any]:
     """With the names of seed-0."""
-    return {
-        "number": message.number,
-        "id": message.id,
-        "build_id": message.build_id,
-        "direction": message.direction,
-        "type": message.type,
-        "payload": dict(message.payload),
-        "read": message.read,
-        "created_at": message.created_at.isoformat(),
-    }
+    return {name: value for name, value in as_json(message).items() if name != "name"}

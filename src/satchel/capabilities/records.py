@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from satchel.errors import UsageError
+from satchel.plain import as_json
 
 __all__ = [
     "Access",
@@ -261,36 +262,12 @@ class Run:
 
 
 def capability_to_json(capability: Capability) -> dict[str, Any]:
-    """For `satchel capability list --json`, the HTTP interface and `lookup_capability`."""
-    reliability = capability.reliability
-    return {
-        "id": capability.id,
-        "name": capability.name,
-        "description": capability.description,
-        "status": capability.status,
-        "version": capability.version,
-        "input_schema": capability.input_schema,
-        "output_schema": capability.output_schema,
-        "tags": list(capability.tags),
-        "requirements": list(capability.requirements),
-        "hosts": list(capability.access.hosts),
-        "secrets": list(capability.access.secrets),
-        "state": capability.access.state,
-        "path": str(capability.path),
-        "build_id": capability.build_id,
-        "reasons": list(capability.reasons),
-        "provenance": provenance_to_json(capability.provenance),
-        "created_at": capability.created_at.isoformat(),
-        "updated_at": capability.updated_at.isoformat(),
-        "reliability": {
-            "runs": reliability.runs,
-            "failures": reliability.failures,
-            "median_ms": reliability.median_ms,
-            "peak_mb": reliability.peak_mb,
-            "last_run_at": _time(reliability.last_run_at),
-            "failing_since": _time(reliability.failing_since),
-        },
-    }
+    """For `satchel capability list --json`, the HTTP interface and `lookup_capability`; what it may reach stands beside
+    the rest.
+    """
+    found = as_json(capability)
+    access = found.pop("access")
+    return {**found, **access, "provenance": provenance_to_json(capability.provenance)}
 
 
 def version_to_json(version: Version) -> dict[str, Any]:
@@ -309,28 +286,12 @@ def version_to_json(version: Version) -> dict[str, Any]:
 
 def run_to_json(run: Run) -> dict[str, Any]:
     """For `satchel capability show --json` and the HTTP interface."""
-    return {
-        "version": run.version,
-        "status": run.status,
-        "error": run.error,
-        "input": run.input,
-        "wall_ms": run.wall_ms,
-        "peak_mb": run.peak_mb,
-        "backend": run.backend,
-        "started_at": run.started_at.isoformat(),
-    }
+    return {name: value for name, value in as_json(run).items() if name != "number"}
 
 
 def provenance_to_json(provenance: Provenance) -> dict[str, str]:
     """Only what is known."""
-    values = {
-        "made_by": provenance.made_by,
-        "build_id": provenance.build_id,
-        "session_id": provenance.session_id,
-        "model": provenance.model,
-        "source": provenance.source,
-    }
-    return {name: value for name, value in values.items() if value}
+    return {name: value for name, value in as_json(provenance).items() if value}
 
 
 def provenance_from_json(value: Mapping[str, Any]) -> Provenance:

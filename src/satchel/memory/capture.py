@@ -38,12 +38,12 @@ from satchel.memory.records import (
     Moment,
     Tier,
     Trust,
-    time_to_json,
 )
 from satchel.memory.redaction import strip_private
 from satchel.memory.repository import Draft, place_hash
 from satchel.memory.space import INLINE_CHARS, Space
 from satchel.memory.spheres import clean_spheres
+from satchel.plain import as_json
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -223,6 +223,6 @@ class Capture:
                 "kept_from": await space.redacted(printable(new.kept_from)[:200]),
                 "spheres": clean_spheres(new.spheres),
                 "created_at": to_micros(now),
-                "time": None if new.time is None else json.dumps(time_to_json(new.time)),
+                "time": None if new.time is None else json.dumps(as_json(new.time)),
             },
         )

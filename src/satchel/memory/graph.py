@@ -11,9 +11,10 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, literal, or_, select
 
 from satchel.memory.micros import from_micros
-from satchel.memory.records import MemoryRecord, record_to_json
+from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import listed, read_records, slices
 from satchel.memory.tables import edges, memories
+from satchel.plain import as_json
 from satchel.storage import Prepared
 
 __all__ = [
@@ -107,25 +108,12 @@ class Later:
 
 def edge_to_json(edge: Edge) -> dict[str, Any]:
     """An edge as plain JSON data."""
-    return {
-        "source": edge.source,
-        "target": edge.target,
-        "relation": edge.relation,
-        "weight": edge.weight,
-        "created_at": edge.created_at.isoformat(),
-    }
+    return dict(as_json(edge))
 
 
 def related_to_json(found: Related) -> dict[str, Any]:
     """A memory that was reached as plain JSON data."""
-    return {
-        "memory": record_to_json(found.memory),
-        "depth": found.depth,
-        "weight": found.weight,
-        "relation": found.relation,
-        "via": found.via,
-        "outgoing": found.outgoing,
-    }
+    return dict(as_json(found))
 
 
 def read_edges(connection: Connection, rid: int) -> list[Edge]:

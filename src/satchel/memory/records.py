@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final, Literal, TypeAlias, get_args
 
+from satchel.plain import as_json
+
 __all__ = [
     "Context",
     "Discretion",
@@ -34,7 +36,6 @@ __all__ = [
     "receipt_to_json",
     "record_to_json",
     "time_from_json",
-    "time_to_json",
 ]
 
 Kind: TypeAlias = Literal["episode", "fact", "summary"]
@@ -323,48 +324,7 @@ class Stats:
 
 def record_to_json(memory: MemoryRecord, evidence: Sequence[MemoryRecord] = ()) -> dict[str, Any]:
     """A memory as plain JSON data (DESIGN 3.3); times in ISO 8601. `evidence`: the turns that it rests on, by id."""
-
-    def iso(moment: datetime | None) -> str | None:
-        return None if moment is None else moment.isoformat()
-
-    return {
-        "id": memory.id,
-        "content": memory.content,
-        "kind": memory.kind,
-        "tier": memory.tier,
-        "memory_type": memory.memory_type,
-        "importance": memory.importance,
-        "priority": memory.priority,
-        "decay_rate": memory.decay_rate,
-        "tags": list(memory.tags),
-        "speaker": memory.speaker,
-        "said_at": iso(memory.said_at),
-        "valid_from": iso(memory.valid_from),
-        "valid_to": iso(memory.valid_to),
-        "source": _source_to_json(memory.source),
-        "trust": memory.trust,
-        "created_at": iso(memory.created_at),
-        "last_accessed": iso(memory.last_accessed),
-        "access_count": memory.access_count,
-        "scope": memory.scope,
-        "user": memory.user,
-        "pinned": memory.pinned,
-        "time": None if memory.time is None else time_to_json(memory.time),
-        "discretion": memory.discretion,
-        "kept_from": memory.kept_from,
-        "spheres": list(memory.spheres),
-        **({"evidence": [turn.id for turn in evidence]} if evidence else {}),
-    }
-
-
-def time_to_json(time: FactTime) -> dict[str, Any]:
-    """The time of a fact as plain JSON data; days in ISO 8601."""
-    return {
-        "kind": time.kind,
-        "first": None if time.first is None else time.first.isoformat(),
-        "last": None if time.last is None else time.last.isoformat(),
-        "every": time.every,
-    }
+    return {**as_json(memory), **({"evidence": [turn.id for turn in evidence]} if evidence else {})}
 
 
 def time_from_json(found: object) -> FactTime | None:
@@ -394,7 +354,7 @@ def hit_to_json(hit: Hit, evidence: Sequence[MemoryRecord] = ()) -> dict[str, An
         "signals": dict(hit.signals),
     }
     if hit.passage is not None:
-        found["passage"] = {"text": hit.passage.text, "number": hit.passage.number, "of": hit.passage.of}
+        found["passage"] = as_json(hit.passage)
     if hit.answers is not None:
         found["answers"] = hit.answers
     if hit.is_over:
@@ -411,7 +371,7 @@ def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
             {
                 "id": gone.id,
                 "kind": gone.kind,
-                "source": _source_to_json(gone.source),
+                "source": as_json(gone.source),
                 "content_hmac": gone.content_hmac,
                 "because_of": gone.because_of,
                 "removed": {
@@ -433,13 +393,4 @@ def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
         "forgotten_at": receipt.forgotten_at.isoformat(),
         "log_emptied": receipt.log_emptied,
         "dry_run": receipt.dry_run,
-    }
-
-
-def _source_to_json(source: Source) -> dict[str, Any]:
-    return {
-        "session": source.session,
-        "turn": source.turn,
-        "position": source.position,
-        "quote": source.quote,
     }

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from satchel.config import Mode
 from satchel.events import Consent
-from satchel.memory import Discretion, Kind, MemoryType, Tier, Trust
+from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Tier, Trust
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 
 __all__ = [
@@ -44,7 +44,6 @@ __all__ = [
     "FromOutside",
     "Hit",
     "Input",
-    "Memory",
     "MemoryEdit",
     "MemoryStats",
     "NewMemory",
@@ -56,7 +55,6 @@ __all__ = [
     "Readiness",
     "Receipt",
     "Registered",
-    "Related",
     "RepairWish",
     "RunOutcome",
     "Session",
@@ -352,52 +350,12 @@ class Source(_Answered):
     quote: str | None = None
 
 
-class Memory(_Answered):
-    """A memory."""
-
-    id: str
-    content: str
-    kind: str
-    tier: str
-    memory_type: str
-    importance: int
-    priority: float
-    decay_rate: float
-    tags: list[str]
-    speaker: str
-    said_at: str
-    valid_from: str | None
-    valid_to: str | None
-    source: Source
-    trust: str
-    created_at: str
-    last_accessed: str | None
-    access_count: int
-    scope: str
-    user: str
-    pinned: bool
-    time: dict[str, str | None] | None = Field(
-        None, description="The kind of time that a fact has, and its days, as the model that read it says."
-    )
-    discretion: Discretion
-    kept_from: str
-    spheres: list[str]
-
-
 class Hit(_Answered):
     """A memory that was found, with its score and what that is made of; `is_over` says that its time is over."""
 
-    memory: Memory
+    memory: MemoryRecord
     score: float
     signals: dict[str, float | None]
-
-
-class Related(_Answered):
-    """A memory that edges lead to."""
-
-    memory: Memory
-    depth: int
-    weight: float
 
 
 class Change(_Answered):

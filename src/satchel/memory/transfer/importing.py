@@ -18,7 +18,6 @@ from satchel.memory.checking import DECAY_RATE, PRIORITY
 from satchel.memory.discretion import is_wishing, wish_of
 from satchel.memory.hashing import WordHasher
 from satchel.memory.page import rows as page_rows
-from satchel.memory.records import time_to_json
 from satchel.memory.redaction import redact, strip_private
 from satchel.memory.repository import (
     Draft,
@@ -53,6 +52,7 @@ from satchel.memory.transfer.parts import (
     Tombstone,
 )
 from satchel.memory.transfer.report import ImportReport, ImportSource, Skipped, TransferProgress
+from satchel.plain import as_json
 
 __all__ = [
     "Batch",
@@ -337,7 +337,7 @@ def _draft(memory: ImportedMemory, content: str, quote: str | None, now: int, ha
             "source_position": memory.position,
             "source_quote": quote,
             "created_at": now if memory.state is None else memory.state.created_at,
-            "time": None if memory.time is None else json.dumps(time_to_json(memory.time)),
+            "time": None if memory.time is None else json.dumps(as_json(memory.time)),
         },
     )
 

@@ -15,8 +15,10 @@ from satchel.memory import (
     Filters,
     Hit,
     Kind,
+    MemoryRecord,
     MemoryType,
     Mode,
+    Related,
     Tier,
     Trust,
     agenda_to_json,
@@ -82,7 +84,7 @@ def _filters(
 Wanted = Annotated[Filters, Depends(_filters)]
 
 
-@router.get("/api/memories", response_model=list[shapes.Memory], summary="List memories")
+@router.get("/api/memories", response_model=list[MemoryRecord], summary="List memories")
 async def list_memories(
     service: Serves,
     wanted: Wanted,
@@ -99,7 +101,7 @@ async def list_memories(
     )
 
 
-@router.post("/api/memories", response_model=shapes.Memory, status_code=201, summary="Add a memory")
+@router.post("/api/memories", response_model=MemoryRecord, status_code=201, summary="Add a memory")
 async def add(service: Serves, request: shapes.NewMemory) -> Response:
     """Store a memory, word for word. It is on disk when this answers."""
     id = await service.memory.add(**request.model_dump())
@@ -143,13 +145,13 @@ async def stats(service: Serves) -> Response:
     return JsonAnswer(values)
 
 
-@router.get("/api/memories/{id}", response_model=shapes.Memory, summary="Show a memory")
+@router.get("/api/memories/{id}", response_model=MemoryRecord, summary="Show a memory")
 async def show(service: Serves, id: str) -> Response:
     """Show a memory, with where it comes from."""
     return JsonAnswer(record_to_json(await service.memory.get(id)))
 
 
-@router.patch("/api/memories/{id}", response_model=shapes.Memory, summary="Change a memory")
+@router.patch("/api/memories/{id}", response_model=MemoryRecord, summary="Change a memory")
 async def edit(service: Serves, id: str, request: shapes.MemoryEdit) -> Response:
     """Change a memory. Its history keeps the old version, which `undo` restores."""
     await service.memory.edit(id, **request.model_dump(exclude_unset=True))
@@ -168,9 +170,7 @@ async def forget(service: Serves, id: str) -> Response:
     return JsonAnswer({"receipt": receipt.to_json()})
 
 
-@router.get(
-    "/api/memories/{id}/related", response_model=list[shapes.Related], summary="Follow a memory's edges"
-)
+@router.get("/api/memories/{id}/related", response_model=list[Related], summary="Follow a memory's edges")
 async def related(
     service: Serves,
     id: str,
