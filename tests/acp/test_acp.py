@@ -34,6 +34,7 @@ from acp.schema import (
 from satchel.acp.places import LocalPlace, Place, ServedPlace
 from satchel.acp.serving import Wire, serve_lines
 from satchel.clock import SystemClock
+from satchel.errors import StorageError
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.remote import RemoteHost
@@ -223,6 +224,23 @@ async def test_cancelling_ends_the_turn_validly_and_the_next_one_runs(tmp_path: 
         assert editor.said("user_message_chunk") == ""  # the editor has shown it
         assert await say(client, id, "next") == "end_turn"
         assert "You said: next" in editor.said()
+
+
+@requirement("acp:agent")
+async def test_a_part_that_fails_is_told_and_the_turn_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise StorageError("The database is locked.")
+
+    editor = Editor()
+    async with opened(tmp_path, model()) as satchel, connected(satchel, editor) as client:
+        assert satchel.memory is not None
+        monkeypatch.setattr(satchel.memory, "surface", fail)
+        id = (await client.new_session(cwd=str(tmp_path / "work"))).session_id
+        await say(client, id, "pear")
+        assert "memory: The database is locked." in editor.said("agent_thought_chunk")
+        assert "You said: pear" in editor.said()
 
 
 @requirement("acp:sessions")

@@ -11,6 +11,7 @@ import pytest
 from ag_ui.core import Event, RunAgentInput
 from pydantic import TypeAdapter
 
+from satchel.errors import StorageError
 from tests.requirements import requirement
 from tests.server.world import World, serving
 
@@ -124,6 +125,20 @@ def test_a_question_is_an_interrupt_and_its_answer_the_next_run(client: httpx2.C
     session = rest[-1].result["sessionId"]
     log = client.get(f"/api/sessions/{session}").json()["events"]
     assert [e["message"]["blocks"][0]["text"] for e in log if e["type"] == "turn_start"] == ["Ask me", "Bern"]
+
+
+@requirement("http:agui")
+def test_a_part_that_fails_is_told_and_the_run_goes_on(
+    world: World, client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
+        raise StorageError("The database is locked.")
+
+    monkeypatch.setattr(world.satchel.memory, "surface", fail)
+    events = run(client, "f1", user("Hello"))
+    told = [event.value for event in events if event.type == "CUSTOM" and event.name == "satchel.notice"]
+    assert told == [{"part": "memory", "text": "The database is locked."}]
+    assert texts(events) == ["I see."]
 
 
 @requirement("http:agui")

@@ -198,6 +198,11 @@ class Translator:
                 yield update_agent_thought_text(f"{event.tool} was refused: {visible(event.reason)}\n")
             case Notice() if event.part != "command":
                 yield update_agent_thought_text(f"{visible(event.text)}\n")
+            case Failure(part=part) if part not in (
+                "model",
+                "turn",
+            ):  # those end the turn, and `Final` says why
+                yield update_agent_thought_text(f"{visible(part)}: {visible(event.message)}\n")
             case Posted() if not event.id.startswith("build-"):  # the build's own message was shown
                 yield update_agent_message_text(f"[{visible(event.source)}] {visible(event.text)}\n")
             case BuildPosted():

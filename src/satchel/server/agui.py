@@ -316,6 +316,11 @@ class _Run:
                 yield self._custom("satchel.memory", {"memories": memories, "standing": event.standing})
             case Notice():
                 yield self._custom("satchel.notice", {"part": event.part, "text": event.text})
+            case Failure(part=part) if part not in (
+                "model",
+                "turn",
+            ):  # those end the turn, and `Final` says why
+                yield self._custom("satchel.notice", {"part": part, "text": event.message})
             case QuestionAsked():
                 yield from self._end_message()
                 yield self.finished(interrupts=[event])
