@@ -940,7 +940,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "service:unit", "seed-2 phase 5", "service install writes a systemd user unit for serve, without keys, and starts it; status and remove know it."),
     built(12, "service:refuses", "issue 12", "Where there is no systemd, or the unit is somebody else's, nothing is written and the reason is said."),
     built(12, "cli:completion", "issue 12", "bash, zsh and fish complete commands, options, settings and conversations."),
-    measured(12, "agents:hook:time", "issue 12", "A hook's process takes at most 150 ms of CPU at the 95th percentile, with a server and without.", benchmark="hook"),
+    measured(12, "agents:hook:time", "issue 12", "A hook's process takes at most 150 ms of CPU at the 95th percentile, with `satchel serve` and with the server that hooks start.", benchmark="hook"),
 
     # ---- Capabilities and the Builder (seed-0 part 2, DESIGN 7)
     built(9, "capabilities:prefix", "seed-0 §1", "Active capabilities are offered as cap_<name>, after the built-in tools."),

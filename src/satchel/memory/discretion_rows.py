@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from sqlalchemy import Connection, bindparam, case, insert, select, update
 
-from satchel.memory.dates import named_days
 from satchel.memory.discretion import (
     GUEST,
     Whose,
@@ -269,6 +268,9 @@ def _said_then(connection: Connection, space: int, draft: Draft, wish: Wish) -> 
     """The turns that a wish names by their day ("forget what I said last night"): of what the user said then, what
     shares a telling word with the message, or else all of it.
     """
+    # Few messages take something back, and a search loads no dates.
+    from satchel.memory.dates import named_days  # noqa: PLC0415
+
     said_at = from_micros(draft.row["said_at"], draft.row["said_offset_min"])
     days = [span for span in named_days(wish.words, said_at) if span.first < said_at.date()]
     if not days:
