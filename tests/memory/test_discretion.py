@@ -126,6 +126,24 @@ async def test_a_wish_that_names_the_day_is_about_what_was_said_then(language: s
 
 
 @requirement("memory:discretion:obeyed")
+@pytest.mark.parametrize(
+    "wish",
+    ["Forget what I told you about the dinner on Friday.", "Forget what I said about yesterday's dinner."],
+)
+async def test_a_day_in_a_wish_that_is_not_when_it_was_said_holds_back_nothing_else(wish: str) -> None:
+    async with opened() as memory:
+        # The Friday and the day before the wish, which is on a Monday.
+        for days, text in ((3, "My bike is a green Gazelle."), (1, "My boat is a white sloop.")):
+            said_at = NOON - timedelta(days=days)
+            await memory.add_episodes(
+                [Episode(session=f"s{days}", turn=1, speaker="user", text=text, said_at=said_at)]
+            )
+        await talk(memory, wish, session="now")
+        held = {one.source.session for one in await memory.list() if one.discretion != "open"}
+        assert held == {"now"}
+
+
+@requirement("memory:discretion:obeyed")
 async def test_a_wish_after_words_in_the_same_message_is_about_these_and_leaves_the_turn_before_alone() -> (
     None
 ):

@@ -246,13 +246,12 @@ class _Turn:
                 places = [(self._session, self._previous)] if wish.points_back and self._previous >= 0 else []
                 if wish.kind == "forget":
                     places += _said_then(self._connection, self._space, draft, wish)
+                elsewhere = as_asked_elsewhere(self._session, self._turn)
                 for place in places:
                     if place not in self._others:
                         self._others[place] = _Turn(self._connection, self._space, *place, self._others)
-                    elsewhere = as_asked_elsewhere(self._session, self._turn)
-                    self._others[place].hold_back(
-                        wish.discretion, self._turn if place[0] == self._session else elsewhere
-                    )
+                    why = self._turn if place[0] == self._session else elsewhere
+                    self._others[place].hold_back(wish.discretion, why)
         if self.is_guests:
             return {"trust": "outside", **({"speaker": GUEST} if is_users else {})}
         return {}
@@ -266,37 +265,35 @@ class _Turn:
 
 def _said_then(connection: Connection, space: int, draft: Draft, wish: Wish) -> list[tuple[str, int]]:
     """The turns that a wish names by their day ("forget what I said last night"): of what the user said then, what
-    shares a telling word with the message, or else all of it.
+    shares a telling word with the message. If nothing does, all that was said the day before: an earlier day may be
+    that of the matter ("about the dinner on Friday").
     """
     # Few messages take something back, and a search loads no dates.
-    from satchel.memory.dates import named_days  # noqa: PLC0415
+    from satchel.memory.dates import resolve_dates  # noqa: PLC0415
 
     said_at = from_micros(draft.row["said_at"], draft.row["said_offset_min"])
-    days = [span for span in named_days(wish.words, said_at) if span.first < said_at.date()]
-    if not days:
-        return []
-    first, last = days[0].first, min(days[0].last, said_at.date() - timedelta(days=1))
-    begins = datetime.combine(first, time(), said_at.tzinfo)
-    rows = _SAID_BETWEEN.named(
-        connection,
-        {
-            "space": space,
-            "since": to_micros(begins),
-            # What is said after midnight is said in the night of the day before.
-            "until": min(
-                to_micros(datetime.combine(last, time(), said_at.tzinfo) + timedelta(hours=28)),
-                draft.row["said_at"],
-            ),
-        },
-    )
-    said = [row for row in rows if (row.source_session, row.source_turn) != _place_of(draft)]
-    asked = telling_words(str(draft.row["content"]).replace(wish.words, " "))
-    about = [row for row in said if asked & telling_words(row.content)]
-    return [(row.source_session, row.source_turn) for row in about or said]
-
-
-def _place_of(draft: Draft) -> tuple[Any, Any]:
-    return draft.row["source_session"], draft.row["source_turn"]
+    midnight = datetime.combine(said_at.date(), time(), said_at.tzinfo)
+    for named in resolve_dates(wish.words, said_at):
+        if named.start is None or named.end is None or named.start >= said_at.date():
+            continue
+        first, last = (said_at.date() - named.start).days, max((said_at.date() - named.end).days, 1)
+        # What is said after midnight is said in the night of the day before.
+        ends = midnight - timedelta(days=last - 1) + timedelta(hours=4)
+        rows = _SAID_BETWEEN.named(
+            connection,
+            {
+                "space": space,
+                "since": to_micros(midnight - timedelta(days=first)),
+                "until": min(to_micros(ends), draft.row["said_at"]),
+            },
+        )
+        own = draft.row["source_session"], draft.row["source_turn"]
+        said = {(row.source_session, row.source_turn): row.content for row in rows}
+        said.pop(own, None)
+        asked = telling_words(str(draft.row["content"]).replace(named.text, " "))
+        about = [place for place, content in said.items() if asked & telling_words(content)]
+        return about or (list(said) if first == 1 else [])
+    return []
 
 
 def _hold_back(

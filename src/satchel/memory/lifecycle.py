@@ -230,20 +230,18 @@ class Lifecycle:
                 return []
             session = own[0].source.session or ""
             turns = [one.source.turn for one in own if one.source.turn is not None]
-            why = {*map(as_asked_in, turns)}
-            here = repository.matching_rids(connection, space, Filter(session=session))
-            there = repository.read_records(connection, space, here).values()
+            here = {as_asked_in(turn) for turn in turns}
             elsewhere = {as_asked_elsewhere(session, turn) for turn in turns}
-            held = repository.matching_rids(connection, space, Filter(discretion="withheld"))
-            others = repository.read_records(connection, space, held).values()
-            return [
-                *(
-                    one
-                    for one in there
-                    if one.discretion != "open" and (one.kept_from in why or one.id in ids)
-                ),
-                *(one for one in others if one.kept_from in elsewhere),
+            rids = [
+                *repository.matching_rids(connection, space, Filter(session=session)),
+                *repository.matching_rids(connection, space, Filter(discretion="withheld")),
             ]
+
+            def is_meant(one: MemoryRecord) -> bool:
+                is_here = one.source.session == session and (one.kept_from in here or one.id in ids)
+                return one.discretion != "open" and (is_here or one.kept_from in elsewhere)
+
+            return [one for one in repository.read_records(connection, space, rids).values() if is_meant(one)]
 
         return await self._space.read(read)
 
