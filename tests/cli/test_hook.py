@@ -94,6 +94,28 @@ async def test_the_first_hook_starts_a_server_and_the_others_load_nothing_that_t
         assert again.pid != first.pid
 
 
+@requirement("agents:hook:server")
+async def test_a_server_of_another_version_is_replaced_and_named_where_it_is_in_the_way(
+    tmp_path: Path,
+) -> None:
+    await satchel(tmp_path, "memory", "add", ALLERGY)
+    backup = tmp_path / "home.tar.gz"
+    await satchel(tmp_path, "backup", str(backup))
+    with answering(tmp_path) as environ:
+        assert _until_told(environ, "s0")
+        old = _server(tmp_path)
+        assert old is not None
+        file = tmp_path / "home" / HOOKS_FILE
+        file.write_text(file.read_text().replace(f'"{old.version}"', '"0.0.1"'))
+        assert _until_told(environ, "s1")
+        new = _server(tmp_path)
+        assert new is not None
+        assert (new.version, new.pid == old.pid) == (old.version, False)
+        refused = await satchel(tmp_path, "restore", str(backup), "--yes")
+        assert refused.code != 0
+        assert f"Process {new.pid} answers hooks" in refused.err
+
+
 def _until_told(environ: dict[str, str], session: str) -> bool:
     """Whether hooks tell something in the end: on a busy machine, the first may not wait long enough."""
     failed = Path(environ["SATCHEL_HOME"]) / "agents" / "serve.failed"

@@ -42,7 +42,8 @@ def answer() -> None:
     """Answer the hooks of other agents.
 
     The first hook starts this in the background if no server is running, so there is no need to run it. It ends when no
-    hook has asked for half an hour, and only answers hooks: `satchel serve` does everything.
+    hook has asked for half an hour. It is a server on this machine that needs the token of the home, as `satchel serve`
+    is, but no other program of Satchel uses it.
     """
     settings = read_settings({"server.host": "127.0.0.1", "server.port": 0, "server.tls_cert": ""})
 

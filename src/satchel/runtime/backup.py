@@ -20,6 +20,7 @@ from satchel.clock import Clock
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageError, StorageTooNew, StorageUnwritable
 from satchel.processes import has_ended
 from satchel.runtime.copies import note_copy
+from satchel.runtime.serving import HOOKS_FILE, serving
 from satchel.storage import HEAD, REVISIONS
 from satchel.storage.copies import copy_database, is_in_use, revision_of
 
@@ -150,8 +151,10 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
     if not archive.is_file():
         raise NotFound(f"There is no file {str(archive)!r}.")
     if is_in_use(home / "satchel.db"):
+        answers = serving(home, file=HOOKS_FILE)
+        which = f" Process {answers.pid} answers hooks of other agents." if answers is not None else ""
         raise Refused(
-            f"{home} is in use by another process. Stop it, and restore again. Nothing was changed."
+            f"{home} is in use by another process.{which} Stop it, and restore again. Nothing was changed."
         )
     stamp = clock.now().strftime("%Y%m%d-%H%M%S")
     is_mount = home.is_mount()  # it can't be renamed: a volume of a container

@@ -6,6 +6,8 @@ that memory is loaded once and not for each message.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from satchel.clock import SystemClock
-from satchel.errors import SandboxError
 from satchel.runtime.serving import HOOKS_FILE, Serving, serving
+from satchel.version import __version__
 
 __all__ = ["answering_server"]
 
@@ -26,33 +28,44 @@ _FAILED_S: Final = 600.0
 def answering_server(
     home: Path, environ: Mapping[str, str], *, may_start: bool, left_s: Callable[[], float]
 ) -> Serving | None:
-    """The server to ask; None if there is none.
+    """The server to ask; None if there is none, or if one does not start in time.
 
     Args:
         home: SATCHEL_HOME; it exists.
         environ: The whole environment, for a server that is started.
         may_start: Whether one may be started.
         left_s: The seconds that are left for its start.
+
+    Raises:
+        SandboxError: It could not be started.
     """
-    found = serving(home) or serving(home, file=HOOKS_FILE)
+    if found := serving(home):
+        return found
+    found = serving(home, file=HOOKS_FILE)
     failed = home / "agents" / "serve.failed"
-    if found is not None or not may_start or _is_recent(failed):
+    if (found is not None and found.version == __version__) or not may_start or _is_recent(failed):
         return found
     # Imported only here: loading `subprocess` takes as long as the rest of a hook.
     from satchel.sandbox.detached import start_for_home  # noqa: PLC0415
 
+    started = False
     try:
+        if found is not None:
+            # It was started before an upgrade, and can't read what the new version writes.
+            os.kill(found.pid, signal.SIGTERM)
+            while left_s() > 0 and serving(home, file=HOOKS_FILE) is not None:
+                time.sleep(_LOOK_S)
         start_for_home(home, environ, ("memory", "answer"), log="memory-answer.log")
-        while left_s() > 0:
-            if found := serving(home, file=HOOKS_FILE):
-                return found
+        while not started and left_s() > 0:
             time.sleep(_LOOK_S)
-    except SandboxError:
-        pass
-    with suppress(OSError):
-        failed.parent.mkdir(mode=0o700, exist_ok=True)
-        failed.touch(mode=0o600)
-    return None
+            found = serving(home, file=HOOKS_FILE)
+            started = found is not None
+    finally:
+        if not started:
+            with suppress(OSError):
+                failed.parent.mkdir(mode=0o700, exist_ok=True)
+                failed.touch(mode=0o600)
+    return found
 
 
 def _is_recent(failed: Path) -> bool:

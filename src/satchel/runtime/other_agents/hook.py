@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from satchel.clock import Clock
 from satchel.config.brief import BriefSettings, read_brief
 from satchel.config.home import ensure_home, home_of
-from satchel.errors import NotFound, SatchelError, StorageError, UsageError
+from satchel.errors import NotFound, SandboxError, SatchelError, StorageError, UsageError
 from satchel.runtime.other_agents.notebook import Conversation, queue, read_conversation, write_conversation
 from satchel.runtime.other_agents.payloads import HookEvent, read_event
 from satchel.runtime.serving import Serving, read_token, serving
@@ -190,14 +190,17 @@ class _Hook:
         if not self._is_known:
             self._is_known = True
             until = self._clock.monotonic_s() + _STARTS_S
-            self._server = answering_server(
-                self._home,
-                self._environ,
-                may_start=self._settings.worker and self._has_memory(),
-                left_s=lambda: until - self._clock.monotonic_s(),
-            )
+            try:
+                self._server = answering_server(
+                    self._home,
+                    self._environ,
+                    may_start=self._settings.worker and self._has_memory(),
+                    left_s=lambda: until - self._clock.monotonic_s(),
+                )
+            except SandboxError as error:
+                self._note(str(error))
             if self._server is None:
-                self._note("no server answers")
+                self._note("no server answers; logs/memory-answer.log may say why")
         if self._server is None:
             return {}
         try:
