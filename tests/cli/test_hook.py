@@ -95,6 +95,39 @@ async def test_the_first_hook_starts_a_server_and_the_others_load_nothing_that_t
 
 
 @requirement("agents:hook:server")
+async def test_hooks_that_begin_at_once_start_one_server(tmp_path: Path) -> None:
+    await satchel(tmp_path, "memory", "add", ALLERGY)
+    with answering(tmp_path) as environ:
+        hooks = []
+        for number in range(3):
+            hook = subprocess.Popen(
+                [*PROGRAM, "hook"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environ
+            )
+            assert hook.stdin is not None
+            hook.stdin.write(json.dumps({**ASKED, "session_id": f"s{number}"}).encode())
+            hook.stdin.close()
+            hooks.append(hook)
+        assert [hook.wait(timeout=280) for hook in hooks] == [0, 0, 0]
+        # Another one would still be starting, or have said that it is not needed.
+        home = f"SATCHEL_HOME={environ['SATCHEL_HOME']}".encode()
+        commands = [
+            _of(place)
+            for place in Path("/proc").glob("[0-9]*/cmdline")
+            if home in _of(place.with_name("environ"))
+        ]
+        assert sum(b"memory\0answer" in command for command in commands) == 1
+        assert "already" not in (tmp_path / "home" / "logs" / "memory-answer.log").read_text()
+        assert _until_told(environ, "s9")
+
+
+def _of(place: Path) -> bytes:
+    try:
+        return place.read_bytes()
+    except OSError:
+        return b""
+
+
+@requirement("agents:hook:server")
 async def test_a_server_of_another_version_is_replaced_and_named_where_it_is_in_the_way(
     tmp_path: Path,
 ) -> None:

@@ -6,6 +6,7 @@ that memory is loaded once and not for each message.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import time
@@ -37,7 +38,7 @@ def answering_server(
         left_s: The seconds that are left for its start.
 
     Raises:
-        SandboxError: It could not be started.
+        SandboxError, OSError: It could not be started.
     """
     if found := serving(home):
         return found
@@ -45,27 +46,44 @@ def answering_server(
     failed = home / "agents" / "serve.failed"
     if (found is not None and found.version == __version__) or not may_start or _is_recent(failed):
         return found
-    # Imported only here: loading `subprocess` takes as long as the rest of a hook.
-    from satchel.sandbox.detached import start_for_home  # noqa: PLC0415
-
+    with suppress(OSError):
+        failed.parent.mkdir(mode=0o700, exist_ok=True)
+    # One hook starts it, and those of other conversations wait with it.
+    descriptor = os.open(home / "agents" / "serve.starting", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     started = False
     try:
-        if found is not None:
-            # It was started before an upgrade, and can't read what the new version writes.
-            os.kill(found.pid, signal.SIGTERM)
-            while left_s() > 0 and serving(home, file=HOOKS_FILE) is not None:
-                time.sleep(_LOOK_S)
-        start_for_home(home, environ, ("memory", "answer"), log="memory-answer.log")
+        if _is_first(descriptor):
+            _start(home, environ, found, left_s)
         while not started and left_s() > 0:
             time.sleep(_LOOK_S)
             found = serving(home, file=HOOKS_FILE)
-            started = found is not None
+            started = found is not None and found.version == __version__
     finally:
+        os.close(descriptor)
         if not started:
             with suppress(OSError):
-                failed.parent.mkdir(mode=0o700, exist_ok=True)
                 failed.touch(mode=0o600)
-    return found
+    return found if started else None
+
+
+def _is_first(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _start(home: Path, environ: Mapping[str, str], old: Serving | None, left_s: Callable[[], float]) -> None:
+    # Imported only here: loading `subprocess` takes as long as the rest of a hook.
+    from satchel.sandbox.detached import start_for_home  # noqa: PLC0415
+
+    if old is not None:
+        # It was started before an upgrade, and can't read what the new version writes.
+        os.kill(old.pid, signal.SIGTERM)
+        while left_s() > 0 and serving(home, file=HOOKS_FILE) is not None:
+            time.sleep(_LOOK_S)
+    start_for_home(home, environ, ("memory", "answer"), log="memory-answer.log")
 
 
 def _is_recent(failed: Path) -> bool:

@@ -197,8 +197,8 @@ class _Hook:
                     may_start=self._settings.worker and self._has_memory(),
                     left_s=lambda: until - self._clock.monotonic_s(),
                 )
-            except SandboxError as error:
-                self._note(str(error))
+            except (SandboxError, OSError) as error:
+                self._note(_reason(error))
             if self._server is None:
                 self._note("no server answers; logs/memory-answer.log may say why")
         if self._server is None:
