@@ -91,7 +91,8 @@ async def test_while_a_guest_writes_the_model_gets_nothing_of_what_it_was_shown_
         session = await satchel.session()
         seen = []
         for text in ("Hello there!", "It's his wife here.", "What does he adore?", "It's me again."):
-            await session.run_turn(text)
+            turn = await session.run_turn(text)
+            assert not [notice for notice in turn.notices if "changed after it was sent" in notice]
             seen.append("goulash" in str(model.requests[-1].messages))
         assert seen == [True, False, False, True]
         fresh = await satchel.session()
