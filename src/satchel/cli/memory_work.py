@@ -17,7 +17,7 @@ from satchel.runtime.memory_worker import run_memory_work
 __all__ = ["answer", "work"]
 
 _ANSWERS_S: Final = 1_800.0
-"""How long hooks may be silent. A conversation with an agent pauses for minutes; a start takes a second."""
+"""How long hooks may be silent. A conversation with an agent pauses for minutes; a start takes two seconds."""
 
 
 @click.command()

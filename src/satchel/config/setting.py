@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from types import UnionType
-from typing import Any, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 __all__ = ["Setting", "setting", "settings_of"]
 
@@ -92,8 +92,7 @@ def setting(
     """
     metadata = {"doc": doc, "low": low, "high": high, "choices": choices}
     if isinstance(default, dict):
-        found: T = field(default_factory=dict, repr=repr, metadata=metadata)  # type: ignore[assignment]
-        return found
+        return cast("T", field(default_factory=dict, repr=repr, metadata=metadata))
     return field(default=default, repr=repr, metadata=metadata)
 
 

@@ -409,8 +409,8 @@ class MemorySettings:
         "auto",
         "Whether Satchel starts processes for memory in the background: `satchel memory work`, which "
         "extracts facts and embeds at low priority after an answer of `satchel ask`, and `satchel memory "
-        'answer`, which answers hooks of other agents where no server runs. With "off", `satchel ask` '
-        "does this work while it runs.",
+        'answer`, which answers hooks of other agents where no server runs. With "off", `satchel ask` does this '
+        "work while it runs, and hooks recall nothing without a server.",
     )
     worker_idle_s: float = setting(
         60.0,

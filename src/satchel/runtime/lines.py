@@ -114,7 +114,7 @@ def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
 def held_back_notice(held: Sequence[MemoryRecord]) -> str:
     """What was held back at the user's word, and how to forget or to lift it, without its words: it goes to the log."""
     ids = " ".join(short_id(one.id) for one in held)
-    what = counted(len(held), "memory of this conversation", "memories of this conversation")
+    what = counted(len(held), "memory", "memories")
     if any(one.discretion == "withheld" for one in held):
         return (
             f"Held back, as you asked: {what} will be shown to no model. To remove for good: "

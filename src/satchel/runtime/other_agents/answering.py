@@ -1,6 +1,6 @@
 """Finds the server that answers hooks of other agents: the home's own, or one that the first hook starts.
 
-That one is `satchel memory answer`. It takes a second to start and then waits for the hooks of all conversations, so
+That one is `satchel memory answer`. It takes two seconds to start and then waits for the hooks of all conversations, so
 that memory is loaded once and not for each message.
 """
 

@@ -47,7 +47,7 @@ _NO_SERVER: Final = (
 
 
 class Told(NamedTuple):
-    """The text for the model, the ids of its memories, and whether it contains the profile."""
+    """The text for the model, and the ids of its memories."""
 
     text: str = ""
     ids: tuple[str, ...] = ()
