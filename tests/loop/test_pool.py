@@ -95,10 +95,16 @@ async def test_context_variables_reach_the_thread() -> None:
 
 async def test_a_function_that_hangs_is_abandoned_and_its_thread_replaced() -> None:
     pool = ToolPool(workers=1)
-    hold = threading.Event()
-    with anyio.move_on_after(0.02) as scope:
-        await pool.run(hold.wait, 60)
-    assert scope.cancelled_caught
+    hold, begun = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        hold.wait(280)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(pool.run, hang)
+        await anyio.to_thread.run_sync(begun.wait, 280)
+        group.cancel_scope.cancel()
     with anyio.fail_after(60):
         assert await pool.run(int, "7") == 7
     hold.set()
@@ -129,10 +135,18 @@ async def test_a_function_that_was_cancelled_while_it_waited_never_runs() -> Non
 async def test_too_many_functions_that_hang_are_refused_with_what_to_do() -> None:
     pool = ToolPool(workers=64)
     hold = threading.Event()
-    with anyio.move_on_after(0.2):
-        async with anyio.create_task_group() as group:
-            for _ in range(64):
-                group.start_soon(pool.run, hold.wait, 60)
+    # A function that was cancelled before its thread began does not hang, so all of them have begun first.
+    begun = threading.Barrier(65)
+
+    def hang() -> None:
+        begun.wait(280)
+        hold.wait(280)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(64):
+            group.start_soon(pool.run, hang)
+        await anyio.to_thread.run_sync(begun.wait, 280)
+        group.cancel_scope.cancel()
     with pytest.raises(SatchelError, match="64 tool functions hang"):
         await pool.run(int, "7")
     hold.set()
@@ -181,8 +195,16 @@ import anyio, threading
 from satchel.loop import ToolPool
 
 async def main():
-    with anyio.move_on_after(0.05):
-        await ToolPool().run(threading.Event().wait)
+    begun = threading.Event()
+
+    def hang():
+        begun.set()
+        threading.Event().wait()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ToolPool().run, hang)
+        await anyio.to_thread.run_sync(begun.wait)
+        group.cancel_scope.cancel()
 
 anyio.run(main)
 print("over")
