@@ -603,7 +603,7 @@ async def test_a_session_in_the_home_folder_asks_because_it_has_no_sandbox(tmp_p
 
 SERVER = r"""
 import json, os, sys
-TOOL = {"name": "peek", "description": "Look.", "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}}}}
+TOOL = {"name": "peek", "description": "Look.", "inputSchema": {"type": "object", "properties": {"path": {"type": "string"}, "text": {"type": "string"}}}}
 for line in sys.stdin:
     asked = json.loads(line)
     if "id" not in asked:
@@ -614,8 +614,12 @@ for line in sys.stdin:
         case "tools/list":
             result = {"tools": [TOOL]}
         case "tools/call":
+            given = asked["params"]["arguments"]
             try:
-                text = open(asked["params"]["arguments"]["path"]).read()
+                if "text" in given:
+                    os.makedirs(os.path.dirname(given["path"]), exist_ok=True)
+                    open(given["path"], "w").write(given["text"])
+                text = open(given["path"]).read()
             except OSError as error:
                 text = str(error)
             text += f" pid {os.getpid()} cache {os.environ.get('npm_config_cache')}"
@@ -645,6 +649,18 @@ async def test_an_mcp_server_runs_boxed_in_auto_and_a_change_of_mode_does_not_mo
         again = await one.call("mcp__peek__peek", path=f"{tmp_path}/.netrc")
         assert again == said
         assert one.boxes == ["workspace", ""]
+
+
+@requirement("mcp:boxed")
+async def test_a_setting_that_a_boxed_server_writes_in_a_call_is_set_aside(tmp_path: Path) -> None:
+    async with world(tmp_path, config=with_server(tmp_path)) as one:
+        code, task = one.work / "part/code.py", one.work / "part/.vscode/tasks.json"
+        said = await one.call("mcp__peek__peek", path=str(code), text="print()")
+        assert "moved" not in said
+        said = await one.call("mcp__peek__peek", path=str(task), text="{}")
+        assert f"{task.parent} may start programs outside the sandbox, so it was moved to" in said
+        assert not task.exists()
+        assert code.read_text() == "print()"
 
 
 @requirement("mcp:boxed")

@@ -16,7 +16,7 @@ from satchel.sandbox.selfrun import ASIDE
 from satchel.sandbox.workspace import SYSTEM_TOPS, VISIBLE_BELOW
 from satchel.tools.paths import is_below
 
-__all__ = ["NOT_FOUND", "Refusals", "data_of", "find_refusals", "is_hidden", "refusal_notes"]
+__all__ = ["NOT_FOUND", "Refusals", "data_of", "find_refusals", "is_hidden", "moved_notes", "refusal_notes"]
 
 _MOST = 5
 _HOST: Final = r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.[A-Za-z]{2,}|localhost)"
@@ -255,11 +255,12 @@ def refusal_notes(refusals: Refusals, *, can_ask: bool) -> list[str]:
             "The sandbox ended it for a system call that is forbidden there."
             + (_advice("outside_box=true") if can_ask else "")
         )
-    notes += _moved_notes(refusals.moved, can_ask=can_ask)
+    notes += moved_notes(refusals.moved, can_ask=can_ask)
     return notes
 
 
-def _moved_notes(moved: Sequence[tuple[Path, Path]], *, can_ask: bool) -> Iterator[str]:
+def moved_notes(moved: Sequence[tuple[Path, Path]], *, can_ask: bool) -> Iterator[str]:
+    """What was set aside, and where it is now, as `refusal_notes`."""
     why = "may start programs outside the sandbox, so it was moved to"
     for path, to in moved[:_MOST]:
         if path == to:

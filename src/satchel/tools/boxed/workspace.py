@@ -439,6 +439,14 @@ class Workspace:
             yield process
 
     @asynccontextmanager
+    async def watching(self, box: Box) -> AsyncIterator[list[Moved]]:
+        """Set aside what a program that runs `alongside` in the box leaves behind in the block; see `_set_aside`."""
+        values = await self._shared.git_values()
+        plan = await self._off_loop(partial(self._plan, box, (), values))
+        async with self._set_aside(plan) as moved:
+            yield moved
+
+    @asynccontextmanager
     async def _set_aside(self, plan: _Plan) -> AsyncIterator[list[Moved]]:
         """Run a command in the block; then the list is filled with what it left behind and was set aside.
 

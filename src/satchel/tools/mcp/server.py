@@ -17,7 +17,7 @@ from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.errors import SandboxError, SatchelError, UserError
 from satchel.tools.box import Box
-from satchel.tools.boxed import Workspaces
+from satchel.tools.boxed import Workspaces, moved_notes
 from satchel.tools.mcp.connection import Connection, connect
 from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, Definition, Listing
 from satchel.tools.mcp.exchange import Caller, Exchange, Failed, InputNeeded, roots_result
@@ -608,9 +608,22 @@ class McpServer:
     async def _request(
         self, request: Callable[[Connection, Exchange], Awaitable[T]], caller: Caller
     ) -> tuple[T | Failed, Sequence[str]]:
+        """Make a request to the process that serves it; what one in a sandbox leaves behind meanwhile is set aside."""
+        server = self.current
+        if server._place is None or server._host.boxes is None:
+            return await server._send(request, caller)
+        workspace, box = server._host.boxes.workspace(server._place.folder), server._place.box
+        try:
+            async with workspace.watching(box) as moved:
+                outcome, notes = await server._send(request, caller)
+        except SandboxError as error:
+            return Failed(reason=str(error).rstrip(".")), ()
+        return outcome, [*notes, *moved_notes(moved, can_ask=False)]
+
+    async def _send(
+        self, request: Callable[[Connection, Exchange], Awaitable[T]], caller: Caller
+    ) -> tuple[T | Failed, Sequence[str]]:
         """Start the server if necessary, and make a request within its time limit."""
-        if self.current is not self:
-            return await self.current._request(request, caller)
         limit_s = self.limit_s
         down = await self.connected(limit_s)
         if down or self._connection is None:
