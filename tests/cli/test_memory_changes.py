@@ -58,6 +58,24 @@ def test_a_memory_is_edited_tied_and_superseded_and_its_history_takes_all_of_it_
     assert run("memory", "undo", "c999", environ=NO_EMBEDDER).code == 3
 
 
+@requirement("memory:discretion:obeyed")
+def test_what_is_added_as_confidential_is_shown_only_when_it_is_asked_about(run: Run) -> None:
+    satchel = _memory_of(run)
+    told = json.loads(
+        satchel(
+            "add", "The new job begins in May", "--discretion", "confidential", "--kept-from", "my boss",
+            "--sphere", "work", "--sphere", "money", "--json",
+        )
+    )  # fmt: skip
+    assert (told["discretion"], told["kept_from"], told["spheres"]) == (
+        "confidential",
+        "my boss",
+        ["work", "money"],
+    )
+    assert "new job" not in satchel("recall", "Write to my boss about the new job")
+    assert "new job" in satchel("recall", "When does the new job begin?")
+
+
 @requirement("memory:forget:query", "memory:scopes")
 def test_forgetting_shows_a_preview_first_and_scopes_are_separate_stores(run: Run) -> None:
     satchel = _memory_of(run)

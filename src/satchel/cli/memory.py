@@ -24,6 +24,7 @@ from satchel.cli.stores import (
 )
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.memory import (
+    Discretion,
     Hit,
     Memory,
     MemoryRecord,
@@ -111,6 +112,17 @@ def memory() -> None:
 @click.option(
     "--said-at", type=Text, metavar="TIME", help='When it was said, as in "2026-03-01" or "2026-03-01T18:30".'
 )
+@click.option(
+    "--discretion",
+    type=click.Choice(get_args(Discretion)),
+    default="open",
+    show_default=True,
+    help="Show it unasked (open), only when you ask about it (confidential), or to no model (withheld).",
+)
+@click.option("--kept-from", type=Text, default="", metavar="WHOM", help="From whom it is kept.")
+@click.option(
+    "--sphere", "spheres", multiple=True, type=Text, help="Where it belongs, such as health; may be repeated."
+)
 @scope_option
 @json_option
 def add(
@@ -122,6 +134,9 @@ def add(
     tier: Tier,
     importance: int,
     said_at: str | None,
+    discretion: Discretion,
+    kept_from: str,
+    spheres: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Remember CONTENT, word for word; "-" reads it from stdin."""
@@ -145,6 +160,9 @@ def add(
             tier=tier,
             importance=importance,
             said_at=when,
+            discretion=discretion,
+            kept_from=kept_from,
+            spheres=spheres,
         )
         return await memory.get(id)
 
