@@ -210,7 +210,7 @@ async def test_a_failure_tells_the_model_why_and_a_repeated_one_how_it_is_repair
         assert first.is_error
         assert first.text == "greet failed (error): KeyError: 'x'\nTraceback …\nKeyError: 'x'"
         await tools.call("cap_greet", city="Ulm")
-        assert "satchel capability repair greet" in (await tools.call("cap_greet", city="Ulm")).text
+        assert "name greet, change = true" in (await tools.call("cap_greet", city="Ulm")).text
         assert (await tools.call("lookup_capability", query="greet")).data["failing_since"]
 
 

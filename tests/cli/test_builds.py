@@ -95,6 +95,25 @@ def test_a_chat_shows_progress_asks_announces_and_uses_what_a_worker_builds(tmp_
         assert screen.leave() == 0
 
 
+@requirement("builder:worker:replaced")
+def test_an_answer_to_a_build_whose_worker_was_killed_starts_another_one(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    with (
+        serving(answer) as server,
+        workers_end(home),
+        terminal(tmp_path, "chat", "--plain", server=server, SATCHEL_SANDBOX_ALLOW_UNSAFE="true") as screen,
+    ):
+        screen.see("›")
+        screen.type("Make yourself a tool that greets cities.", ENTER)
+        screen.see("1. Hello")
+        os.kill(int((home / "locks" / "worker").read_text()), signal.SIGKILL)
+        screen.type("1", ENTER)
+        screen.see("greet is ready")
+        screen.see("It gave: Hello, Rome!")
+        screen.type(CTRL_D)
+        assert screen.leave() == 0
+
+
 @requirement("builder:goes-on")
 def test_ask_waits_for_what_it_had_built_asks_and_finishes(tmp_path: Path) -> None:
     with (

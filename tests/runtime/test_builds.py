@@ -12,12 +12,13 @@ import pytest
 
 from satchel.capabilities import Wanted
 from satchel.errors import NotFound, UsageError
-from satchel.events import BuildPosted, Final, Posted, TurnEnd, TurnStart
+from satchel.events import BuildPosted, Event, Final, Posted, TurnEnd, TurnStart
 from satchel.messages import TextBlock, ToolResultBlock
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel, Session
+from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
 from tests.builder.world import CASES, GREET, register, tries, write
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
@@ -39,19 +40,15 @@ def thinks(request: ModelRequest) -> Reply | str:
         repairs = "Repair the capability" in request.messages[0].text
         return Reply(calls=[register()]) if repairs and rounds == 2 else BUILD[rounds]
     newest = request.messages[-1]
+    wanted: dict[str, object] = {"name": "greet", "description": "Greet a city."}
     results = [block.content for block in newest.blocks if isinstance(block, ToolResultBlock)]
     if results:
         return f"It says: {results[0]}"
     if "tool" in newest.text and "ready" not in newest.text:
-        return Reply(
-            calls=[
-                Call(
-                    name="request_capability",
-                    input={"name": "greet", "description": "Greet a city."},
-                    id="ask",
-                )
-            ]
-        )
+        return Reply(calls=[Call(name="request_capability", input=wanted, id="ask")])
+    if newest.text.startswith("It should"):
+        wanted |= {"description": newest.text, "change": True}
+        return Reply(calls=[Call(name="request_capability", input=wanted, id="change")])
     wanted = {"name": "greet", "input": {"city": "Rome"}}
     return Reply(calls=[Call(name="execute_capability", input=wanted, id=f"use_{len(request.messages)}")])
 
@@ -232,6 +229,71 @@ async def test_a_repair_gets_the_failing_input_and_becomes_a_new_version_beside_
         assert capability.tags == ("greeting",)
         package = await satchel.capabilities.catalogue.registered("greet", 2)
         assert "Say it with care." in package.document
+
+
+@requirement("capabilities:changed:conversation")
+async def test_a_conversation_has_a_capability_changed_and_uses_the_present_version_until_then(
+    tmp_path: Path,
+) -> None:
+    async with opens(tmp_path, builder__question_wait_s=0.0) as satchel:
+        first = await satchel.builds.build(Wanted(name="greet", description="Greet a city."))
+        async for _ in satchel.builds.follow(first.build_id):
+            pass
+        session = await satchel.session()
+        turn = await session.run_turn("It should shout.")
+        assert "Until then, version 1 works as before" in turn.text
+        build = await satchel.builds.queue.get(turn.build_id)
+        assert (build.kind, build.asked_by) == ("repair", session.id)
+        assert "What the user says about it:\nIt should shout." in build.task
+        done = await until(session, "complete")
+        assert (done.capability, done.status) == ("greet", "active")
+        assert (await satchel.capabilities.catalogue.get("greet")).version == 2
+
+
+@requirement("capabilities:changed:conversation")
+async def test_the_user_approves_changes_and_rolls_back_a_capability_in_the_conversation(
+    tmp_path: Path,
+) -> None:
+    def builds(request: ModelRequest) -> Reply | str:
+        rounds = sum(message.role == "assistant" for message in request.messages)
+        hosts = [] if "Repair the capability" in request.messages[0].text else ["example.org"]
+        return [*BUILD[1:2], Reply(calls=[register(hosts=hosts)])][rounds]
+
+    more = {"sandbox__allow_unsafe": True, "builder__question_wait_s": 0.0}
+    async with opened(tmp_path, ScriptedModel(builds), **more) as satchel:
+        made = satchel.builds
+        assert made is not None
+        shown: list[Event] = []
+        told: list[str] = []
+
+        async def run(text: str) -> CommandResult:
+            command = find_command(text)
+            assert command is not None
+            context = CommandContext(satchel=satchel, session=session, show=shown.append, tell=told.append)
+            return await run_command(context, *command)
+
+        async def line(text: str) -> str:
+            return (await run(text)).lines[0].text
+
+        session = await satchel.session()
+        first = await made.build(Wanted(name="greet", description="Greet a city."))
+        async for _ in made.follow(first.build_id):
+            pass
+        assert (await line("/capability")).startswith("greet  proposed")
+        asked = await run("/capability approve greet")
+        assert "example.org" in asked.lines[0].text
+        assert asked.confirm is not None
+        assert "passed its cases" in (await asked.confirm.proceed()).lines[0].text
+        assert "being built" in await line("/capability change greet It should shout.")
+        (build,) = [each for each in await made.queue.open_builds() if each.kind == "repair"]
+        assert ("It should shout." in build.task, build.asked_by) == (True, session.id)
+        async for _ in made.follow(build.id):
+            pass
+        assert await line("/capability greet") == "greet  active, v2"
+        assert await line("/capability rollback greet") == "greet  active, v1"
+        assert await line("/capability disable greet") == "greet  disabled, v1"
+        with pytest.raises(UsageError, match="Name a capability"):
+            await run("/capability approve")
 
 
 async def test_without_a_language_model_nothing_is_built_and_the_user_is_told_why(tmp_path: Path) -> None:

@@ -106,6 +106,6 @@ def _told(build: Build, found: Registration) -> Registered:
     now = f" Until then, version {capability.version} stays in use." if capability.version else ""
     text = (
         f"{name} is built (version {found.number}) and waits for your approval. {wishes} "
-        f"To approve it: satchel capability approve {name}.{now}"
+        f"To approve it: /capability approve {name}, or satchel capability approve {name} in a shell.{now}"
     )
     return Registered(number=found.number, status="proposed", text=text)

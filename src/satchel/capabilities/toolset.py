@@ -281,6 +281,10 @@ class CapabilityTools:
                 input_schema=input.get("input_schema", {}),
             )
             (await self._allowances()).check(wanted.name)
+            if input.get("change"):
+                changed = await self._catalogue.rebuild(wanted.name)
+                answer = _changing(changed, wish=wanted.description)
+                return ToolResult(text=json.dumps(answer, ensure_ascii=False), data=answer)
             similar = None if input.get("distinct") else await self._lookup.similar(wanted)
             requested = await self._catalogue.request(
                 wanted, session_id=context.session_id, similar_id="" if similar is None else similar.id
@@ -292,7 +296,7 @@ class CapabilityTools:
             call,
             name="request_capability",
             description="Have a new tool built, in the background, for what none of your tools does and the user may "
-            "want again. Say so and go on: a message tells when it can be used.",
+            "want again; or have a capability changed or repaired. Say so and go on: a message tells when it is ready.",
             properties={
                 "name": {
                     "type": "string",
@@ -303,7 +307,11 @@ class CapabilityTools:
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 4000,
-                    "description": "What it shall do, with all that the user said",
+                    "description": "What it shall do, or what shall change, with all that the user said",
+                },
+                "change": {
+                    "type": "boolean",
+                    "description": "Make a new version of the capability with this name",
                 },
                 "input_schema": {"type": "object", "description": "JSON Schema of its input, if you know it"},
                 "distinct": {
@@ -402,6 +410,26 @@ def _described(capability: Capability) -> dict[str, Any]:
     return answer
 
 
+def _changing(requested: Requested, *, wish: str) -> dict[str, Any]:
+    """The answer of `request_capability` about a new version; the wish goes to whoever has it built."""
+    capability = requested.capability
+    now = f" Until then, version {capability.version} works as before." if capability.version else ""
+    if not requested.is_new:
+        return {
+            "status": capability.status,
+            "capability_id": capability.id,
+            "message": "It is being built or changed already. Ask for your change when a message says that it is "
+            f"ready.{now}",
+        }
+    return {
+        "status": "building",
+        "capability_id": capability.id,
+        "build_id": requested.build_id,
+        "wish": wish,
+        "message": f"A new version is being built in the background. A message tells when it is ready.{now}",
+    }
+
+
 def _requested(requested: Requested) -> dict[str, Any]:
     capability = requested.capability
     answer: dict[str, Any] = {"status": capability.status, "capability_id": capability.id}
@@ -411,15 +439,17 @@ def _requested(requested: Requested) -> dict[str, Any]:
     else:
         answer["name"] = capability.name
         message = {
-            "active": f"It is there already: call {capability.tool_name}, or execute_capability.",
-            "proposed": f"It is built and waits for the user's approval: satchel capability approve {capability.name}",
-            "disabled": f"The user has disabled it: satchel capability enable {capability.name}",
+            "active": f"It is there already: call {capability.tool_name}, or execute_capability. If it has to be "
+            "changed, request it again with change = true and say in description what shall be different.",
+            "proposed": "It is built and waits for the user's approval: "
+            f"/capability approve {capability.name}",
+            "disabled": f"The user has disabled it: /capability enable {capability.name}",
             "failed": "It could not be built.",
         }[capability.status]
     if requested.similar:
         message = (
-            f"There is {capability.name}, which seems to do this: {_short(capability.description)} {message} If it "
-            "does something else, request yours again with distinct = true."
+            f"There is {capability.name}, which seems to do this: {_short(capability.description)} {message} If yours "
+            "is another thing, request it again with distinct = true."
         )
         answer["similar"] = True
     return {**answer, "message": message}
@@ -434,8 +464,8 @@ def _failure(outcome: Outcome) -> list[str]:
     parts += [f"The sandbox refused {denial.target}: {denial.reason}" for denial in outcome.denied]
     if outcome.failing:
         parts.append(
-            "It has failed three times in a row. The user can have it repaired: "
-            f"satchel capability repair {outcome.capability}"
+            f"It has failed three times in a row. Have it repaired: request_capability with name {outcome.capability}, "
+            "change = true, and what goes wrong as its description."
         )
     return parts
 

@@ -52,6 +52,9 @@ _log = logging.getLogger(__name__)
 _ADOPTED_AFTER: Final = timedelta(seconds=5)
 """A request without a build is older than this only if the program died in between."""
 _FOLLOW_S: Final = 0.3
+_WATCH_S: Final = 10.0
+_MOST_WATCH_S: Final = 600.0
+"""How often a process looks whether what waits has a worker. One that was just started takes a few seconds."""
 _RETRY_S: Final = 2.0
 _RETRIES: Final = 3
 
@@ -177,29 +180,11 @@ class Builds:
         """
         capability = await self.catalogue.get(name)
         model_name = await self._model_name(model)
-        error = ""
-        failed = await self.catalogue.runs(capability.id, limit=1, failed=True)
-        if failed and failing_input is None:
-            failing_input, error = failed[0].input, failed[0].error
         requested = await self.catalogue.rebuild(capability.id)
         if not requested.is_new:
             await self.dispatch()
             return requested
-        if capability.version == 0:
-            wanted = Wanted(
-                name=capability.name,
-                description="\n\n".join(part for part in (capability.description, wish.strip()) if part),
-                input_schema=capability.input_schema,
-            )
-            task = adopt_task(wanted) if has_given(capability.path) else build_task(wanted)
-        else:
-            task = repair_task(
-                capability,
-                document=await self._document(capability),
-                wish=wish,
-                failing_input=failing_input,
-                error=error,
-            )
+        task = await self._task_of(capability, wish=wish, failing_input=failing_input)
         await self._open(capability, requested.build_id, task, asked_by, model_name)
         return requested
 
@@ -241,12 +226,43 @@ class Builds:
             raise UsageError(f"{capability.name} is not being built; it is {capability.status}.")
         return capability
 
-    async def began(self, build_id: str, *, asked_by: str, model: ChatModel) -> None:
-        """A tool has opened a build in the catalogue: have it built. May be called again for the same build."""
+    async def began(self, build_id: str, *, asked_by: str, model: ChatModel, wish: str = "") -> None:
+        """A tool has opened a build in the catalogue: have it built. May be called again for the same build.
+
+        Args:
+            build_id: Of the build.
+            asked_by: As in `build`.
+            model: As in `build`.
+            wish: As in `repair`, where it makes a new version.
+        """
         capability = await self.catalogue.building(build_id)
         if capability is None:
             return
-        await self._open(capability, build_id, _task_of(capability), asked_by, await self._model_name(model))
+        task = await self._task_of(capability, wish=wish)
+        await self._open(capability, build_id, task, asked_by, await self._model_name(model))
+
+    async def _task_of(
+        self, capability: Capability, *, wish: str = "", failing_input: Mapping[str, Any] | None = None
+    ) -> str:
+        """What the Builder is told: to make a first version, or a new one."""
+        if capability.version == 0:
+            wanted = Wanted(
+                name=capability.name,
+                description="\n\n".join(part for part in (capability.description, wish.strip()) if part),
+                input_schema=capability.input_schema,
+            )
+            return adopt_task(wanted) if has_given(capability.path) else build_task(wanted)
+        error = ""
+        failed = await self.catalogue.runs(capability.id, limit=1, failed=True)
+        if failed and failed[0].version == capability.version and failing_input is None:
+            failing_input, error = failed[0].input, failed[0].error
+        return repair_task(
+            capability,
+            document=await self._document(capability),
+            wish=wish,
+            failing_input=failing_input,
+            error=error,
+        )
 
     async def _open(
         self, capability: Capability, build_id: str, task: str, asked_by: str, model: str
@@ -319,10 +335,15 @@ class Builds:
             try:
                 build = await self.queue.get(id)
             except NotFound:
+                if capability.version:
+                    # What was to change is not known any more.
+                    reason = "Satchel was ended before the change was noted. Ask for it again."
+                    await self.catalogue.fail(capability.id, [reason], build_id=id)
+                    continue
                 asked = capability.provenance if capability.provenance.build_id == id else None
                 model = (asked.model if asked else "") or await self._model_name(None)
                 await self._add(
-                    capability, id, _task_of(capability), asked.session_id if asked else "", model
+                    capability, id, await self._task_of(capability), asked.session_id if asked else "", model
                 )
             else:
                 # The build has ended, and the catalogue was not told.
@@ -339,6 +360,19 @@ class Builds:
                 self._parts.background.start(self._build_here, build.id)
         if for_worker and not is_working(self._parts.settings.home, WORKER):
             self._start_worker()
+
+    async def watch(self) -> None:
+        """See to it, as long as this process lives, that a worker is there for what waits: one may have been killed."""
+        pause_s = _WATCH_S
+        while True:
+            await anyio.sleep(pause_s)
+            with suppress(StorageError):
+                waits = any(build.model for build in await self.queue.open_builds())
+                is_alone = waits and not is_working(self._parts.settings.home, WORKER)
+                # One that dies whenever it starts is not started for ever.
+                pause_s = min(2 * pause_s, _MOST_WATCH_S) if is_alone else _WATCH_S
+                if is_alone:
+                    await self.dispatch()
 
     def _start_worker(self) -> None:
         try:
@@ -458,8 +492,13 @@ class Builds:
     async def answer(
         self, build_id: str, question_id: str, text: str | None, *, by: str = ""
     ) -> BuildMessage:
-        """Answer a question of a build; see `BuildQueue.answer`."""
-        return await self.queue.answer(build_id, question_id, text, by=by)
+        """Answer a question of a build; see `BuildQueue.answer`. If its worker died, another one goes on with it."""
+        answered = await self.queue.answer(build_id, question_id, text, by=by)
+        try:
+            await self.dispatch()
+        except StorageError as error:
+            _log.warning("The answer is stored, and nothing takes it yet: %s", error)
+        return answered
 
     async def news(self, session_id: str, *, after: int) -> list[Event]:
         """What the builds that a session asked for have said, and for each that ended the post that tells the model."""
@@ -504,12 +543,3 @@ def _for_model(posted: BuildPosted) -> Posted:
         # The reason of a failure may quote what the Builder read elsewhere.
         untrusted=posted.kind == "error" and posted.text != CANCELLED,
     )
-
-
-def _task_of(capability: Capability) -> str:
-    if capability.version:
-        return repair_task(capability)
-    wanted = Wanted(
-        name=capability.name, description=capability.description, input_schema=capability.input_schema
-    )
-    return adopt_task(wanted) if has_given(capability.path) else build_task(wanted)

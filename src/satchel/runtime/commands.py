@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import anyio
 
+from satchel.capabilities.access import sentences
 from satchel.clock import local_day
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
@@ -36,6 +37,8 @@ from satchel.runtime.session_options import read_mode
 from satchel.version import __version__
 
 if TYPE_CHECKING:
+    from satchel.capabilities.checking import Registrar
+    from satchel.capabilities.records import Capability
     from satchel.memory import Memory
     from satchel.runtime.satchel import Satchel
     from satchel.runtime.session import Session
@@ -278,6 +281,73 @@ async def _cancel(context: CommandContext, rest: str) -> CommandResult:
         name = own[0]
     cancelled = await builds.cancel(name)
     return _shown(notes=[f"The build of {cancelled.name} is cancelled."])
+
+
+async def _capability(context: CommandContext, rest: str) -> CommandResult:
+    parts = context.satchel.capabilities
+    if parts is None:
+        raise UsageError("Capabilities are unavailable.")
+    if not rest:
+        lines = [
+            f"{_state_of(each):30} {one_line(each.description, 80)}" for each in await parts.catalogue.list()
+        ]
+        return _shown(*(lines or ["There are no capabilities."]))
+    word, _, wish = rest.partition(" ")
+    if word not in ("approve", "change", "rollback", "disable", "enable"):
+        return _shown(*_capability_lines(await parts.catalogue.get(rest)))
+    name, _, wish = wish.strip().partition(" ")
+    if not name:
+        raise UsageError(f"Name a capability: /capability {word} NAME. /capability lists them.")
+    found = await parts.catalogue.get(name)
+    match word:
+        case "approve":
+            return await _approving(parts.registrar, found)
+        case "change":
+            session = context.session
+            requested = await parts.builds.repair(found.id, wish=wish, asked_by=session.id)
+            begun = f"A new version of {found.name} is being built." if requested.is_new else ""
+            return _shown(notes=[begun or f"{found.name} is being built or changed already."])
+        case "rollback":
+            found = await parts.catalogue.rollback(found.id)
+        case "disable":
+            found = await parts.catalogue.disable(found.id)
+        case _:
+            found = await parts.catalogue.enable(found.id)
+    await context.session.refresh_tools()
+    return _shown(_state_of(found))
+
+
+async def _approving(registrar: Registrar, found: Capability) -> CommandResult:
+    number, access = await registrar.to_approve(found.name)
+
+    async def proceed() -> CommandResult:
+        if (number, access) != await registrar.to_approve(found.name):
+            raise UsageError("Another version waits for approval by now. Look at it first.")
+        done = await registrar.approve(found.name)
+        if done.is_active:
+            return _shown(f"{found.name} is ready: version {done.number} passed its cases.")
+        return _shown(f"A case failed, so version {done.number} of {found.name} is not used.")
+
+    wishes = sentences(access, name=found.name) or (f"{found.name} reaches nothing but its input.",)
+    return CommandResult(
+        lines=tuple(CommandLine(text=text) for text in wishes),
+        confirm=Confirm(question=f"Do you allow that to version {number} of {found.name}?", proceed=proceed),
+    )
+
+
+def _state_of(capability: Capability) -> str:
+    return f"{capability.name}  {capability.status}" + (
+        f", v{capability.version}" if capability.version else ""
+    )
+
+
+def _capability_lines(capability: Capability) -> Iterator[str]:
+    yield _state_of(capability)
+    yield capability.description
+    yield from sentences(capability.access, name=capability.name)
+    yield from (f"! {reason}" for reason in capability.reasons)
+    if capability.version:
+        yield f"Its files: {capability.folder}"
 
 
 async def _help(_context: CommandContext, rest: str) -> CommandResult:
@@ -651,6 +721,13 @@ COMMANDS: Mapping[str, SlashCommand] = {
             name="skip", arguments="", help="Leave the question of a build to the Builder.", run=_skip
         ),
         SlashCommand(name="cancel", arguments="[NAME]", help="Cancel a build.", run=_cancel),
+        SlashCommand(
+            name="capability",
+            arguments="[[approve | rollback | disable | enable] NAME | change NAME WISH]",
+            help="List, show, approve or change capabilities.",
+            run=_capability,
+            is_logged=True,
+        ),
         SlashCommand(name="new", arguments="", help="Start a new conversation.", run=_new),
         SlashCommand(name="private", arguments="", help="Start one that is not remembered.", run=_private),
         SlashCommand(

@@ -309,8 +309,8 @@ class SessionHub:
                 self.broadcast.publish(replace(record, event=event))
         for event in lasting:
             match event:
-                case Observation(data={"status": "building", "build_id": str(build_id)}) if build_id:
-                    await self._have_built(build_id)
+                case Observation(data={"status": "building", "build_id": str(build_id), **rest}) if build_id:
+                    await self._have_built(build_id, wish=str(rest.get("wish", "")))
                 case _:
                     pass
         return written
@@ -1005,13 +1005,13 @@ class SessionHub:
 
     # Builds
 
-    async def _have_built(self, build_id: str) -> None:
-        """A call has asked for a capability: have it built."""
+    async def _have_built(self, build_id: str, *, wish: str) -> None:
+        """A call has asked for a capability, or wishes a change of one: have it built."""
         self._build_news.ask(build_id)
         if self._builds is None:
             return
         try:
-            await self._builds.began(build_id, asked_by=self.id, model=self._model)
+            await self._builds.began(build_id, asked_by=self.id, model=self._model, wish=wish)
         except SatchelError as error:
             await self._record_quietly(Notice(part="builder", text=str(error)))
 

@@ -165,6 +165,7 @@ class Satchel:
                 )
                 if satchel.capabilities is not None:
                     satchel.tooling.capabilities = satchel.capabilities.tools
+                    satchel.parts.background.start(satchel.capabilities.builds.watch)
                 if is_here:
                     satchel.distilling.start()
                     satchel.parts.background.start(keep_retention, home)
