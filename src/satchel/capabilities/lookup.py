@@ -28,10 +28,6 @@ __all__ = ["Found", "Lookup"]
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _LEADS: Final = re.compile(r"([^\W_]+)[\W_]+(?:in)?to[\W_]+([^\W_]+)")
-_SAME: Final = 0.545
-"""How far above the embedder's threshold, on the way to 1, two capabilities that may do the same lie: for MiniLM at a
-cosine of 0.75. Of 20 pairs of paraphrases that it was not chosen on, 10 lie above it; of 20 pairs of different tasks,
-1 (decision 24). Whoever asks can insist, so a wrong guess costs one more call."""
 _SAME_WORDS: Final = 0.75
 """The share of common words that says so if there is no embedder."""
 _LEXICAL: Final = 0.5
@@ -108,15 +104,16 @@ class Lookup:
         return tuple(found[:limit])
 
     async def similar(self, wanted: Wanted) -> Capability | None:
-        """The capability that seems to do what is wanted under another name, or None.
+        """The capability that may do what is wanted under another name, or None: whoever asks decides.
 
-        Failed builds are left out: asking again is how they are tried again.
+        It is as near as what `search` finds by meaning. Failed builds are left out: asking again is how they are
+        tried again.
         """
         await self._refresh()
         text = _document(wanted.name, wanted.description)
         dense = await self._cosines(text, role_text=text)
         words = _words(text)
-        floor = _SAME_WORDS if self._embedder is None else _above(self._embedder.info.threshold)
+        floor = _SAME_WORDS if self._embedder is None else self._embedder.info.threshold
         best: tuple[float, Capability | None] = (0.0, None)
         for number, capability in enumerate(self._entries):
             if capability.status == "failed" or capability.name == wanted.name:
@@ -223,10 +220,6 @@ def _existing(connection: Connection) -> Iterable[str]:
     from satchel.capabilities.tables import capabilities  # noqa: PLC0415
 
     return connection.execute(select(capabilities.c.id)).scalars()
-
-
-def _above(threshold: float) -> float:
-    return threshold + _SAME * (1 - threshold)
 
 
 def _is_turned_round(one: str, other: str) -> bool:

@@ -448,7 +448,7 @@ def _requested(requested: Requested) -> dict[str, Any]:
         }[capability.status]
     if requested.similar:
         message = (
-            f"There is {capability.name}, which seems to do this: {_short(capability.description)} {message} If yours "
+            f"There is {capability.name}, which may do this: {_short(capability.description)} {message} If yours "
             "is another thing, request it again with distinct = true."
         )
         answer["similar"] = True
