@@ -176,6 +176,31 @@ def run(args: dict) -> str:
         assert (await home.runner.run("greet", {"city": "Kiel"})).result == "Ulm Bonn Kiel"
 
 
+@requirement("capabilities:approval")
+async def test_cases_have_files_of_their_own_while_the_capabilitys_are_not_approved(tmp_path: Path) -> None:
+    code = """
+import os
+from pathlib import Path
+
+def run(args: dict) -> str:
+    Path(os.environ["SATCHEL_STATE"], "book.txt").write_text(args["city"])
+    return args["city"]
+"""
+    made = draft(
+        code=code,
+        state=True,
+        cases=cases(
+            {"name": "a city", "input": {"city": "Ulm"}, "expect": {"equals": "Ulm"}},
+            {"name": "none", "input": {}, "expect": {"error": "city"}},
+        ),
+    )
+    async with opened(tmp_path) as home:
+        await home.catalogue.request(Wanted(name="greet", description="x"))
+        done = await home.registrar.register("greet", made, provenance=BY_BUILDER)
+        assert [check.passed for check in done.checks] == [True, True]
+        assert (done.is_active, done.to_approve.state) == (False, True)
+
+
 async def test_a_secret_is_there_by_grant_and_removed_from_what_comes_back_and_from_the_record(
     tmp_path: Path,
 ) -> None:

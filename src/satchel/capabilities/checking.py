@@ -287,7 +287,9 @@ class Registrar:
         self, package: Package, folder: Path, case: Case, *, access: Access, left_s: float
     ) -> CaseResult:
         manifest = package.manifest
-        # A case never sees or changes the files that the capability keeps for the user.
+        # A case never sees or changes the files that the capability keeps for the user, so it needs no approval to have
+        # some of its own.
+        access = replace(access, state=manifest.access.state)
         state = Path(await anyio.to_thread.run_sync(lambda: tempfile.mkdtemp(prefix="satchel-state-")))
         try:
             outcome = await self._runner.try_out(
