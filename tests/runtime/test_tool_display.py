@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from satchel.events import Observation
-from satchel.runtime.tool_display import describe_call, readable, show_observation, show_result
+from satchel.runtime.tool_display import describe_call, show_observation, show_result
+from satchel.tools.display import readable
 from tests.requirements import requirement
 
 NUMBERS = "\n".join(str(number) for number in range(1, 41))

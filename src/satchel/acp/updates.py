@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, assert_never, get_args
+from typing import Any, Final, assert_never
 
 from acp.helpers import (
     plan_entry,
@@ -23,7 +23,6 @@ from acp.schema import (
     ToolCallProgress,
     ToolCallStart,
     ToolCallUpdate,
-    ToolKind,
 )
 
 from satchel.events import (
@@ -55,45 +54,18 @@ from satchel.events import (
 )
 from satchel.events import Final as FinalEvent
 from satchel.messages import text_of
-from satchel.runtime.tool_display import describe_call, text_for_people
+from satchel.runtime.tool_display import describe_call, display_of, text_for_people
 from satchel.tools.visible import visible
 
 __all__ = ["Translator", "asked_call"]
 
 _MOST_SHOWN_CHARS: Final = 10_000
 """The most of a result that is sent. The model and the session have all of it."""
-_KINDS: Final[Mapping[str, ToolKind]] = {
-    "bash": "execute",
-    "browser": "fetch",
-    "deep_memory": "search",
-    "execute_capability": "execute",
-    "file_edit": "edit",
-    "file_read": "read",
-    "file_write": "edit",
-    "forget_memory": "delete",
-    "glob": "search",
-    "grep": "search",
-    "lookup_capability": "search",
-    "read_docs": "read",
-    "recall_memory": "search",
-    "run_skill": "execute",
-    "think": "think",
-    "todo": "think",
-    "tool_search": "search",
-    "web_fetch": "fetch",
-    "web_search": "search",
-}
 _PLAN: Final[Mapping[str, PlanEntryStatus]] = {
     "pending": "pending",
     "doing": "in_progress",
     "done": "completed",
 }
-
-
-def _kind(tool: str) -> ToolKind:
-    found = "execute" if tool.startswith("cap_") else _KINDS.get(tool, "other")
-    assert found in get_args(ToolKind)
-    return found
 
 
 def _title(tool: str, input: Mapping[str, Any]) -> str:
@@ -110,7 +82,7 @@ def asked_call(call: AskedCall, cwd: Path) -> ToolCallUpdate:
     return ToolCallUpdate(
         tool_call_id=call.call_id,
         title=_title(call.tool, call.input),
-        kind=_kind(call.tool),
+        kind=display_of(call.tool).kind,
         status="pending",
         raw_input=dict(call.input),
         locations=_locations(call.input, cwd),
@@ -172,7 +144,7 @@ class Translator:
                     yield update_agent_message_text("\n".join([event.question, *_options(event.options)]))
             case QuestionAsked():
                 self.asked |= {call.call_id: _title(call.tool, call.input) for call in event.calls}
-            case Action() if event.tool == "todo" and "items" in event.input:
+            case Action() if display_of(event.tool).is_plan and "items" in event.input:
                 self.begun[event.call_id] = event.input
                 yield _plan(event.input["items"])
             case Action():
@@ -229,14 +201,15 @@ class Translator:
     def _start(self, event: Action) -> ToolCallStart:
         content: list[Any] | None = None
         path = event.input.get("path")
-        if event.tool == "file_edit" and isinstance(path, str):
-            new, old = str(event.input.get("new", "")), str(event.input.get("old", ""))
+        display = display_of(event.tool)
+        if display.replaces is not None and isinstance(path, str):
+            old, new = (str(event.input.get(name, "")) for name in display.replaces)
             content = [tool_diff_content(str(self.cwd / path), new, old)]
         return ToolCallStart(
             session_update="tool_call",
             tool_call_id=event.call_id,
             title=_title(event.tool, event.input),
-            kind=_kind(event.tool),
+            kind=display.kind,
             status="in_progress",
             raw_input=dict(event.input),
             locations=_locations(event.input, self.cwd),
@@ -244,7 +217,8 @@ class Translator:
         )
 
     def _result(self, event: Observation) -> Iterator[Any]:
-        if event.tool == "todo" and event.call_id in self.begun:
+        display = display_of(event.tool)
+        if display.is_plan and event.call_id in self.begun:
             return
         if event.call_id not in self.begun:
             # It was refused, or its input was invalid, so it never started.
@@ -252,13 +226,13 @@ class Translator:
                 session_update="tool_call",
                 tool_call_id=event.call_id,
                 title=self.asked.get(event.call_id, visible(event.tool)[:300]),
-                kind=_kind(event.tool),
+                kind=display.kind,
                 status="failed",
             )
         text = visible(text_for_people(event))
         if len(text) > _MOST_SHOWN_CHARS:
             text = f"{text[:_MOST_SHOWN_CHARS]}\n[… {len(text) - _MOST_SHOWN_CHARS:,} more characters …]"
-        is_diff = event.tool == "file_edit" and not event.is_error
+        is_diff = display.replaces is not None and not event.is_error
         yield ToolCallProgress(
             session_update="tool_call_update",
             tool_call_id=event.call_id,

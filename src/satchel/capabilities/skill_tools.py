@@ -16,11 +16,12 @@ from satchel.capabilities.running import Layers
 from satchel.capabilities.skills import Skill, Skills
 from satchel.errors import NotFound, UsageError
 from satchel.sandbox.port import Artifact, Command, Limits, RunResult, RunSpec, Sandbox
+from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.paths import Places
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
-__all__ = ["SkillTools"]
+__all__ = ["DISPLAY", "SkillTools"]
 
 _MOST_WALL_S: Final = 180.0
 _PREPARATION_S: Final = 120.0
@@ -43,6 +44,8 @@ _MOST_SCRIPT_BYTES: Final = 1_000_000
 _RUNS: Final = Annotations(read_only=True, destructive=False, idempotent=False, open_world=False)
 """It sees copies and changes nothing outside of its sandbox."""
 _READS: Final = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
+DISPLAY: Final = Display(kind="execute")
+"""Of `run_skill`; `read_docs` is shown as that of capabilities."""
 
 
 class SkillTools:

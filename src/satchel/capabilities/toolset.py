@@ -21,10 +21,12 @@ from satchel.capabilities.records import Capability, Requested, Wanted, tool_nam
 from satchel.capabilities.running import MOST_WALL_S, Outcome, Runner, outcome_to_json
 from satchel.errors import NotFound, StorageError
 from satchel.sandbox.port import Artifact
+from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Redirect, Tool, ToolContext, ToolResult, ToolSpec
+from satchel.wording import one_line
 
-__all__ = ["CapabilityTools", "Documents", "OwnTool"]
+__all__ = ["DISPLAYS", "CapabilityTools", "Documents", "OwnTool"]
 
 _PREPARATION_S: Final = 120.0
 """What a call may take beyond the run itself: packages may have to be installed first."""
@@ -35,6 +37,12 @@ _MOST_TRACEBACK: Final = 1_500
 _MOST_DOCUMENT: Final = 100_000
 _READS: Final = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 _BUILDS: Final = Annotations(read_only=False, destructive=False, idempotent=True, open_world=False)
+DISPLAYS: Final[Mapping[str, Display]] = {
+    "execute_capability": Display(kind="execute"),
+    "lookup_capability": Display(kind="search"),
+    "read_docs": Display(kind="read"),
+    "request_capability": Display(),
+}
 
 
 class Documents(Protocol):
@@ -206,7 +214,7 @@ class CapabilityTools:
         )
         lines, left = {}, _LINES_CHARS
         for capability in used:
-            line = f"{capability.name}: {_short(capability.description)}"
+            line = f"{capability.name}: {one_line(capability.description, _LINE_CHARS)}"
             if len(line) > left:
                 break
             lines[capability.name] = line
@@ -447,9 +455,10 @@ def _requested(requested: Requested) -> dict[str, Any]:
             "failed": "It could not be built.",
         }[capability.status]
     if requested.similar:
+        does = one_line(capability.description, _LINE_CHARS)
         message = (
-            f"There is {capability.name}, which may do this: {_short(capability.description)} {message} If yours "
-            "is another thing, request it again with distinct = true."
+            f"There is {capability.name}, which may do this: {does} {message} If yours is another thing, request it "
+            "again with distinct = true."
         )
         answer["similar"] = True
     return {**answer, "message": message}
@@ -482,8 +491,3 @@ def _save(folder: Path, artifacts: Sequence[Artifact]) -> list[Path]:
         path.write_bytes(artifact.content)
         saved.append(path)
     return saved
-
-
-def _short(description: str) -> str:
-    line = " ".join(description.split())
-    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"

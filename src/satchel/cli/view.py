@@ -37,7 +37,7 @@ from satchel.events import (
 from satchel.messages import text_of
 from satchel.runtime import lines
 from satchel.runtime.recap import Exchange
-from satchel.runtime.tool_display import describe_call, describe_progress, show_observation
+from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.tui.terminal_text import one_line
 
 __all__ = ["TurnView", "has_colour"]
@@ -146,7 +146,7 @@ class TurnView:
             case Permission(decision="deny", call_id=call_id, tool=tool, reason=reason):
                 self._refused.add(call_id)
                 self.note(f"✗ {one_line(tool)}: {one_line(reason, 300)}", "yellow", wraps=True)
-            case Action(tool="ask_user") | Observation(tool="ask_user", is_error=False):
+            case Action() | Observation(is_error=False) if display_of(event.tool).is_question:
                 pass  # the turn ends with the question, which is shown then
             case Action(tool=tool, input=input, call_id=call_id):
                 # The first progress is shown after a delay, because most calls end sooner.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from satchel.errors import NotFound, Refused, UsageError
 from satchel.memory import lexicon
@@ -19,9 +20,11 @@ from satchel.memory.newest import newest_of_each
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
 from satchel.memory.spheres import is_granted
 from satchel.models.port import ChatModel
+from satchel.tools.display import Display, Shown, any_result, ends, fields
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult, ToolSpec
+from satchel.wording import counted
 
-__all__ = ["MemoryTools"]
+__all__ = ["DISPLAYS", "MemoryTools"]
 
 Forget = Callable[[Sequence[str]], Awaitable[Receipt]]
 
@@ -31,6 +34,7 @@ _LIKELY = 0.3
 """The weight of a link `may_replace` from which the later memory is shown before the earlier one."""
 _MORE_FOUND = 10
 _SHOWN_TOKENS = 200  # Of one memory in a result; the whole of it is in the result's data.
+_SHOWN_LINES = 5
 _WRITES_MEMORY = (Effect(resource="memory", writes=True),)
 _READS_MEMORY = (Effect(resource="memory", writes=False),)
 
@@ -200,6 +204,25 @@ _FORGET = ToolSpec(
     annotations=Annotations(read_only=False, destructive=True, idempotent=True, open_world=False),
     destroys_with="ids",
 )
+
+
+def _show(input: Mapping[str, Any], text: str) -> Shown:
+    found = [
+        re.sub(r"^- \S+ \(score [\d.]+\) ", "", row) for row in text.splitlines() if row.startswith("- ")
+    ]
+    if not found:
+        return any_result(input, text)
+    return Shown(
+        summary=counted(len(found), "memory", "memories"), lines=ends(found, head=_SHOWN_LINES, tail=0)
+    )
+
+
+DISPLAYS: Final[Mapping[str, Display]] = {
+    _STORE.name: Display(call=fields("content")),
+    _RECALL.name: Display(call=fields("query", "keywords"), result=_show, kind="search"),
+    _DEEP.name: Display(call=fields("query"), kind="search"),
+    _FORGET.name: Display(call=fields("query", "ids"), result=_show, kind="delete"),
+}
 
 
 class _MemoryTool:

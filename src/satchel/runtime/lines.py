@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from satchel.memory.framing import earlier, short_id
 from satchel.memory.page import SECTIONS, Page
 from satchel.messages import Usage
+from satchel.wording import LINE_CHARS, counted, one_line
 
 if TYPE_CHECKING:
     from satchel.capabilities.kept import Returned
@@ -43,29 +44,11 @@ __all__ = [
     "version_words",
 ]
 
-_LINE_CHARS = 400
 _MEMORY_CHARS = 160
 _PAGE_CHARS = 400
 _MOST_LEFT_OUT = 10
 _LIKELY = 0.3
 """The weight of a link `may_replace` from which a memory is said to be in doubt, as in `memory/surface.py`."""
-
-
-def one_line(text: str, limit: int = _LINE_CHARS) -> str:
-    """The text on one line of at most `limit` characters."""
-    line = " ".join(text[: limit * 8].split())
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
-
-
-def counted(number: int, one: str, many: str = "") -> str:
-    """A number with its noun, as in "1 turn" or "2,000 turns".
-
-    Args:
-        number: How many.
-        one: The singular.
-        many: The plural; "" adds an s to the singular.
-    """
-    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
 def memory_line(
@@ -135,7 +118,7 @@ def hit_line(hit: Hit, later: Sequence[Successor] = (), *, evidence: Sequence[Me
     if hit.passage is not None:
         shown = replace(hit.memory, content=hit.passage.text)
         part = f"  (part {hit.passage.number} of {hit.passage.of})"
-        line = memory_line(shown, later, chars=_LINE_CHARS, evidence=evidence) + part
+        line = memory_line(shown, later, chars=LINE_CHARS, evidence=evidence) + part
     if hit.answers is not None:
         line += f"  (answers: {one_line(hit.answers, _MEMORY_CHARS)})"
     if hit.is_over:

@@ -26,6 +26,7 @@ from satchel.runtime.plugins import plugin_notices, plugin_tools
 from satchel.runtime.rules import withheld_from_searches
 from satchel.runtime.skills import skill_tools
 from satchel.runtime.spill import spill_into
+from satchel.runtime.tool_display import DISPLAYS
 from satchel.runtime.tool_index import ToolIndex
 from satchel.runtime.web import close_state, web_tools
 from satchel.sandbox.port import Sandbox
@@ -51,12 +52,6 @@ __all__ = ["ToolEntry", "Tooling", "external_tools", "mcp_tools", "tool_folders"
 
 _MOST_DISCOVERY_S: Final = 5.0
 """How long a first message waits for executables that were never asked: two rounds of a second, and some."""
-_OWN: Final = (
-    "ask_user", "browser", "deep_memory", "execute_capability", "forget_memory", "list_mcp_resources",
-    "lookup_capability", "read_docs", "read_mcp_resource", "recall_memory", "request_capability", "store_memory",
-    "run_skill", "think", "todo", "tool_call", "tool_describe", "tool_search", "web_fetch", "web_search", *SHIPPED,
-)  # fmt: skip
-"""Names of Satchel's own tools (DESIGN 6); an executable may take one of them only where it is shipped as one too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,7 +412,7 @@ def external_tools(settings: Settings, clock: Clock, *, boxes: Workspaces | None
         home=settings.home,
         environ=settings.environ,
         clock=clock,
-        builtin=_OWN,
+        builtin=tuple(DISPLAYS),
         replaceable=SHIPPED,
         disabled=settings.tools.disabled,
         schema_timeout_s=settings.tools.schema_timeout_s,

@@ -10,18 +10,25 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from satchel.tools.display import Display, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Redirect, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.tools.registry import Registry
+from satchel.wording import one_line
 
-__all__ = ["Bridge", "ToolFinder", "document_of", "split_by_number"]
+__all__ = ["DISPLAYS", "Bridge", "ToolFinder", "document_of", "split_by_number"]
 
 _LOOKS = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 _LINE_CHARS = 160
 """The length of a description in a list; enough for the first sentence in most cases."""
 _MOST_FOUND = 20
+DISPLAYS: Final[Mapping[str, Display]] = {
+    "tool_call": Display(),
+    "tool_describe": Display(),
+    "tool_search": Display(call=fields("query"), kind="search"),
+}
 
 
 class ToolFinder(Protocol):
@@ -134,7 +141,9 @@ class Bridge:
             found = [tool for tool in map(self._deferred.get, names) if tool is not None]
             if not found:
                 return ToolResult(text="No tool matches. Try other words, or do without.", data=[])
-            lines = "\n".join(f"- {tool.spec.name}: {_short(tool.spec.description)}" for tool in found)
+            lines = "\n".join(
+                f"- {tool.spec.name}: {one_line(tool.spec.description, _LINE_CHARS)}" for tool in found
+            )
             return ToolResult(
                 text=f"{lines}\nUse tool_describe to see a tool's input, then tool_call to call it.",
                 data=[tool.spec.name for tool in found],
@@ -196,8 +205,3 @@ class Bridge:
             ),
             self,
         )
-
-
-def _short(description: str) -> str:
-    line = " ".join(description.split())
-    return line if len(line) <= _LINE_CHARS else f"{line[: _LINE_CHARS - 1]}…"

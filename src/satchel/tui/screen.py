@@ -52,6 +52,7 @@ from satchel.runtime.hosting import Host, SharedSession
 from satchel.runtime.lines import counted, usage_line
 from satchel.runtime.options import chosen_option
 from satchel.runtime.recap import Exchange
+from satchel.runtime.tool_display import display_of
 from satchel.tui.composer import Composer, Menu
 from satchel.tui.dialogs import Choose
 from satchel.tui.looks import DARK, LIGHT, STYLE
@@ -346,7 +347,7 @@ class ConversationScreen(App[int]):
                 await self._answered(text_of(blocks))
             case MemorySurfaced():
                 await self._surfaced(event)
-            case Action(tool="ask_user") | Observation(tool="ask_user", is_error=False):
+            case Action() | Observation(is_error=False) if display_of(event.tool).is_question:
                 pass  # the turn ends with the question, which is shown then
             case Action() | ToolProgress() | Observation() | Permission():
                 await self._step(event)

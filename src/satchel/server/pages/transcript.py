@@ -47,8 +47,9 @@ from satchel.events import (
     Final as FinalEvent,
 )
 from satchel.messages import Usage, text_of
-from satchel.runtime.tool_display import Shown, describe_call, describe_progress, show_observation
+from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.server.pages.markdown import MarkdownBlocks
+from satchel.tools.display import Shown
 from satchel.tools.visible import visible
 
 __all__ = ["Answer", "Ask", "Build", "Call", "Change", "Item", "Note", "Steps", "Transcript", "Turn"]
@@ -157,6 +158,14 @@ class Ask:
     is_secret: bool = False
     answer: str | None = None
     kind: Literal["ask"] = "ask"
+
+    @property
+    def heading(self) -> str:
+        """Of a question for permission: what would be done."""
+        if len(self.calls) != 1:
+            return f"Allow these {len(self.calls)} calls?"
+        tool = self.calls[0][0].tool
+        return display_of(tool).question or f"Use {tool}?"
 
 
 @dataclass(slots=True)
@@ -524,7 +533,7 @@ class Transcript:
 
     def _start(self, event: Action) -> None:
         turn = self._turn
-        if turn is None or event.tool == "ask_user":
+        if turn is None or display_of(event.tool).is_question:
             return
         call = Call(
             id=event.call_id,
@@ -570,7 +579,7 @@ class Transcript:
     def _observed(self, event: Observation) -> None:
         found = self._call(event.call_id)
         if found is None:
-            if event.tool == "ask_user" or self._turn is None:
+            if display_of(event.tool).is_question or self._turn is None:
                 return
             self._add_call(self._turn, Call(event.call_id, event.tool, {}, ""))
             found = self._call(event.call_id)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from satchel.tools.builtin.record import BuiltIn
+from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Question, Tool, ToolContext, ToolResult
 
-__all__ = ["ask_user_tool"]
+__all__ = ["ASK_USER"]
 
 DESCRIPTION = """Ask the user one question and wait for the answer: a choice that is theirs, a fact that only they \
 know, permission for what can't be undone. Don't repeat it in your text."""
@@ -32,3 +34,10 @@ def ask_user_tool() -> Tool:
         required=["question"],
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
     )
+
+
+ASK_USER: Final = BuiltIn(
+    name="ask_user",
+    make=lambda _: ask_user_tool(),
+    display=Display(is_question=True),
+)

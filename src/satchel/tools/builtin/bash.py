@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import REPORT_FD, ProcessResult, StreamName, run_process
@@ -15,10 +15,12 @@ from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.fence import shown
+from satchel.tools.builtin.record import BuiltIn, Program
+from satchel.tools.display import Display, Shown, any_result, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
-__all__ = ["bash_tool"]
+__all__ = ["BASH"]
 
 STATE_KEY = "bash.cwd"
 MAX_TIMEOUT_S = 600
@@ -254,3 +256,38 @@ def _result(
         # A command prints whatever it reads, from the network or from any file.
         untrusted=True,
     )
+
+
+def _show(input: Mapping[str, Any], text: str) -> Shown:
+    outcome, *rows = text.splitlines() or [""]
+    if not outcome.startswith(("exit code:", "stopped after", "ended by signal")):
+        return any_result(input, text)  # refused, cancelled or failed before a command ran
+    if rows and rows[0] == "stdout:":
+        del rows[0]
+    summary = "" if outcome == "exit code: 0" else outcome.replace("exit code: ", "exit code ")
+    return Shown(summary=summary if rows else f"{summary}, no output".lstrip(", "), lines=ends(rows))
+
+
+BASH: Final = BuiltIn(
+    name="bash",
+    make=lambda given: bash_tool(default_timeout_s=given.bash_timeout_s, boxes=given.boxes),
+    display=Display(
+        call=fields("command"),
+        result=_show,
+        shows_errors=True,
+        kind="execute",
+        question="Run this command?",
+    ),
+    program=Program(
+        description="Run a shell command (bash) and get its exit code, stdout and stderr. There is no terminal and no "
+        "stdin. When the command ends, everything that it started is stopped.",
+        returns={
+            "stdout": {"type": "string"},
+            "stderr": {"type": "string"},
+            "exit_code": {"type": ["integer", "null"]},
+            "signal": {"type": ["integer", "null"]},
+            "timed_out": {"type": "boolean"},
+            "cwd": {"type": "string"},
+        },
+    ),
+)

@@ -1,16 +1,23 @@
-"""Shows the changes between two texts."""
+"""The changes between two texts, and how people are shown them."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
+from typing import Any
 
-__all__ = ["unified_diff"]
+from satchel.tools.display import Line, Shown, Style
+from satchel.wording import LINE_CHARS, counted, one_line
+
+__all__ = ["show_change", "unified_diff"]
 
 CONTEXT_LINES = 3
 MAX_LINES = 200
 """The most lines of a diff that are returned. The model made the change, so it needs no more."""
 COMPARED_LINES = 3000
 """The comparison takes time quadratic in the number of lines; above this, changes are only counted."""
+SHOWN_LINES = 16
+STYLES: Mapping[str, Style] = {"+": "added", "-": "removed"}
 
 
 def unified_diff(before: str, after: str, name: str) -> str:
@@ -58,3 +65,13 @@ def unified_diff(before: str, after: str, name: str) -> str:
 
 def _range(start: int, length: int) -> str:
     return f"{start + 1 if length else start},{length}"
+
+
+def show_change(_input: Mapping[str, Any], text: str) -> Shown:
+    """The result of a tool that changes a file: a sentence, and below it the diff."""
+    summary, *rows = text.splitlines() or [""]
+    rows = [row for row in rows if not row.startswith(("--- ", "+++ "))]
+    lines = [Line(text=row[:LINE_CHARS], style=STYLES.get(row[:1], "plain")) for row in rows[:SHOWN_LINES]]
+    if len(rows) > SHOWN_LINES:
+        lines.append(Line(text=f"… {counted(len(rows) - SHOWN_LINES, 'more line')}"))
+    return Shown(summary=one_line(summary), lines=tuple(lines))

@@ -6,18 +6,20 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from satchel.errors import UsageError
 from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
-from satchel.tools.builtin.diff import unified_diff
+from satchel.tools.builtin.diff import show_change, unified_diff
 from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.builtin.file_write import read_whole
+from satchel.tools.builtin.record import TEXT, BuiltIn, Program
 from satchel.tools.builtin.seen import Seen, last_seen, look, remember
+from satchel.tools.display import Display, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 
-__all__ = ["file_edit_tool"]
+__all__ = ["FILE_EDIT"]
 
 LISTED_LINES = 10
 COMPARED_LINES = 2000
@@ -179,3 +181,17 @@ def _same_but_for_space(lines: Sequence[str], wanted: Sequence[str]) -> int | No
         if there[at] == bare[0] and there[at : at + len(bare)] == bare:
             return at
     return None
+
+
+FILE_EDIT: Final = BuiltIn(
+    name="file_edit",
+    make=lambda given: file_edit_tool(given.fence),
+    display=Display(
+        call=fields("path"),
+        result=show_change,
+        kind="edit",
+        question="Change this file?",
+        replaces=("old", "new"),
+    ),
+    program=Program(returns={**TEXT, "path": {"type": "string"}, "replaced": {"type": "integer"}}),
+)

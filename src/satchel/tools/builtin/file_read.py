@@ -8,16 +8,19 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from satchel.errors import UsageError
 from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
 from satchel.tools.builtin.fence import Fence, Place, describe_kind, shown
+from satchel.tools.builtin.record import TEXT, BuiltIn, Program
 from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
+from satchel.tools.display import Display, Shown
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
+from satchel.wording import counted, one_line
 
-__all__ = ["file_read_tool"]
+__all__ = ["FILE_READ"]
 
 PAGE_LINES = 2000
 PAGE_CHARS = 26_000
@@ -358,3 +361,27 @@ def _skip_columns(source: _Source, at: int, columns: int, encoding: Encoding) ->
         if len(chunk) < CHUNK_BYTES:
             break
     return at
+
+
+def _describe(input: Mapping[str, Any]) -> str:
+    start, limit = input.get("offset"), input.get("limit")
+    part = f" from line {start}" if start else ""
+    lines = f", {counted(limit, 'line')}" if isinstance(limit, int) and limit else ""
+    return f"{input.get('path', '')}{part}{lines}"
+
+
+def _show(_input: Mapping[str, Any], text: str) -> Shown:
+    rows = text.splitlines()
+    numbered = sum(1 for row in rows if re.match(r" *-?\d+\t", row))
+    if not numbered:
+        return Shown(summary=one_line(text))
+    part = re.fullmatch(r"\[(lines .*?)(?:; (?:continue|go on) with .*)?\]", rows[-1])
+    return Shown(summary=part[1] if part else counted(numbered, "line"))
+
+
+FILE_READ: Final = BuiltIn(
+    name="file_read",
+    make=lambda given: file_read_tool(given.fence),
+    display=Display(call=_describe, result=_show, kind="read"),
+    program=Program(returns=TEXT),
+)

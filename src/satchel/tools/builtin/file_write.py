@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from satchel.errors import NotFound, UsageError
-from satchel.tools.builtin.diff import unified_diff
+from satchel.tools.builtin.diff import show_change, unified_diff
 from satchel.tools.builtin.fence import Fence, Place, describe_kind
+from satchel.tools.builtin.record import TEXT, BuiltIn, Program
 from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
+from satchel.tools.display import Display, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
+from satchel.wording import counted
 
-__all__ = ["file_write_tool", "read_whole"]
+__all__ = ["FILE_WRITE", "read_whole"]
 
 DESCRIPTION = """Write a whole text file, creating it and its folders if needed. An existing one is replaced only if \
 you have read it. To change a part, use file_edit."""
@@ -86,7 +89,7 @@ def _write(place: Place, content: str, seen: Seen | None) -> tuple[ToolResult, S
     except NotFound:
         written = place.replace(data, expected=None)
         lines = content.count("\n") + (content != "" and not content.endswith("\n"))
-        text = f"Created {place.name}: {_counted(lines, 'line')}, {_counted(len(data), 'byte')}."
+        text = f"Created {place.name}: {counted(lines, 'line')}, {counted(len(data), 'byte')}."
         return ToolResult(text=text, data={"path": str(place.path), "created": True}), look(written, data)
     now = look(state, before)
     if before and seen is None:
@@ -108,5 +111,13 @@ def _write(place: Place, content: str, seen: Seen | None) -> tuple[ToolResult, S
     )
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+FILE_WRITE: Final = BuiltIn(
+    name="file_write",
+    make=lambda given: file_write_tool(given.fence),
+    display=Display(call=fields("path"), result=show_change, kind="edit", question="Write this file?"),
+    program=Program(
+        description="Write a whole text file as UTF-8, creating it and its folders if needed. Replaces an existing "
+        "file.",
+        returns={**TEXT, "path": {"type": "string"}, "created": {"type": "boolean"}},
+    ),
+)

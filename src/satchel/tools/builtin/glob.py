@@ -7,19 +7,21 @@ import stat
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from satchel.errors import UsageError
 from satchel.sandbox.process import StreamName, run_process
 from satchel.tools.builtin.fence import Fence, Place, shown
+from satchel.tools.builtin.record import TEXT, BuiltIn, Program
 from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
 from satchel.tools.builtin.tree import MAX_ENTRIES, Found, GlobPattern, walk
+from satchel.tools.display import Display, describe_search, show_found
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
-__all__ = ["glob_tool"]
+__all__ = ["GLOB"]
 
 SHOWN = 200
 MAGIC = frozenset("*?[{")
@@ -160,3 +162,15 @@ def _with_times(base: Path, paths: list[str]) -> list[Found]:
             continue
         found.append(Found(path=path, is_folder=False, mtime_ns=state.st_mtime_ns))
     return found
+
+
+GLOB: Final = BuiltIn(
+    name="glob",
+    make=lambda given: glob_tool(given.fence),
+    display=Display(
+        call=describe_search,
+        result=lambda _, text: show_found(text.splitlines(), "path", nothing="Nothing in "),
+        kind="search",
+    ),
+    program=Program(returns={**TEXT, "data": {"type": "array", "items": {"type": "string"}}}),
+)

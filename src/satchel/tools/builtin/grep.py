@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import anyio
 
@@ -19,12 +19,14 @@ from satchel.errors import UsageError
 from satchel.sandbox.process import ProcessResult, StreamName, run_process
 from satchel.tools.builtin.content import SAMPLE_BYTES, describe_binary, detect_encoding
 from satchel.tools.builtin.fence import Fence, Place
+from satchel.tools.builtin.record import TEXT, BuiltIn, Program
 from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
 from satchel.tools.builtin.tree import GlobPattern, walk
+from satchel.tools.display import Display, Shown, describe_search, show_found
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
-__all__ = ["grep_tool"]
+__all__ = ["GREP"]
 
 Mode: TypeAlias = Literal["content", "files", "count"]
 
@@ -390,3 +392,16 @@ class _Reader:
         if path not in self._names:
             self._names[path] = self._fence.name(self._place.path / path, self._context)
         return self._names[path]
+
+
+def _show(input: Mapping[str, Any], text: str) -> Shown:
+    what = "line" if input.get("output", "content") == "content" else "file"
+    return show_found([row for row in text.splitlines() if row != "--"], what, nothing="No match for ")
+
+
+GREP: Final = BuiltIn(
+    name="grep",
+    make=lambda given: grep_tool(given.fence),
+    display=Display(call=describe_search, result=_show, kind="search"),
+    program=Program(returns={**TEXT, "matches": {"type": "integer"}, "is_complete": {"type": "boolean"}}),
+)

@@ -18,14 +18,12 @@ import anyio.to_thread
 from satchel.clock import SystemClock
 from satchel.config import process_environ
 from satchel.errors import SatchelError
-from satchel.tools.builtin.bash import MAX_TIMEOUT_S, bash_tool
+from satchel.tools.builtin.bash import MAX_TIMEOUT_S
 from satchel.tools.builtin.fence import Fence
-from satchel.tools.builtin.file_edit import file_edit_tool
-from satchel.tools.builtin.file_read import file_read_tool
-from satchel.tools.builtin.file_write import file_write_tool, read_whole
-from satchel.tools.builtin.glob import glob_tool
-from satchel.tools.builtin.grep import grep_tool
+from satchel.tools.builtin.file_write import read_whole
+from satchel.tools.builtin.record import Given, Program
 from satchel.tools.builtin.seen import look, remember
+from satchel.tools.builtin.toolset import BUILT_IN
 from satchel.tools.input_schema import InputSchema
 from satchel.tools.port import Tool, ToolContext, ToolResult
 
@@ -33,30 +31,10 @@ __all__ = ["SHIPPED", "flat_schema", "main", "shipped_path", "take_as_seen", "to
 
 T = TypeVar("T")
 
-SHIPPED: Final = ("bash", "file_read", "file_write", "file_edit", "glob", "grep")
-
-_DESCRIPTIONS: Final[Mapping[str, str]] = {
-    "bash": "Run a shell command (bash) and get its exit code, stdout and stderr. There is no terminal and no stdin. "
-    "When the command ends, everything that it started is stopped.",
-    "file_write": "Write a whole text file as UTF-8, creating it and its folders if needed. Replaces an existing file.",
+_PROGRAMS: Final[Mapping[str, Program]] = {
+    name: tool.program for name, tool in BUILT_IN.items() if tool.program is not None
 }
-"""Descriptions that differ because a program has no session."""
-_TEXT: Final = {"text": {"type": "string"}}
-_RETURNS: Final[Mapping[str, Mapping[str, Any]]] = {
-    "bash": {
-        "stdout": {"type": "string"},
-        "stderr": {"type": "string"},
-        "exit_code": {"type": ["integer", "null"]},
-        "signal": {"type": ["integer", "null"]},
-        "timed_out": {"type": "boolean"},
-        "cwd": {"type": "string"},
-    },
-    "file_read": _TEXT,
-    "file_write": {**_TEXT, "path": {"type": "string"}, "created": {"type": "boolean"}},
-    "file_edit": {**_TEXT, "path": {"type": "string"}, "replaced": {"type": "integer"}},
-    "glob": {**_TEXT, "data": {"type": "array", "items": {"type": "string"}}},
-    "grep": {**_TEXT, "matches": {"type": "integer"}, "is_complete": {"type": "boolean"}},
-}
+SHIPPED: Final = tuple(_PROGRAMS)
 
 
 def shipped_path(name: str) -> Path:
@@ -70,13 +48,13 @@ def flat_schema(name: str) -> dict[str, Any]:
     required = spec.input_schema["required"]
     return {
         "name": spec.name,
-        "description": _DESCRIPTIONS.get(name, spec.description),
+        "description": _PROGRAMS[name].description or spec.description,
         "parameters": {
             # Without a type there is only an `enum`, whose values are strings.
             key: {"type": "string", **part, **({"required": True} if key in required else {})}
             for key, part in spec.input_schema["properties"].items()
         },
-        "returns": {"type": "object", "properties": dict(_RETURNS[name])},
+        "returns": {"type": "object", "properties": dict(_PROGRAMS[name].returns)},
     }
 
 
@@ -121,16 +99,7 @@ def main(name: str) -> int:
 
 
 def _tool(name: str) -> Tool:
-    fence = Fence(home=None)
-    makers: dict[str, Callable[[], Tool]] = {
-        "bash": lambda: bash_tool(default_timeout_s=30.0),
-        "file_read": lambda: file_read_tool(fence),
-        "file_write": lambda: file_write_tool(fence),
-        "file_edit": lambda: file_edit_tool(fence),
-        "glob": lambda: glob_tool(fence),
-        "grep": lambda: grep_tool(fence),
-    }
-    return makers[name]()
+    return BUILT_IN[name].make(Given(fence=Fence(home=None)))
 
 
 def _problem(tool: Tool, input: Any) -> str:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from satchel.tools.builtin.record import BuiltIn
+from satchel.tools.display import Display, Shown, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
+from satchel.wording import one_line
 
-__all__ = ["think_tool"]
+__all__ = ["THINK"]
 
+NOTED = "Noted."
 DESCRIPTION = """Write down a thought, to consider what a result means or to plan the next step. It has no other \
 effect."""
 
@@ -18,7 +22,7 @@ def think_tool() -> Tool:
     """Make the tool."""
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG001  # the port's shape
-        return ToolResult(text="Noted.")
+        return ToolResult(text=NOTED)
 
     return function_tool(
         call,
@@ -29,3 +33,14 @@ def think_tool() -> Tool:
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
         is_deferred=True,
     )
+
+
+THINK: Final = BuiltIn(
+    name="think",
+    make=lambda _: think_tool(),
+    display=Display(
+        call=fields("thought"),
+        result=lambda _, text: Shown(summary="" if text == NOTED else one_line(text)),
+        kind="think",
+    ),
+)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
+from satchel.tools.builtin.record import BuiltIn
+from satchel.tools.display import Display, Line, Shown, Style
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
+from satchel.wording import counted, one_line
 
-__all__ = ["todo_tool"]
+__all__ = ["TODO"]
 
 STATE_KEY = "todo.items"
 SIGNS = {"pending": "[ ]", "doing": "[~]", "done": "[x]"}
+_SHOWN: Final[Mapping[str, tuple[str, Style]]] = {
+    "[x] ": ("✔ ", "plain"),
+    "[~] ": ("▸ ", "active"),
+    "[ ] ": ("☐ ", "plain"),
+}
+_SHOWN_LINES = 20
 DESCRIPTION = """Keep a to-do list for work of three or more steps. Give the whole list each time; one item is \
 `doing`."""
 
@@ -50,3 +59,26 @@ def todo_tool() -> Tool:
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
         effects=effects,
     )
+
+
+def _describe(input: Mapping[str, Any]) -> str:
+    items = input.get("items")
+    return counted(len(items), "step") if isinstance(items, list) else ""
+
+
+def _show(_input: Mapping[str, Any], text: str) -> Shown:
+    rows = text.splitlines()
+    signs = [row[:4] for row in rows]
+    if not all(sign in _SHOWN for sign in signs):
+        return Shown(summary=one_line(text))
+    lines = [Line(text=_SHOWN[row[:4]][0] + row[4:], style=_SHOWN[row[:4]][1]) for row in rows[:_SHOWN_LINES]]
+    if len(rows) > _SHOWN_LINES:
+        lines.append(Line(text=f"… {len(rows) - _SHOWN_LINES} more"))
+    return Shown(summary=f"{signs.count('[x] ')} of {len(rows)} done", lines=tuple(lines))
+
+
+TODO: Final = BuiltIn(
+    name="todo",
+    make=lambda _: todo_tool(),
+    display=Display(call=_describe, result=_show, kind="think", is_plan=True),
+)

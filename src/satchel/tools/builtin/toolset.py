@@ -1,25 +1,31 @@
-"""All built-in tools, in the order in which models see them."""
+"""All built-in tools, in the order in which models see them. A new one is its module and a line here."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from satchel.tools.boxed import Workspaces
-from satchel.tools.builtin.ask_user import ask_user_tool
-from satchel.tools.builtin.bash import bash_tool
+from satchel.tools.builtin.ask_user import ASK_USER
+from satchel.tools.builtin.bash import BASH
 from satchel.tools.builtin.fence import Fence
-from satchel.tools.builtin.file_edit import file_edit_tool
-from satchel.tools.builtin.file_read import file_read_tool
-from satchel.tools.builtin.file_write import file_write_tool
-from satchel.tools.builtin.glob import glob_tool
-from satchel.tools.builtin.grep import grep_tool
-from satchel.tools.builtin.think import think_tool
-from satchel.tools.builtin.todo import todo_tool
+from satchel.tools.builtin.file_edit import FILE_EDIT
+from satchel.tools.builtin.file_read import FILE_READ
+from satchel.tools.builtin.file_write import FILE_WRITE
+from satchel.tools.builtin.glob import GLOB
+from satchel.tools.builtin.grep import GREP
+from satchel.tools.builtin.record import BuiltIn, Given
+from satchel.tools.builtin.think import THINK
+from satchel.tools.builtin.todo import TODO
 from satchel.tools.port import Toolset
 from satchel.tools.registry import StaticToolset
 
-__all__ = ["builtin_tools"]
+__all__ = ["BUILT_IN", "builtin_tools"]
+
+BUILT_IN: Final[Mapping[str, BuiltIn]] = {
+    tool.name: tool for tool in (BASH, FILE_READ, FILE_WRITE, FILE_EDIT, GLOB, GREP, THINK, TODO, ASK_USER)
+}
 
 
 def builtin_tools(
@@ -37,17 +43,7 @@ def builtin_tools(
         bash_timeout_s: The time limit of a `bash` command that sets none (`[agent] tool_timeout_s`).
         boxes: Where boxed commands run; None if none do.
     """
-    fence = Fence(home=home, withheld=tuple(withheld))
-    return StaticToolset(
-        (
-            bash_tool(default_timeout_s=bash_timeout_s, boxes=boxes),
-            file_read_tool(fence),
-            file_write_tool(fence),
-            file_edit_tool(fence),
-            glob_tool(fence),
-            grep_tool(fence),
-            think_tool(),
-            todo_tool(),
-            ask_user_tool(),
-        )
+    given = Given(
+        fence=Fence(home=home, withheld=tuple(withheld)), bash_timeout_s=bash_timeout_s, boxes=boxes
     )
+    return StaticToolset(tuple(tool.make(given) for tool in BUILT_IN.values()))

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from satchel.errors import UsageError
 from satchel.tools.input_schema import check_schema
 from satchel.tools.visible import hidden_in_schema, visible, visible_schema
+from satchel.wording import one_line
 
 __all__ = ["MAX_SCHEMA_BYTES", "Definition", "definition_from_json", "definition_to_json", "parse_schema"]
 
@@ -128,7 +129,7 @@ def _json(printed: bytes) -> Any:
     except UnicodeDecodeError:
         _wrong("--schema printed something that is not UTF-8")
     except (ValueError, RecursionError) as error:
-        _wrong(f"--schema did not print JSON ({_one_line(str(error))})")
+        _wrong(f"--schema did not print JSON ({one_line(str(error), 200)})")
 
 
 def _no_number(word: str) -> NoReturn:
@@ -207,7 +208,7 @@ def _check(schema: Mapping[str, Any]) -> None:
     try:
         check_schema(schema, subject='the schema in its "parameters"')
     except UsageError as error:
-        _wrong(_one_line(str(error)))
+        _wrong(one_line(str(error), 200))
 
 
 def _effects(value: Any, schema: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -232,11 +233,6 @@ def _clean(text: str) -> str:
 def _short(value: Any) -> str:
     text = json.dumps(value, default=str)
     return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def _one_line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 200 else f"{line[:199]}…"
 
 
 def _wrong(reason: str) -> NoReturn:

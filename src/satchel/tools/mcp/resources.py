@@ -7,11 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from satchel.errors import NotFound
+from satchel.tools.display import Display
 from satchel.tools.function import FunctionTool
 from satchel.tools.mcp.exchange import Failed, InputNeeded
 from satchel.tools.mcp.offers import Resource
@@ -21,9 +22,10 @@ from satchel.tools.mcp.tool import caller_of
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.tools.visible import visible
 
-__all__ = ["LIST_TOOL", "READ_TOOL", "Attachment", "Mentions", "ServerResources"]
+__all__ = ["DISPLAYS", "LIST_TOOL", "READ_TOOL", "Attachment", "Mentions", "ServerResources"]
 
 LIST_TOOL, READ_TOOL = "list_mcp_resources", "read_mcp_resource"
+DISPLAYS: Final[Mapping[str, Display]] = dict.fromkeys((LIST_TOOL, READ_TOOL), Display())
 MAX_MENTIONS = 5
 """Resources that one message attaches."""
 MAX_ATTACHED = 18_000

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from satchel.errors import UsageError
+from satchel.tools.display import Display, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.tools.web.addresses import AddressRules
 from satchel.tools.web.chromium import Chromium
 from satchel.tools.web.gateway import Spawn
 
-__all__ = ["browser_tool"]
+__all__ = ["DISPLAY", "browser_tool"]
 
 _STATE = "browser"
 _SHOWN_CHARS = 20_000
@@ -35,6 +36,9 @@ _DESCRIPTION = """Use a web browser, for pages that need scripts, clicks or form
 `[ref=e5]` is the reference for `click`, `type` (replaces a field's text; end it with a line break to press Enter) and \
 `select` (chooses an entry by its label). References are valid until the page changes; `read` returns new ones. `back` \
 returns to the previous page, `screenshot` saves a picture, `close` ends the browser and discards its logins."""
+DISPLAY: Final = Display(
+    call=fields("action", "url", "ref", "text"), kind="fetch", question="Use the browser?"
+)
 
 
 def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_s: float = 60.0) -> Tool:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from satchel.errors import SatchelError
+from satchel.tools.display import Display, Shown, any_result, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 from satchel.tools.web.fetching import Fetcher
 from satchel.tools.web.reader import read_apart
 from satchel.tools.web.reading import Reading, needs_parser, read_page
+from satchel.wording import one_line
 
-__all__ = ["READS_THE_WEB", "WEB_FETCH", "fetch_tool"]
+__all__ = ["DISPLAY", "READS_THE_WEB", "WEB_FETCH", "fetch_tool", "short_address"]
 
 WEB_FETCH = "web_fetch"
 """The tool's name."""
@@ -124,3 +127,23 @@ def _result(url: str, offset: int, found: _Fetched) -> ToolResult:
         },
         untrusted=True,
     )
+
+
+def _show(input: Mapping[str, Any], text: str) -> Shown:
+    heading = text.partition("\n\n")[0]
+    parts = dict(re.findall(r"^(Title|URL): (.*)$", heading, re.MULTILINE))
+    notes = re.findall(r"^(Characters .*?|The server answered .*?)(?:;.*|:.*)?$", heading, re.MULTILINE)
+    if "URL" not in parts:
+        return any_result(input, text)
+    title = [one_line(parts["Title"], 60)] if "Title" in parts else []
+    return Shown(summary=" · ".join([*title, short_address(parts["URL"].split(" ")[0]), *notes]))
+
+
+def short_address(url: str) -> str:
+    """An address as people write it."""
+    return one_line(re.sub(r"^https?://(?:www\.)?", "", url).removesuffix("/"), 100)
+
+
+DISPLAY: Final = Display(
+    call=fields("url"), result=_show, shows_errors=True, kind="fetch", question="Open this page?"
+)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from satchel.errors import SatchelError
+from satchel.tools.display import Display, Line, Shown, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Tool, ToolContext, ToolResult
 from satchel.tools.web.engines import Engine
-from satchel.tools.web.fetch import READS_THE_WEB
+from satchel.tools.web.fetch import READS_THE_WEB, short_address
+from satchel.wording import counted, one_line
 
-__all__ = ["search_tool"]
+__all__ = ["DISPLAY", "search_tool"]
 
 _MOST_TEXT_CHARS = 500
+_SHOWN_RESULTS = 5
 _DESCRIPTION = """Search the web. Returns titles, addresses and a few lines; web_fetch reads a page."""
 
 
@@ -65,3 +69,18 @@ def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
         annotations=READS_THE_WEB,
         timeout_s=timeout_s,
     )
+
+
+def _show(_input: Mapping[str, Any], text: str) -> Shown:
+    found = re.findall(r"^\d+\. (.*)\n   (\S+)", text, re.MULTILINE)
+    if not found:
+        return Shown(summary=one_line(text))
+    lines = [
+        Line(text=f"{one_line(title, 60)} · {short_address(url)}") for title, url in found[:_SHOWN_RESULTS]
+    ]
+    if len(found) > _SHOWN_RESULTS:
+        lines.append(Line(text=f"… {len(found) - _SHOWN_RESULTS} more"))
+    return Shown(summary=counted(len(found), "result"), lines=tuple(lines))
+
+
+DISPLAY: Final = Display(call=fields("query"), result=_show, kind="search")

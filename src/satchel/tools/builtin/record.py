@@ -1,0 +1,55 @@
+"""What the list of built-in tools has of each: how it is made, how it is shown, and what it is as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from satchel.tools.boxed import Workspaces
+from satchel.tools.builtin.fence import Fence
+from satchel.tools.display import Display
+from satchel.tools.port import Tool
+
+__all__ = ["TEXT", "BuiltIn", "Given", "Program"]
+
+TEXT: Final[Mapping[str, Any]] = {"text": {"type": "string"}}
+"""What a program prints that prints a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given:
+    """What built-in tools are made with.
+
+    Attributes:
+        fence: Where file tools may read and write.
+        bash_timeout_s: The time limit of a `bash` command that sets none.
+        boxes: Where boxed commands run; None if none do.
+    """
+
+    fence: Fence
+    bash_timeout_s: float = 30.0
+    boxes: Workspaces | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """A tool as a program in `libexec/`.
+
+    Attributes:
+        returns: JSON Schema of each field that it prints.
+        description: Differs where a program has no session; "" is the tool's own.
+    """
+
+    returns: Mapping[str, Any]
+    description: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltIn:
+    """One built-in tool."""
+
+    name: str
+    make: Callable[[Given], Tool]
+    display: Display
+    program: Program | None = None
