@@ -1,15 +1,17 @@
-"""Every face shows a tool's call and its result by the same table."""
+"""Every face shows a tool's call and its result as the tool says."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import pytest
 
 from satchel.events import Observation
-from satchel.runtime.tool_display import describe_call, show_observation, show_result
+from satchel.runtime.tool_display import DISPLAYS, describe_call, show_observation, show_result
+from satchel.tools.builtin.toolset import BUILT_IN, builtin_tools
 from satchel.tools.display import readable
 from tests.requirements import requirement
 
@@ -128,3 +130,16 @@ def test_nested_data_is_indented_and_bounded() -> None:
         "people:", "  - name: Ann", "    tags:", "      - x", "  - name: Bob", "        Brown", "    tags: []", "none: null",
     ]  # fmt: skip
     assert json.loads(readable(deep)[-1])["a"]
+
+
+@pytest.mark.anyio
+@requirement("cli:results:calls")
+async def test_a_built_in_tool_is_its_module_and_a_line_in_the_list() -> None:
+    """Nothing else in the program but `BUILT_IN` has to know of it: it is offered, shown and its name is taken."""
+    offered = await builtin_tools().tools()
+    assert [tool.spec.name for tool in offered] == list(BUILT_IN)
+    assert {name: DISPLAYS[name] for name in BUILT_IN} == {
+        name: tool.display for name, tool in BUILT_IN.items()
+    }
+    for name, tool in BUILT_IN.items():
+        assert vars(import_module(f"satchel.tools.builtin.{name}"))[name.upper()] is tool

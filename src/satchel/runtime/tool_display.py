@@ -39,15 +39,13 @@ DISPLAYS: Final[Mapping[str, Display]] = {
     **resources.DISPLAYS,
 }
 """Satchel's own tools (DESIGN 6), by name."""
-_CAPABILITY: Final = Display(kind="execute")
-_OTHER: Final = Display()
 _MOST_COUNTED: Final = 1e15
 _FRAME: Final = "[What follows came from outside."
 
 
 def display_of(tool: str) -> Display:
     """How a tool is shown; one that is not Satchel's own by what its text looks like."""
-    return DISPLAYS.get(tool) or (_CAPABILITY if tool.startswith(tool_name("")) else _OTHER)
+    return DISPLAYS.get(tool) or Display(kind="execute" if tool.startswith(tool_name("")) else "other")
 
 
 def describe_call(tool: str, input: Mapping[str, Any]) -> str:

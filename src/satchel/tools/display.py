@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal, TypeAlias
 
 from satchel.wording import LINE_CHARS, counted, one_line
@@ -62,12 +63,7 @@ class Shown:
 
 def readable(value: Any) -> list[str]:
     """JSON data as lines of `key: value`, nested data indented below its key."""
-    lines: list[str] = []
-    for line in _readable(value, 0):
-        if len(lines) == _READABLE_LINES:
-            break
-        lines.append(line)
-    return lines
+    return list(islice(_readable(value, 0), _READABLE_LINES))
 
 
 def _readable(value: Any, depth: int) -> Iterator[str]:

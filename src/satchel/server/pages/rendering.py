@@ -24,6 +24,7 @@ from starlette.types import Scope
 from satchel.errors import UsageError
 from satchel.memory.reasons import shared_word
 from satchel.runtime.lines import counted, one_line
+from satchel.runtime.tool_display import display_of
 from satchel.server.browser_access import FORM_TOKEN_FIELD, form_token_of, within
 from satchel.server.pages.assets import asset_url
 from satchel.server.pages.markdown import markdown
@@ -196,8 +197,8 @@ def _environment() -> Environment:
     )
     environment.globals["asset"] = asset_url
     filters = (
-        counted, markdown, one_line, shared_word, _clock, _day, _money, _near, _number, _seconds, _short_day,
-        _short_path, _ticked, _took, _when,
+        counted, display_of, markdown, one_line, shared_word, _clock, _day, _money, _near, _number, _seconds,
+        _short_day, _short_path, _ticked, _took, _when,
     )  # fmt: skip
     environment.filters.update({each.__name__.removeprefix("_"): each for each in filters})
     environment.filters["iso"] = datetime.isoformat

@@ -159,14 +159,6 @@ class Ask:
     answer: str | None = None
     kind: Literal["ask"] = "ask"
 
-    @property
-    def heading(self) -> str:
-        """Of a question for permission: what would be done."""
-        if len(self.calls) != 1:
-            return f"Allow these {len(self.calls)} calls?"
-        tool = self.calls[0][0].tool
-        return display_of(tool).question or f"Use {tool}?"
-
 
 @dataclass(slots=True)
 class Build:

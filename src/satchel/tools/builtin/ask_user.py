@@ -36,8 +36,4 @@ def ask_user_tool() -> Tool:
     )
 
 
-ASK_USER: Final = BuiltIn(
-    name="ask_user",
-    make=lambda _: ask_user_tool(),
-    display=Display(is_question=True),
-)
+ASK_USER: Final = BuiltIn(name="ask_user", make=lambda _: ask_user_tool(), display=Display(is_question=True))

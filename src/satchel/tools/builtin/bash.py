@@ -15,7 +15,7 @@ from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.fence import shown
-from satchel.tools.builtin.record import BuiltIn, Program
+from satchel.tools.builtin.record import BuiltIn
 from satchel.tools.display import Display, Shown, any_result, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
@@ -272,22 +272,16 @@ BASH: Final = BuiltIn(
     name="bash",
     make=lambda given: bash_tool(default_timeout_s=given.bash_timeout_s, boxes=given.boxes),
     display=Display(
-        call=fields("command"),
-        result=_show,
-        shows_errors=True,
-        kind="execute",
-        question="Run this command?",
+        call=fields("command"), result=_show, shows_errors=True, kind="execute", question="Run this command?"
     ),
-    program=Program(
-        description="Run a shell command (bash) and get its exit code, stdout and stderr. There is no terminal and no "
-        "stdin. When the command ends, everything that it started is stopped.",
-        returns={
-            "stdout": {"type": "string"},
-            "stderr": {"type": "string"},
-            "exit_code": {"type": ["integer", "null"]},
-            "signal": {"type": ["integer", "null"]},
-            "timed_out": {"type": "boolean"},
-            "cwd": {"type": "string"},
-        },
-    ),
+    described="Run a shell command (bash) and get its exit code, stdout and stderr. There is no terminal and no "
+    "stdin. When the command ends, everything that it started is stopped.",
+    returns={
+        "stdout": {"type": "string"},
+        "stderr": {"type": "string"},
+        "exit_code": {"type": ["integer", "null"]},
+        "signal": {"type": ["integer", "null"]},
+        "timed_out": {"type": "boolean"},
+        "cwd": {"type": "string"},
+    },
 )

@@ -13,7 +13,7 @@ from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binar
 from satchel.tools.builtin.diff import show_change, unified_diff
 from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.builtin.file_write import read_whole
-from satchel.tools.builtin.record import TEXT, BuiltIn, Program
+from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.seen import Seen, last_seen, look, remember
 from satchel.tools.display import Display, fields
 from satchel.tools.function import function_tool
@@ -193,5 +193,5 @@ FILE_EDIT: Final = BuiltIn(
         question="Change this file?",
         replaces=("old", "new"),
     ),
-    program=Program(returns={**TEXT, "path": {"type": "string"}, "replaced": {"type": "integer"}}),
+    returns={**TEXT, "path": {"type": "string"}, "replaced": {"type": "integer"}},
 )

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 from satchel.errors import UsageError
 from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
 from satchel.tools.builtin.fence import Fence, Place, describe_kind, shown
-from satchel.tools.builtin.record import TEXT, BuiltIn, Program
+from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
 from satchel.tools.display import Display, Shown
 from satchel.tools.function import function_tool
@@ -383,5 +383,5 @@ FILE_READ: Final = BuiltIn(
     name="file_read",
     make=lambda given: file_read_tool(given.fence),
     display=Display(call=_describe, result=_show, kind="read"),
-    program=Program(returns=TEXT),
+    returns=TEXT,
 )

@@ -10,7 +10,7 @@ from typing import Any, Final
 from satchel.errors import NotFound, UsageError
 from satchel.tools.builtin.diff import show_change, unified_diff
 from satchel.tools.builtin.fence import Fence, Place, describe_kind
-from satchel.tools.builtin.record import TEXT, BuiltIn, Program
+from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
 from satchel.tools.display import Display, fields
 from satchel.tools.function import function_tool
@@ -115,9 +115,6 @@ FILE_WRITE: Final = BuiltIn(
     name="file_write",
     make=lambda given: file_write_tool(given.fence),
     display=Display(call=fields("path"), result=show_change, kind="edit", question="Write this file?"),
-    program=Program(
-        description="Write a whole text file as UTF-8, creating it and its folders if needed. Replaces an existing "
-        "file.",
-        returns={**TEXT, "path": {"type": "string"}, "created": {"type": "boolean"}},
-    ),
+    described="Write a whole text file as UTF-8, creating it and its folders if needed. Replaces an existing file.",
+    returns={**TEXT, "path": {"type": "string"}, "created": {"type": "boolean"}},
 )

@@ -14,7 +14,7 @@ import anyio
 from satchel.errors import UsageError
 from satchel.sandbox.process import StreamName, run_process
 from satchel.tools.builtin.fence import Fence, Place, shown
-from satchel.tools.builtin.record import TEXT, BuiltIn, Program
+from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
 from satchel.tools.builtin.tree import MAX_ENTRIES, Found, GlobPattern, walk
 from satchel.tools.display import Display, describe_search, show_found
@@ -172,5 +172,5 @@ GLOB: Final = BuiltIn(
         result=lambda _, text: show_found(text.splitlines(), "path", nothing="Nothing in "),
         kind="search",
     ),
-    program=Program(returns={**TEXT, "data": {"type": "array", "items": {"type": "string"}}}),
+    returns={**TEXT, "data": {"type": "array", "items": {"type": "string"}}},
 )

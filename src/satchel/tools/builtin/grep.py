@@ -19,7 +19,7 @@ from satchel.errors import UsageError
 from satchel.sandbox.process import ProcessResult, StreamName, run_process
 from satchel.tools.builtin.content import SAMPLE_BYTES, describe_binary, detect_encoding
 from satchel.tools.builtin.fence import Fence, Place
-from satchel.tools.builtin.record import TEXT, BuiltIn, Program
+from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
 from satchel.tools.builtin.tree import GlobPattern, walk
 from satchel.tools.display import Display, Shown, describe_search, show_found
@@ -403,5 +403,5 @@ GREP: Final = BuiltIn(
     name="grep",
     make=lambda given: grep_tool(given.fence),
     display=Display(call=describe_search, result=_show, kind="search"),
-    program=Program(returns={**TEXT, "matches": {"type": "integer"}, "is_complete": {"type": "boolean"}}),
+    returns={**TEXT, "matches": {"type": "integer"}, "is_complete": {"type": "boolean"}},
 )

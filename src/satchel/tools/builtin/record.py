@@ -11,7 +11,7 @@ from satchel.tools.builtin.fence import Fence
 from satchel.tools.display import Display
 from satchel.tools.port import Tool
 
-__all__ = ["TEXT", "BuiltIn", "Given", "Program"]
+__all__ = ["TEXT", "BuiltIn", "Given"]
 
 TEXT: Final[Mapping[str, Any]] = {"text": {"type": "string"}}
 """What a program prints that prints a text."""
@@ -33,23 +33,16 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
-    """A tool as a program in `libexec/`.
+class BuiltIn:
+    """One built-in tool.
 
     Attributes:
-        returns: JSON Schema of each field that it prints.
-        description: Differs where a program has no session; "" is the tool's own.
+        returns: JSON Schema of each field that it prints as a program in `libexec/`; None if it is none.
+        described: Its description as a program, where that differs because there is no session.
     """
-
-    returns: Mapping[str, Any]
-    description: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltIn:
-    """One built-in tool."""
 
     name: str
     make: Callable[[Given], Tool]
     display: Display
-    program: Program | None = None
+    returns: Mapping[str, Any] | None = None
+    described: str = ""

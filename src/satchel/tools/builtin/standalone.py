@@ -21,7 +21,7 @@ from satchel.errors import SatchelError
 from satchel.tools.builtin.bash import MAX_TIMEOUT_S
 from satchel.tools.builtin.fence import Fence
 from satchel.tools.builtin.file_write import read_whole
-from satchel.tools.builtin.record import Given, Program
+from satchel.tools.builtin.record import Given
 from satchel.tools.builtin.seen import look, remember
 from satchel.tools.builtin.toolset import BUILT_IN
 from satchel.tools.input_schema import InputSchema
@@ -31,10 +31,7 @@ __all__ = ["SHIPPED", "flat_schema", "main", "shipped_path", "take_as_seen", "to
 
 T = TypeVar("T")
 
-_PROGRAMS: Final[Mapping[str, Program]] = {
-    name: tool.program for name, tool in BUILT_IN.items() if tool.program is not None
-}
-SHIPPED: Final = tuple(_PROGRAMS)
+SHIPPED: Final = tuple(name for name, tool in BUILT_IN.items() if tool.returns is not None)
 
 
 def shipped_path(name: str) -> Path:
@@ -48,13 +45,13 @@ def flat_schema(name: str) -> dict[str, Any]:
     required = spec.input_schema["required"]
     return {
         "name": spec.name,
-        "description": _PROGRAMS[name].description or spec.description,
+        "description": BUILT_IN[name].described or spec.description,
         "parameters": {
             # Without a type there is only an `enum`, whose values are strings.
             key: {"type": "string", **part, **({"required": True} if key in required else {})}
             for key, part in spec.input_schema["properties"].items()
         },
-        "returns": {"type": "object", "properties": dict(_PROGRAMS[name].returns)},
+        "returns": {"type": "object", "properties": dict(BUILT_IN[name].returns or {})},
     }
 
 
