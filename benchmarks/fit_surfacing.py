@@ -70,7 +70,7 @@ from satchel.memory.choosing import (
     need_of,
     need_words,
 )
-from satchel.memory.filters import Filter
+from satchel.memory.filters import CheckedFilters
 from satchel.memory.records import Hit
 from satchel.memory.surface import choose, with_later
 from satchel.memory.weighed import Weighed
@@ -202,7 +202,7 @@ async def _measure(
     for message in person["messages"]:
         clock.at = datetime.fromisoformat(message["at"])
         texts = [one["text"] for one in message["context"]][-2:] + [message["text"]]
-        visible = memory._search.visible(Filter(), include_superseded=False)
+        visible = memory._search.visible(CheckedFilters(), include_superseded=False)
         weighed = await memory._surface.weigh(texts, visible)
         if weighed is None:
             continue

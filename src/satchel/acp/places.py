@@ -25,7 +25,7 @@ _MOST_LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class EditorSession:
     """A session in the editor's list."""
 
     id: str
@@ -70,7 +70,7 @@ class Place(Protocol):
         """
         ...
 
-    async def known(self) -> Sequence[Known]:
+    async def known(self) -> Sequence[EditorSession]:
         """The sessions, the most recent first."""
         ...
 
@@ -108,10 +108,10 @@ class LocalPlace:
             raise
         return Held(session=session, notice="", release=toolset.aclose)
 
-    async def known(self) -> Sequence[Known]:
+    async def known(self) -> Sequence[EditorSession]:
         """See `Place`."""
         return [
-            Known(id=info.id, cwd=info.cwd, title=info.title, last_at=info.last_at)
+            EditorSession(id=info.id, cwd=info.cwd, title=info.title, last_at=info.last_at)
             for info in await self._satchel.sessions.list()
         ]
 
@@ -142,11 +142,11 @@ class ServedPlace:
             )
         return Held(session=session, notice=notice, release=_nothing)
 
-    async def known(self) -> Sequence[Known]:
+    async def known(self) -> Sequence[EditorSession]:
         """See `Place`."""
         found = await (await self._remote.api()).get("/api/sessions", limit=_MOST_LISTED)
         return [
-            Known(
+            EditorSession(
                 id=each["id"],
                 cwd=each["cwd"],
                 title=each["title"],

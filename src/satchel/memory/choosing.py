@@ -29,7 +29,7 @@ from satchel.memory.need import (
 if TYPE_CHECKING:
     from satchel.memory.candidates.evidence import Evidence
     from satchel.memory.records import MemoryRecord
-    from satchel.memory.relevance import Gate
+    from satchel.memory.relevance import RelevanceGate
 
 __all__ = [
     "LINE_FEATURES",
@@ -102,7 +102,7 @@ def line_features(
     evidence: Evidence,
     records: Sequence[MemoryRecord],
     *,
-    gate: Gate | None,
+    gate: RelevanceGate | None,
     message: Floats | None,
     need: float,
 ) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from satchel.memory.micros import to_micros
 from satchel.memory.passages import passages
 from satchel.memory.ports import Taken
 from satchel.memory.question import AskedWith
-from satchel.memory.relevance import Gate, examples, examples_hash
+from satchel.memory.relevance import RelevanceGate, examples, examples_hash
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class DenseArm:
         # Held for one batch at a time, so that a query during a long fill waits for one batch only.
         self._filling = anyio.Lock()
         self._replaces: str | None = None
-        self._gate: Gate | None = None
+        self._gate: RelevanceGate | None = None
         self._tidied = False
         self._home = home
         self._centres: Centres | None = None
@@ -284,7 +284,7 @@ class DenseArm:
         self._centres = Centres.of(table, known)
         return self._centres
 
-    async def gate_for(self, message: Floats) -> Gate | None:
+    async def gate_for(self, message: Floats) -> RelevanceGate | None:
         """Return the gate for a message whose vector was made by `asked`; None if the embedder is unavailable."""
         return await self.gate()
 
@@ -292,7 +292,7 @@ class DenseArm:
         """Return the table of associations for a message whose vector was made by `asked`; None if it isn't made."""
         return await self.associations()
 
-    async def gate(self, *, anew: bool = False) -> Gate | None:
+    async def gate(self, *, anew: bool = False) -> RelevanceGate | None:
         """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
 
         Args:
@@ -323,7 +323,7 @@ class DenseArm:
                     lambda connection: vector_rows.write_examples(connection, model, name, packed),
                     wait_s=_LOCKED_S,
                 )
-        self._gate = Gate.calibrate(vectors)
+        self._gate = RelevanceGate.calibrate(vectors)
         return self._gate
 
     async def fill(

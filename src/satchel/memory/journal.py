@@ -30,7 +30,7 @@ from satchel.memory.tables import changes, distill_windows, memories, pages, spa
 if TYPE_CHECKING:
     from satchel.memory.space import Space
 
-__all__ = ["FOLDER", "Journal"]
+__all__ = ["FOLDER", "MemoryJournal"]
 
 FOLDER: Final = "journal"
 """In SATCHEL_HOME."""
@@ -49,7 +49,7 @@ _HAS_NEWS = select(
 )
 
 
-class Journal:
+class MemoryJournal:
     """Keeps the journal of one space."""
 
     def __init__(self, space: Space, home: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from satchel.memory import decay, graph, judging
 from satchel.memory.block import Said, block_of, gist, said_texts
-from satchel.memory.candidates.evidence import Asked as AskedFor
+from satchel.memory.candidates.evidence import ComparedMessage as AskedFor
 from satchel.memory.choosing import (
     LINE_FEATURES,
     Weights,
@@ -22,8 +22,8 @@ from satchel.memory.choosing import (
     sureness,
 )
 from satchel.memory.discretion import HELD_BACK, asks_about
-from satchel.memory.filters import Filter
-from satchel.memory.following import Followed, follow
+from satchel.memory.filters import CheckedFilters
+from satchel.memory.following import FollowedMemory, follow
 from satchel.memory.framing import is_mere_question, restates
 from satchel.memory.graph import Successor
 from satchel.memory.need import asked_about
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from satchel.memory.candidates.evidence import Evidence
     from satchel.memory.ports import VisibleOf
     from satchel.memory.question import Question
-    from satchel.memory.relevance import Gate
+    from satchel.memory.relevance import RelevanceGate
     from satchel.memory.search import Search
     from satchel.memory.space import Space
     from satchel.memory.spending import Asked
@@ -297,7 +297,7 @@ class Surface:
             visible=self._visible(showing),
             likely=weighed.likely,
         )
-        led: dict[str, list[Followed]] = {}
+        led: dict[str, list[FollowedMemory]] = {}
         for one in followed:
             led.setdefault(one.because_of, []).append(one)
 
@@ -405,7 +405,7 @@ class Surface:
         With `asked`, what is confidential is among them: a message may ask about it.
         """
         return self._search.visible(
-            Filter(as_of=self._space.aware(showing.as_of)),
+            CheckedFilters(as_of=self._space.aware(showing.as_of)),
             include_superseded=showing.include_superseded or showing.as_of is not None,
             without_session=showing.exclude_session,
             exclude=showing.exclude,
@@ -499,7 +499,9 @@ class Surface:
             return None
         return np.vstack([found[:1], found]) if joined == message else found
 
-    async def _asked(self, question: Question, vectors: Matrix | None, gate: Gate | None) -> AskedFor:
+    async def _asked(
+        self, question: Question, vectors: Matrix | None, gate: RelevanceGate | None
+    ) -> AskedFor:
         dense = self._space.dense
         if vectors is None or gate is None or dense is None:
             return AskedFor(stems=question.stems)
@@ -535,7 +537,7 @@ def _measured(
     question: Question,
     text: str,
     known: Collection[tuple[str, str]],
-    gate: Gate | None,
+    gate: RelevanceGate | None,
     vectors: Matrix | None,
 ) -> Weighed:
     """What is known of the memories that say something new and have not faded."""

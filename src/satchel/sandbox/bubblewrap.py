@@ -36,7 +36,7 @@ from satchel.sandbox.job import (
     python_program,
 )
 from satchel.sandbox.local import LocalSandbox
-from satchel.sandbox.port import Box, Boxed, Feature, Probe, Watch, WorkspaceBox
+from satchel.sandbox.port import Boxed, Feature, OpenBox, Probe, Watch, WorkspaceBox
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.workspace import open_workspace
 
@@ -142,13 +142,13 @@ class Bubblewrap(LocalSandbox):
         )
 
     @asynccontextmanager
-    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[OpenBox]:
         """See `Sandbox`."""
         async with open_workspace(spec, program=self._program, as_root=self._as_root) as box:
             yield box
 
     def folder_owner(self, folder: Path) -> int | None:
-        """See `Backend`."""
+        """See `BaseBackend`."""
         owner = folder.stat().st_uid
         return owner if FIRST_UID <= owner < FIRST_UID + MOST_UIDS else None
 

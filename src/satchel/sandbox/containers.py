@@ -18,7 +18,7 @@ import anyio
 
 from satchel.errors import NoSandbox
 from satchel.sandbox import seccomp
-from satchel.sandbox.backend import Audience, Backend, most_report_bytes
+from satchel.sandbox.backend import Audience, BaseBackend, most_report_bytes
 from satchel.sandbox.bubblewrap import FIRST_UID, MOST_UIDS, give_to, own_uid, readable_by_all
 from satchel.sandbox.bwrap import find
 from satchel.sandbox.courier import KILLED, OUT_OF_MEMORY, open_courier
@@ -26,7 +26,7 @@ from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, Places, Scene, j
 from satchel.sandbox.local import Prepared
 from satchel.sandbox.port import (
     Boxed,
-    Command,
+    CommandEntry,
     Feature,
     OnOutput,
     Probe,
@@ -62,7 +62,7 @@ ANSWER_S = 20.0
 PULL_S = 600.0
 
 
-class Containers(Backend):
+class Containers(BaseBackend):
     """See the module."""
 
     features = frozenset(Feature) - {Feature.HIDING, Feature.WORKSPACE}
@@ -115,13 +115,13 @@ class Containers(Backend):
     async def _play(
         self,
         scene: Scene,
-        entry: PythonEntry | Command,
+        entry: PythonEntry | CommandEntry,
         *,
         secrets: Mapping[str, str],
         on_output: OnOutput | None = None,
     ) -> RunResult:
         job = job_bytes(entry, scene, self._places(scene), secrets)
-        stdin = entry.stdin if isinstance(entry, Command) else None
+        stdin = entry.stdin if isinstance(entry, CommandEntry) else None
         line = scene.scratch / "line.sock"
         name = f"satchel-{tokens.token_hex(8)}"
         audience = Audience(scene.limits, on_output)
@@ -252,7 +252,7 @@ class Containers(Backend):
         return [*options, "--user", f"{uid}:{uid}"]
 
     def folder_owner(self, folder: Path) -> int | None:
-        """See `Backend`."""
+        """See `BaseBackend`."""
         owner = folder.stat().st_uid
         return owner if FIRST_UID <= owner < FIRST_UID + MOST_UIDS else None
 

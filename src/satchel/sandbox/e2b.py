@@ -26,12 +26,21 @@ import anyio
 import anyio.to_thread
 
 from satchel.errors import NoSandbox, SandboxError
-from satchel.sandbox.backend import Audience, Backend, most_report_bytes
+from satchel.sandbox.backend import Audience, BaseBackend, most_report_bytes
 from satchel.sandbox.bubblewrap import own_uid
 from satchel.sandbox.hosted import HERE, LEFT, STAGE, Left, Sync, mirror, most_left_bytes, pack, unpack
 from satchel.sandbox.job import GUEST, Places, Scene, job_bytes
 from satchel.sandbox.outcome import redacted
-from satchel.sandbox.port import Command, Feature, Network, OnOutput, Probe, PythonEntry, RunResult, Status
+from satchel.sandbox.port import (
+    CommandEntry,
+    Feature,
+    Network,
+    OnOutput,
+    Probe,
+    PythonEntry,
+    RunResult,
+    Status,
+)
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.process import Captured, ProcessResult
 
@@ -66,7 +75,7 @@ MOST_REASON_CHARS = 300
 _log = logging.getLogger(__name__)
 
 
-class E2B(Backend):
+class E2B(BaseBackend):
     """See the module."""
 
     name = "e2b"
@@ -134,7 +143,7 @@ class E2B(Backend):
     async def _play(
         self,
         scene: Scene,
-        entry: PythonEntry | Command,
+        entry: PythonEntry | CommandEntry,
         *,
         secrets: Mapping[str, str],
         on_output: OnOutput | None = None,
@@ -161,7 +170,7 @@ class E2B(Backend):
             layer=INSIDE_LAYER,
             folders=folders,
             job=job_bytes(entry, scene, places, secrets),
-            stdin=(entry.stdin or b"") if isinstance(entry, Command) else b"",
+            stdin=(entry.stdin or b"") if isinstance(entry, CommandEntry) else b"",
             uid=uid,
             most_report_bytes=most_report_bytes(limits),
         )

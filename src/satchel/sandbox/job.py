@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from satchel.errors import SandboxError
-from satchel.sandbox.port import Command, Limits, Network, PythonEntry
+from satchel.sandbox.port import CommandEntry, Limits, Network, PythonEntry
 
 __all__ = [
     "ENVIRON",
@@ -121,7 +121,7 @@ def python_program() -> Path:
 
 
 def job_bytes(
-    entry: PythonEntry | Command, scene: Scene, places: Places, secrets: Mapping[str, str]
+    entry: PythonEntry | CommandEntry, scene: Scene, places: Places, secrets: Mapping[str, str]
 ) -> bytes:
     """The job of `guest/start.py`.
 

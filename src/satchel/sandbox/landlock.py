@@ -27,7 +27,7 @@ from satchel.sandbox.job import (
     scratch_folder,
 )
 from satchel.sandbox.local import LocalSandbox
-from satchel.sandbox.port import Box, Boxed, Denial, Feature, Probe, Watch, WorkspaceBox
+from satchel.sandbox.port import Boxed, Denial, Feature, OpenBox, Probe, Watch, WorkspaceBox
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.workspace import (
     UNSET,
@@ -98,7 +98,7 @@ class Landlock(LocalSandbox):
         )
 
     @asynccontextmanager
-    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[OpenBox]:
         """See `Sandbox`."""
         self._check(spec.network)
         refuse_home(spec)
@@ -133,11 +133,11 @@ class _Workspace:
 
     @property
     def denied(self) -> Sequence[Denial]:
-        """See `Box`."""
+        """See `OpenBox`."""
         return ()
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
-        """See `Box`."""
+        """See `OpenBox`."""
         if self.closed:
             raise SandboxError("The box is closed.")
         limits = {

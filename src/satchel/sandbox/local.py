@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from satchel.errors import SandboxError
-from satchel.sandbox.backend import Audience, Backend, scene_of
+from satchel.sandbox.backend import Audience, BaseBackend, scene_of
 from satchel.sandbox.cgroup import process_group
 from satchel.sandbox.job import HOST_PROCESSES, Places, Scene, job_bytes, memory_file, scratch_folder
 from satchel.sandbox.port import (
     Boxed,
-    Command,
+    CommandEntry,
     OnOutput,
     PythonEntry,
     RunResult,
@@ -36,7 +36,7 @@ SPARE_S = 120.0
 """How long a spare waits."""
 
 
-class LocalSandbox(Backend):
+class LocalSandbox(BaseBackend):
     """A backend that starts processes on this machine."""
 
     def __init__(self, *, spares: int = 0) -> None:
@@ -83,14 +83,14 @@ class LocalSandbox(Backend):
     async def _play(
         self,
         scene: Scene,
-        entry: PythonEntry | Command,
+        entry: PythonEntry | CommandEntry,
         *,
         secrets: Mapping[str, str],
         on_output: OnOutput | None = None,
     ) -> RunResult:
         """Run once in a scene."""
         places = self._places(scene)
-        stdin = entry.stdin if isinstance(entry, Command) else None
+        stdin = entry.stdin if isinstance(entry, CommandEntry) else None
         job_fd = memory_file(job_bytes(entry, scene, places, secrets))
         started = self._started(scene, places, job_fd, has_stdin=stdin is not None)
         audience = Audience(scene.limits, on_output)

@@ -30,7 +30,7 @@ from anyio.abc import ByteStream
 from satchel.addresses import DEFAULT_PORTS, Resolve, ascii_host, is_public, resolve_name
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.port import Denial, Network
-from satchel.sandbox.relay import Asked, Refusal, Relay, RelayLimits, Route
+from satchel.sandbox.relay import Refusal, Relay, RelayLimits, RequestHead, Route
 
 __all__ = [
     "HostPattern",
@@ -224,7 +224,7 @@ class Proxy:
         finally:
             free.release()
 
-    async def _decide(self, asked: Asked) -> Route | Refusal:
+    async def _decide(self, asked: RequestHead) -> Route | Refusal:
         try:
             host, port, path, host_header = _destination(asked)
         except ValueError as error:
@@ -378,7 +378,7 @@ def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _destination(asked: Asked) -> tuple[str, int, str, str]:
+def _destination(asked: RequestHead) -> tuple[str, int, str, str]:
     """Host, port, path and Host header.
 
     Raises:

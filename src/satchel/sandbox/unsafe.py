@@ -12,7 +12,7 @@ from pathlib import Path
 
 from satchel.sandbox.job import ENVIRON, GUEST, Places, Scene, python_program
 from satchel.sandbox.local import LocalSandbox
-from satchel.sandbox.port import Box, Boxed, Denial, Feature, Probe, Watch, WorkspaceBox
+from satchel.sandbox.port import Boxed, Denial, Feature, OpenBox, Probe, Watch, WorkspaceBox
 
 __all__ = ["Unsafe"]
 
@@ -45,7 +45,7 @@ class Unsafe(LocalSandbox):
         )
 
     @asynccontextmanager
-    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[OpenBox]:
         """See `Sandbox`."""
         yield _NoBox()
 
@@ -67,9 +67,9 @@ class _NoBox:
 
     @property
     def denied(self) -> Sequence[Denial]:
-        """See `Box`."""
+        """See `OpenBox`."""
         return ()
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
-        """See `Box`."""
+        """See `OpenBox`."""
         return Boxed(argv=argv, cwd=cwd, environ=environ, descriptors=(), watch=BOUNDLESS)

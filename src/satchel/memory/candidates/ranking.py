@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SAME_TEXT",
     "Factors",
-    "Found",
+    "FoundRows",
     "Ranked",
     "Scores",
     "Shortlist",
@@ -120,7 +120,7 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundRows:
     """The rows that a search found, best first, with the distribution of the question's cosines.
 
     Attributes:
@@ -149,7 +149,7 @@ class Shortlist:
         passages: How many vectors each row has.
         bags: The tokens that are in memory, by row, for the rows and the previous turns.
         missing_tokens: The rids whose tokens have to be read from the database before `score` can use them.
-        compared: As in `Found`, like the sums.
+        compared: As in `FoundRows`, like the sums.
     """
 
     rows: Ints
@@ -325,7 +325,7 @@ def rank(
     *,
     limit: int,
     factors: Factors | None = None,
-) -> Found:
+) -> FoundRows:
     """Sort a shortlist, best first.
 
     Args:
@@ -359,7 +359,7 @@ def rank(
                 signals=_signals(scores, at, near),
             )
         )
-    return Found(
+    return FoundRows(
         ranked=tuple(ranked),
         compared=chosen.compared,
         cosine_sum=chosen.cosine_sum,

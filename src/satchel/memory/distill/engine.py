@@ -26,7 +26,7 @@ from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome
 from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
 from satchel.memory.micros import to_micros
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
-from satchel.memory.repository import Draft
+from satchel.memory.repository import MemoryDraft
 from satchel.memory.spending import Asked
 from satchel.messages import Usage
 from satchel.models.port import ChatModel
@@ -285,7 +285,7 @@ class Distiller:
                 more, left = self._checked(new, window, there)
                 good += more
             dropped = [why for _, why in left]
-        facts: list[tuple[CheckedFact, Draft]] = []
+        facts: list[tuple[CheckedFact, MemoryDraft]] = []
         for checked in good:
             draft = await self._draft_of(checked, window)
             if draft is not None:
@@ -388,7 +388,7 @@ class Distiller:
             found |= {some[place].id: some[place] for some in each if place < len(some)}
         return replace(page, near=tuple(list(found.values())[:_KNOWN_FACTS]))
 
-    async def _draft_of(self, fact: CheckedFact, window: Window) -> Draft | None:
+    async def _draft_of(self, fact: CheckedFact, window: Window) -> MemoryDraft | None:
         source, proposal = fact.source, fact.proposal
         place = (
             f"{self._space.user}\n{self._space.scope}\n{source.session}\n{source.turn}\n{source.position}\n"

@@ -23,7 +23,7 @@ from satchel.memory.lifecycle import relate
 from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.page import rows as page_rows
 from satchel.memory.records import MemoryRecord
-from satchel.memory.repository import Draft, count_up, insert_drafts
+from satchel.memory.repository import MemoryDraft, count_up, insert_drafts
 from satchel.memory.spending import Asked, add_usage, read_spent
 from satchel.memory.tables import distill_windows, distilled, edges, memories
 
@@ -243,7 +243,7 @@ def write_window(
     connection: Connection,
     space: int,
     window: Window,
-    facts: Sequence[tuple[CheckedFact, Draft]],
+    facts: Sequence[tuple[CheckedFact, MemoryDraft]],
     *,
     dropped: Sequence[str],
     spent: Sequence[Asked],

@@ -20,7 +20,7 @@ from satchel.memory.hashing import WordHasher
 from satchel.memory.page import rows as page_rows
 from satchel.memory.redaction import redact, strip_private
 from satchel.memory.repository import (
-    Draft,
+    MemoryDraft,
     add_earlier_words,
     content_hash,
     insert_drafts,
@@ -92,7 +92,7 @@ class Prepared:
         rest: The parts that are not memories.
     """
 
-    drafts: Sequence[Draft]
+    drafts: Sequence[MemoryDraft]
     memories: Mapping[str, ImportedMemory]
     redacted: frozenset[str]
     stripped: frozenset[str]
@@ -260,7 +260,7 @@ def prepare(
         hasher: Makes the keyed hashes that recognise forgotten memories.
         tally: Counts known memories and parts that are left out.
     """
-    drafts: list[Draft] = []
+    drafts: list[MemoryDraft] = []
     new: dict[str, ImportedMemory] = {}
     redacted: set[str] = set()
     stripped: set[str] = set()
@@ -305,11 +305,13 @@ def prepare(
     )
 
 
-def _draft(memory: ImportedMemory, content: str, quote: str | None, now: int, hasher: WordHasher) -> Draft:
+def _draft(
+    memory: ImportedMemory, content: str, quote: str | None, now: int, hasher: WordHasher
+) -> MemoryDraft:
     # What was said when Satchel exported the file was obeyed then, and perhaps lifted since.
     is_new = memory.state is None and is_wishing(memory.kind, memory.trust, memory.speaker)
     has_place = memory.turn is not None and memory.position is not None
-    return Draft(
+    return MemoryDraft(
         id=memory.id,
         tags=memory.tags,
         words_hash=None

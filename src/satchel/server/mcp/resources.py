@@ -21,7 +21,7 @@ __all__ = [
     "PROFILE",
     "SESSION_TEMPLATE",
     "MEMORY_TEMPLATE",
-    "Page",
+    "SessionPage",
     "Reading",
     "Resources",
     "session_uri",
@@ -51,7 +51,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class SessionPage:
     """A page of the conversations, and the cursor of the next one, or None."""
 
     sessions: Sequence[SessionInfo]
@@ -65,7 +65,7 @@ class Resources:
         """`satchel` is read when a request asks."""
         self._satchel = satchel
 
-    async def page(self, cursor: str | None) -> Page:
+    async def page(self, cursor: str | None) -> SessionPage:
         """A page of the conversations, the most recent first.
 
         Raises:
@@ -76,7 +76,9 @@ class Resources:
         first = int(cursor or "0")
         sessions = await self._open_sessions()
         rest = len(sessions) > first + _PAGE
-        return Page(sessions=sessions[first : first + _PAGE], cursor=str(first + _PAGE) if rest else None)
+        return SessionPage(
+            sessions=sessions[first : first + _PAGE], cursor=str(first + _PAGE) if rest else None
+        )
 
     async def read(self, uri: str) -> Reading:
         """Read a resource.

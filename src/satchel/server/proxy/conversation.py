@@ -16,7 +16,7 @@ from satchel.memory.block import strip_injected
 from satchel.memory.transfer.transcripts import without_wrappers
 from satchel.server.proxy.raw_messages import RawMessages
 
-__all__ = ["Conversation", "Turn", "digest_of", "is_auxiliary", "read_conversation"]
+__all__ = ["ProxiedConversation", "Turn", "digest_of", "is_auxiliary", "read_conversation"]
 
 _SUMMARY: Final = "This session is being continued from a previous conversation"
 _SURFACED: Final = 3
@@ -39,7 +39,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class ProxiedConversation:
     """The conversation in a request.
 
     Attributes:
@@ -59,7 +59,7 @@ class Conversation:
     recent: tuple[Mapping[str, str], ...]
 
 
-def read_conversation(request: RawMessages) -> Conversation | None:
+def read_conversation(request: RawMessages) -> ProxiedConversation | None:
     """Read a request; None if the user says nothing in it."""
     name = _name_of(request.fields)
     key = digest_of("anthropic", name)
@@ -86,7 +86,7 @@ def read_conversation(request: RawMessages) -> Conversation | None:
                 key, is_summarised = digest_of(key, text), True
     if not turns:
         return None
-    return Conversation(
+    return ProxiedConversation(
         name=name and digest_of(name)[:16],
         turns=tuple(turns),
         is_new=is_new,
@@ -97,7 +97,7 @@ def read_conversation(request: RawMessages) -> Conversation | None:
 
 
 def is_auxiliary(
-    request: RawMessages, conversation: Conversation, *, agent: str, prompts: Collection[str]
+    request: RawMessages, conversation: ProxiedConversation, *, agent: str, prompts: Collection[str]
 ) -> bool:
     """Whether the request is the agent's own: a probe, a title, a summary, a sub-agent.
 

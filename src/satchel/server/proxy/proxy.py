@@ -16,7 +16,7 @@ from satchel.config import ProviderSettings
 from satchel.runtime import Satchel
 from satchel.server.binding import is_loopback
 from satchel.server.metrics import Metrics
-from satchel.server.proxy.conversation import Conversation, is_auxiliary, read_conversation
+from satchel.server.proxy.conversation import ProxiedConversation, is_auxiliary, read_conversation
 from satchel.server.proxy.provider_answer import ProviderAnswer
 from satchel.server.proxy.raw_messages import RawMessages
 from satchel.server.proxy.relay import Header, Relay, passed_on, upstream_client
@@ -97,7 +97,9 @@ class Proxy:
             raise V1Failure(404, "There is no such path.")
         return self._relay(request, self._headers(request), await request.body(), stopping=stopping)
 
-    async def _conversation(self, request: Request, body: bytes) -> tuple[RawMessages, Conversation] | None:
+    async def _conversation(
+        self, request: Request, body: bytes
+    ) -> tuple[RawMessages, ProxiedConversation] | None:
         """The conversation of a request, or None if memory has nothing to do with it."""
         if request.headers.get("x-satchel-memory", "").lower() == "off" or not self._satchel.memory:
             return None
@@ -179,7 +181,7 @@ async def _object_of(request: Request) -> bytes:
     return body
 
 
-def _read(body: bytes) -> tuple[RawMessages, Conversation] | None:
+def _read(body: bytes) -> tuple[RawMessages, ProxiedConversation] | None:
     raw = RawMessages.read(body)
     conversation = read_conversation(raw) if raw is not None else None
     return (raw, conversation) if raw is not None and conversation is not None else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.tools.box import Box
-from satchel.tools.mcp.definitions import Definition
+from satchel.tools.mcp.definitions import ServerDefinition
 from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded
 from satchel.tools.mcp.questions import Elicitation, read_answer
 from satchel.tools.mcp.results import keep_file, tool_result
@@ -96,7 +96,7 @@ def pending_path(spill_dir: Path, call_id: str) -> Path:
 class McpTool:
     """See `satchel.tools.Tool`. The server is started by the first call."""
 
-    def __init__(self, server: McpServer, definition: Definition, *, name: str) -> None:
+    def __init__(self, server: McpServer, definition: ServerDefinition, *, name: str) -> None:
         """Take the server, its tool, and the tool's full name."""
         self._server = server
         self._definition = definition

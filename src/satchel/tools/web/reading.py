@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 
 from satchel.errors import UsageError
-from satchel.tools.web.fetching import Page
+from satchel.tools.web.fetching import FetchedPage
 
 __all__ = ["Reading", "needs_parser", "read_page"]
 
@@ -34,12 +34,12 @@ class Reading:
     text: str
 
 
-def needs_parser(page: Page) -> bool:
+def needs_parser(page: FetchedPage) -> bool:
     """Whether a parser has to read it; a hostile page can keep a parser busy forever."""
     return _is_pdf(page) or _is_html(page)
 
 
-def read_page(page: Page) -> Reading:
+def read_page(page: FetchedPage) -> Reading:
     """Extract the text of a page. This blocks: don't call it on the event loop.
 
     Raises:
@@ -58,17 +58,17 @@ def read_page(page: Page) -> Reading:
     )
 
 
-def _is_pdf(page: Page) -> bool:
+def _is_pdf(page: FetchedPage) -> bool:
     return page.body.startswith(b"%PDF-")
 
 
-def _is_html(page: Page) -> bool:
+def _is_html(page: FetchedPage) -> bool:
     if page.kind:
         return page.kind in ("text/html", "application/xhtml+xml")
     return b"<html" in page.body[:2000].lower()
 
 
-def _decode(page: Page) -> str:
+def _decode(page: FetchedPage) -> str:
     if page.charset:
         try:
             name = codecs.lookup(page.charset).name
@@ -102,7 +102,7 @@ def _indented(text: str, kind: str) -> str:
     return text
 
 
-def _html(page: Page) -> Reading:
+def _html(page: FetchedPage) -> Reading:
     # Imported on demand: 150 ms with lxml.
     import trafilatura  # noqa: PLC0415
 
@@ -126,7 +126,7 @@ def _html(page: Page) -> Reading:
     return Reading(title=title, text=text)
 
 
-def _pdf(page: Page) -> Reading:
+def _pdf(page: FetchedPage) -> Reading:
     # Imported on demand.
     from pypdf import PdfReader  # noqa: PLC0415
     from pypdf.errors import PyPdfError  # noqa: PLC0415
