@@ -599,7 +599,7 @@ async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an
         written: list[int] = []
         write = index._write
 
-        def spy(connection: Connection, reading: index.Reading, known: index.KnownLog | None) -> bool:
+        def spy(connection: Connection, reading: index.LogReading, known: index.KnownLog | None) -> bool:
             if len(written) == 3:
                 raise Interrupted
             written.append(sum(len(passage.text) for passage in reading.passages))

@@ -49,7 +49,7 @@ from acp.schema import (
 
 from satchel.acp.asking import BY, Asker
 from satchel.acp.contents import PromptContent, read_prompt
-from satchel.acp.places import Held, Place
+from satchel.acp.places import Held, SessionPlace
 from satchel.acp.updates import Translator
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError, UserError
@@ -127,7 +127,7 @@ def _answered(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 class AcpAgent:
     """Satchel for one client; implements the SDK's `Agent`."""
 
-    def __init__(self, place: Place, spawn: Callable[..., None]) -> None:
+    def __init__(self, place: SessionPlace, spawn: Callable[..., None]) -> None:
         """Open nothing yet.
 
         Args:

@@ -19,7 +19,7 @@ from satchel.memory.candidates.arrays import Floats
 from satchel.memory.need import (
     READ_CHARS,
     Logistic,
-    Weights,
+    NeedWeights,
     need_of,
     need_words,
     read_weights,
@@ -35,7 +35,7 @@ __all__ = [
     "LINE_FEATURES",
     "MESSAGE_FEATURES",
     "Logistic",
-    "Weights",
+    "NeedWeights",
     "features_with",
     "is_assistants",
     "line_features",
@@ -190,7 +190,7 @@ def message_features(lines: Mapping[str, Any], log_odds: Any, *, text: str, need
     return found
 
 
-def sureness(weights: Weights, lines: Mapping[str, Any], *, text: str, need: float) -> Any:
+def sureness(weights: NeedWeights, lines: Mapping[str, Any], *, text: str, need: float) -> Any:
     """How sure each line should be shown, shape (n,): 0 to 1, and 0.5 from where it is shown by default.
 
     It takes both: that the line is needed and that the message concerns the user's life. What a message lacks is taken

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, bindparam, case, insert, select, update
 
 from satchel.memory.discretion import (
     GUEST,
+    DiscretionWish,
     Whose,
-    Wish,
     beside_wish,
     named_in,
     open_part,
@@ -57,7 +57,7 @@ class UnwrittenMemory(Protocol):
         ...
 
     @property
-    def wish(self) -> Wish | None:
+    def wish(self) -> DiscretionWish | None:
         """What the user asks for in it."""
         ...
 
@@ -133,7 +133,7 @@ def name_of(connection: Connection, space: int, name: str) -> Whose:
     Args:
         connection: For reading.
         space: Whose.
-        name: See `Wish.name`.
+        name: See `DiscretionWish.name`.
     """
     facts = select(memories.c.content).where(memories.c.space_id == space, memories.c.kind == "fact")
     found = {named_in(name, content) for content in connection.scalars(facts)}
@@ -264,7 +264,7 @@ class _Turn:
 
 
 def _said_then(
-    connection: Connection, space: int, draft: UnwrittenMemory, wish: Wish
+    connection: Connection, space: int, draft: UnwrittenMemory, wish: DiscretionWish
 ) -> list[tuple[str, int]]:
     """The turns that a wish names by their day ("forget what I said last night"): of what the user said then, what
     shares a telling word with the message. If nothing does, all that was said the day before: an earlier day may be

@@ -27,7 +27,7 @@ from satchel.memory.associations import (
 from satchel.memory.candidates import vector_rows
 from satchel.memory.candidates.arrays import to_stored
 from satchel.memory.candidates.tokens import pack
-from satchel.memory.candidates.vector_rows import Embedded, Pending, Share
+from satchel.memory.candidates.vector_rows import Embedded, Share, VectorlessMemory
 from satchel.memory.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
 from satchel.memory.micros import to_micros
 from satchel.memory.passages import passages
@@ -440,7 +440,7 @@ class DenseArm:
     @asynccontextmanager
     async def _taken(
         self, space: int | None, most: int, wait_s: float | None, max_chars: int
-    ) -> AsyncIterator[Taken[Pending]]:
+    ) -> AsyncIterator[Taken[VectorlessMemory]]:
         """Claim memories without vectors, so that no other process embeds them too."""
         if self.model is None:
             # The first answer tells the dimension, which the model's record needs.
@@ -450,7 +450,7 @@ class DenseArm:
             yield Taken()
             return
 
-        def find(connection: Connection, held: Collection[str]) -> list[Pending]:
+        def find(connection: Connection, held: Collection[str]) -> list[VectorlessMemory]:
             return vector_rows.pending_vectors(
                 connection,
                 space,
@@ -466,7 +466,7 @@ class DenseArm:
         ) as taken:
             yield taken
 
-    async def _fill_batch(self, taken: Taken[Pending]) -> bool:
+    async def _fill_batch(self, taken: Taken[VectorlessMemory]) -> bool:
         pending = taken.pieces
         cut = [passages(memory.content) for memory in pending]
         found = await self._embed([part for parts in cut for part in parts], "document", with_tokens=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from satchel.memory.candidates.arrays import Matrix
     from satchel.memory.candidates.evidence import Evidence
     from satchel.memory.ports import VisibleOf
-    from satchel.memory.question import Question
+    from satchel.memory.question import ParsedQuestion
     from satchel.memory.records import MemoryRecord
     from satchel.memory.space import Space
 
@@ -57,7 +57,7 @@ class FollowedMemory(NamedTuple):
 
 async def follow(
     space: Space,
-    question: Question,
+    question: ParsedQuestion,
     vectors: Matrix,
     found: Sequence[MemoryRecord],
     *,
@@ -119,7 +119,7 @@ def _leads_to(record: MemoryRecord, asked: Collection[int], names: Collection[in
 async def _having(
     space: Space,
     name: Sequence[int],
-    question: Question,
+    question: ParsedQuestion,
     vectors: Matrix,
     *,
     because_of: str,

@@ -24,7 +24,7 @@ from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select
 
 from satchel.errors import StorageUnwritable
 from satchel.memory import transfer
-from satchel.memory.marks import Mark, Pending, Rebuilt, There
+from satchel.memory.marks import Mark, PendingLines, Rebuilt, There
 from satchel.memory.tables import changes, distill_windows, memories, pages, spaces
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class MemoryJournal:
         finally:
             os.close(descriptor)
 
-    def _write(self, pending: Pending) -> None:
+    def _write(self, pending: PendingLines) -> None:
         try:
             if pending.drop or not self._file()[1]:
                 self._rewrite(pending)
@@ -143,7 +143,7 @@ class MemoryJournal:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _rewrite(self, pending: Pending) -> None:
+    def _rewrite(self, pending: PendingLines) -> None:
         """Leave out the lines of some memories for good, and what is no whole line."""
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:

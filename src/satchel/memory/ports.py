@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from satchel.memory.candidates.ranking import FoundRows
     from satchel.memory.candidates.vectors import Second
     from satchel.memory.filters import Visible
-    from satchel.memory.question import AskedWith, Question
+    from satchel.memory.question import AskedWith, ParsedQuestion
     from satchel.memory.records import Mode
     from satchel.storage import DatabaseReport
 
@@ -185,7 +185,7 @@ class Candidates(Protocol):
 
     async def find(
         self,
-        question: Question,
+        question: ParsedQuestion,
         asked: AskedWith | None,
         *,
         mode: Mode,

@@ -32,7 +32,7 @@ from sqlalchemy.sql import Select
 from satchel.memory import discretion_rows, lexicon
 from satchel.memory.candidates.sittings import OPENING_CHARS
 from satchel.memory.decay import FLOOR
-from satchel.memory.discretion import Wish
+from satchel.memory.discretion import DiscretionWish
 from satchel.memory.filters import CheckedFilters
 from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.records import Discretion, MemoryRecord, Source, Stats, time_from_json
@@ -150,7 +150,7 @@ class MemoryDraft:
     words: lexicon.WordList
     words_hash: str | None = None
     cues: tuple[str, ...] = ()
-    wish: Wish | None = None
+    wish: DiscretionWish | None = None
 
 
 def find_space(connection: Connection, user: str, scope: str) -> int | None:

@@ -12,7 +12,13 @@ from satchel.memory import decay, folding, formulas, history, lexicon, presentin
 from satchel.memory.candidates.ranking import FoundRows, Ranked
 from satchel.memory.checking import printable
 from satchel.memory.filters import CheckedFilters, Filters, Visible
-from satchel.memory.question import Question, is_widespread, may_name_days, possible_names, read_question
+from satchel.memory.question import (
+    ParsedQuestion,
+    is_widespread,
+    may_name_days,
+    possible_names,
+    read_question,
+)
 from satchel.memory.records import Discretion, Hit, MemoryRecord, Mode
 
 if TYPE_CHECKING:
@@ -45,7 +51,7 @@ class SearchOutcome:
         vector: Of the question, shape (d,), or None where no embedder serves.
     """
 
-    question: Question
+    question: ParsedQuestion
     found: FoundRows = field(default_factory=FoundRows)
     records: Mapping[int, MemoryRecord] = field(default_factory=dict)
     vector: Floats | None = None
@@ -281,7 +287,7 @@ class Search:
             for_showing=for_showing,
         )
 
-    async def _read(self, query: str) -> Question:
+    async def _read(self, query: str) -> ParsedQuestion:
         """Parse a query with what the space tells of it; on memory's thread if that may take long."""
         candidates = self._space.candidates
         is_quick = len(query) <= _QUICKLY_READ_CHARS and not may_name_days(query)
@@ -289,7 +295,7 @@ class Search:
         having = await candidates.count_having(names) if names else {}
         widespread = [name for name, count in having.items() if is_widespread(count, candidates.count)]
 
-        def read() -> Question:
+        def read() -> ParsedQuestion:
             return read_question(
                 query,
                 candidates.speakers.items(),

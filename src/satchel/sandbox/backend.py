@@ -1,7 +1,7 @@
 """What all backends share: the folders of a run, its way out, its result, and sessions.
 
-A backend says how something is run in a scene (`BaseBackend._play`). `local` is for those that start the program on this
-machine; a container's engine and a hosted service start it themselves.
+A backend says how something is run in a scene (`BaseBackend._play`). `local` is for those that start the program on
+this machine; a container's engine and a hosted service start it themselves.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from satchel.sandbox.backend import Audience, BaseBackend, most_report_bytes
 from satchel.sandbox.bubblewrap import FIRST_UID, MOST_UIDS, give_to, own_uid, readable_by_all
 from satchel.sandbox.bwrap import find
 from satchel.sandbox.courier import KILLED, OUT_OF_MEMORY, open_courier
-from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, Places, Scene, job_bytes
-from satchel.sandbox.local import Prepared
+from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, JobPlaces, Scene, job_bytes
+from satchel.sandbox.local import PreparedBox
 from satchel.sandbox.port import (
     Boxed,
     CommandEntry,
@@ -92,8 +92,8 @@ class Containers(BaseBackend):
         self._pull = pull
         self._as_root = os.geteuid() == 0
 
-    def _places(self, scene: Scene) -> Places:
-        return Places(
+    def _places(self, scene: Scene) -> JobPlaces:
+        return JobPlaces(
             code_dir=INSIDE_CODE if scene.code_dir is not None else "",
             path=(INSIDE_LAYER,) if scene.layer is not None else (),
             cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",
@@ -132,7 +132,7 @@ class Containers(BaseBackend):
                 cwd=Path("/"),
                 environ=self._environ,
                 has_stdin=stdin is not None,
-                box=Prepared(self._client(argv, scene)),
+                box=PreparedBox(self._client(argv, scene)),
             )
             try:
                 ended = await audience.listen(started, stdin=stdin)

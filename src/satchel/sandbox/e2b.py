@@ -29,7 +29,7 @@ from satchel.errors import NoSandbox, SandboxError
 from satchel.sandbox.backend import Audience, BaseBackend, most_report_bytes
 from satchel.sandbox.bubblewrap import own_uid
 from satchel.sandbox.hosted import HERE, LEFT, STAGE, Left, Sync, mirror, most_left_bytes, pack, unpack
-from satchel.sandbox.job import GUEST, Places, Scene, job_bytes
+from satchel.sandbox.job import GUEST, JobPlaces, Scene, job_bytes
 from satchel.sandbox.outcome import redacted
 from satchel.sandbox.port import (
     CommandEntry,
@@ -150,7 +150,7 @@ class E2B(BaseBackend):
     ) -> RunResult:
         limits = scene.limits
         uid = 0 if self._as_self else own_uid(None)
-        places = Places(
+        places = JobPlaces(
             code_dir=INSIDE_CODE if scene.code_dir is not None else "",
             path=(INSIDE_LAYER,) if scene.layer is not None else (),
             cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",

@@ -17,7 +17,7 @@ from pathlib import Path
 from satchel.errors import SandboxError
 from satchel.sandbox.backend import Audience, BaseBackend, scene_of
 from satchel.sandbox.cgroup import process_group
-from satchel.sandbox.job import HOST_PROCESSES, Places, Scene, job_bytes, memory_file, scratch_folder
+from satchel.sandbox.job import HOST_PROCESSES, JobPlaces, Scene, job_bytes, memory_file, scratch_folder
 from satchel.sandbox.port import (
     Boxed,
     CommandEntry,
@@ -28,7 +28,7 @@ from satchel.sandbox.port import (
 )
 from satchel.sandbox.process import StartedProcess
 
-__all__ = ["LocalSandbox", "Prepared"]
+__all__ = ["LocalSandbox", "PreparedBox"]
 
 PIPE_BYTES = 60_000
 """A larger job doesn't fit into a pipe at once."""
@@ -46,11 +46,11 @@ class LocalSandbox(BaseBackend):
         self._closed = False
 
     @abstractmethod
-    def _places(self, scene: Scene) -> Places:
+    def _places(self, scene: Scene) -> JobPlaces:
         """Where things are. Called once for each run."""
 
     @abstractmethod
-    def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
+    def _boxed(self, scene: Scene, places: JobPlaces, job_fd: int) -> Boxed:
         """How to start `guest/start.py` with the job, confined. The descriptor is among those that are passed."""
 
     async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
@@ -98,7 +98,7 @@ class LocalSandbox(BaseBackend):
         return self._result(ended, audience, scene, entry, secrets)
 
     def _started(
-        self, scene: Scene, places: Places, job_fd: int, *, has_stdin: bool = False, warm: bool = False
+        self, scene: Scene, places: JobPlaces, job_fd: int, *, has_stdin: bool = False, warm: bool = False
     ) -> StartedProcess:
         try:
             boxed = self._boxed(scene, places, job_fd)
@@ -113,7 +113,7 @@ class LocalSandbox(BaseBackend):
             environ={},
             has_stdin=has_stdin,
             has_report=True,
-            box=Prepared(boxed),
+            box=PreparedBox(boxed),
         )
 
     async def _run_spare(
@@ -177,7 +177,7 @@ class LocalSandbox(BaseBackend):
             spare.discard()
 
 
-class Prepared:
+class PreparedBox:
     """A box that was prepared before."""
 
     def __init__(self, boxed: Boxed) -> None:
@@ -197,7 +197,7 @@ class Spare:
         self,
         key: object,
         scene: Scene,
-        places: Places,
+        places: JobPlaces,
         started: StartedProcess,
         job_fd: int,
         scratch: contextlib.ExitStack,

@@ -35,7 +35,7 @@ from satchel.sandbox.relay import Refusal, Relay, RelayLimits, RequestHead, Rout
 __all__ = [
     "HostPattern",
     "HostRules",
-    "Proxy",
+    "EgressProxy",
     "ProxyLimits",
     "open_egress",
 ]
@@ -171,7 +171,7 @@ class ProxyLimits:
     idle_s: float = 300.0
 
 
-class Proxy:
+class EgressProxy:
     """Serves one sandbox; made by `open_egress`.
 
     Attributes:
@@ -286,7 +286,7 @@ async def open_egress(
     folder: Path,
     limits: ProxyLimits | None = None,
     resolve: Resolve = resolve_name,
-) -> AsyncIterator[Proxy]:
+) -> AsyncIterator[EgressProxy]:
     """Serve a sandbox for as long as the block lasts; at its end every connection is closed.
 
     Args:
@@ -303,7 +303,7 @@ async def open_egress(
         network.hosts, public=network.mode == "public", allow_private=network.private, resolve=resolve
     )
     path = folder / "proxy.sock"
-    proxy = Proxy(rules, limits or ProxyLimits(), socket_path=path)
+    proxy = EgressProxy(rules, limits or ProxyLimits(), socket_path=path)
     listener = _listening(path)
     failure: Exception | None = None
     try:

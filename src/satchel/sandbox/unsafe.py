@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from satchel.sandbox.job import ENVIRON, GUEST, Places, Scene, python_program
+from satchel.sandbox.job import ENVIRON, GUEST, JobPlaces, Scene, python_program
 from satchel.sandbox.local import LocalSandbox
 from satchel.sandbox.port import Boxed, Denial, Feature, OpenBox, Probe, Watch, WorkspaceBox
 
@@ -25,8 +25,8 @@ class Unsafe(LocalSandbox):
     name = "unsafe"
     features: frozenset[Feature] = frozenset()
 
-    def _places(self, scene: Scene) -> Places:
-        return Places(
+    def _places(self, scene: Scene) -> JobPlaces:
+        return JobPlaces(
             code_dir=str(scene.code_dir) if scene.code_dir is not None else "",
             path=(str(scene.layer),) if scene.layer is not None else (),
             cwd=str(scene.folder if scene.folder is not None else scene.scratch),
@@ -35,7 +35,7 @@ class Unsafe(LocalSandbox):
             limited=False,
         )
 
-    def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
+    def _boxed(self, scene: Scene, places: JobPlaces, job_fd: int) -> Boxed:
         return Boxed(
             argv=[str(python_program()), "-I", "-S", str(GUEST / "start.py"), str(job_fd)],
             cwd=scene.scratch,

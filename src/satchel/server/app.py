@@ -47,7 +47,7 @@ from satchel.server.problems import (
     problem_of,
     retry_after,
 )
-from satchel.server.proxy.proxy import Proxy
+from satchel.server.proxy.proxy import MemoryProxy
 from satchel.server.routes import agui, capabilities, chat, completions, memories, messages, program, sessions
 from satchel.server.routes.documented import EVENT_SCHEMA, PROBLEMS
 from satchel.server.service import Service
@@ -159,7 +159,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
         sessions=OpenSessions(satchel, metrics),
         metrics=metrics,
         stopping=Stopping(),
-        proxy=Proxy(satchel, holds_token=browsers.holds_token, metrics=metrics),
+        proxy=MemoryProxy(satchel, holds_token=browsers.holds_token, metrics=metrics),
         queue=AgentsQueue(satchel),
     )
     access = BrowserAccess(browsers)

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from satchel.errors import StorageError, StorageLocked
 from satchel.sessions.log import read_lines
 from satchel.sessions.places import session_id_of
-from satchel.sessions.summary import Passage, SessionInfo, Summary, passages_of
+from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
@@ -94,11 +94,11 @@ class KnownLog:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LogReading:
     """What a log holds after the known part. Where only a slice was read, `known.file.size` is the end of the slice."""
 
     known: KnownLog
-    passages: tuple[Passage, ...]
+    passages: tuple[LogPassage, ...]
     is_from_start: bool
 
 
@@ -158,7 +158,7 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = None) -> Reading | None:
+def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = None) -> LogReading | None:
     """Read a log, or only what was added to it after `known`. Returns None if it can't be read.
 
     Args:
@@ -170,7 +170,7 @@ def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = N
         known = None
     summary = Summary.from_json(known.summary.to_json()) if known is not None else Summary()
     offset, lines = (known.offset, known.lines) if known is not None else (0, 0)
-    passages: list[Passage] = []
+    passages: list[LogPassage] = []
     chars = 0
     is_first = True
     try:
@@ -193,7 +193,7 @@ def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = N
                 break
     except StorageError:
         return None
-    return Reading(KnownLog(file, offset, lines, summary), tuple(passages), known is None)
+    return LogReading(KnownLog(file, offset, lines, summary), tuple(passages), known is None)
 
 
 class SessionIndex:
@@ -380,7 +380,7 @@ class SessionIndex:
         except StorageError:
             return False
 
-    async def _store(self, reading: Reading, known: KnownLog | None) -> bool:
+    async def _store(self, reading: LogReading, known: KnownLog | None) -> bool:
         """Store a slice that continues `known`. Returns False if another process is indexing the same log."""
         assert self._database is not None
         return await self._database.write(lambda connection: _write(connection, reading, known))
@@ -440,7 +440,7 @@ class SessionIndex:
         return KnownLog(file, row.offset, row.lines, Summary.from_json(row.summary))
 
 
-def _write(connection: Connection, reading: Reading, known: KnownLog | None) -> bool:
+def _write(connection: Connection, reading: LogReading, known: KnownLog | None) -> bool:
     """Store a slice that continues `known`, unless the log or its row has changed since it was read."""
     new = reading.known
     row = connection.execute(
@@ -548,7 +548,9 @@ def _fold(words: str) -> str:
     return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
 
 
-def _match(connection: Connection, terms: Sequence[Sequence[str]], limit: int) -> list[tuple[str, Passage]]:
+def _match(
+    connection: Connection, terms: Sequence[Sequence[str]], limit: int
+) -> list[tuple[str, LogPassage]]:
     query = " AND ".join(f'"{_storable(" ".join(words))}"*' for words in terms)
     rows = connection.execute(
         text(
@@ -559,7 +561,7 @@ def _match(connection: Connection, terms: Sequence[Sequence[str]], limit: int) -
         {"query": query, "limit": limit},
     )
     return [
-        (row.name, Passage(seq=row.seq, turn=row.turn, kind=row.kind, at=row.at, text=row.text))
+        (row.name, LogPassage(seq=row.seq, turn=row.turn, kind=row.kind, at=row.at, text=row.text))
         for row in rows
     ]
 
@@ -590,7 +592,7 @@ def _scan(
     return hits
 
 
-def _hit(known: KnownLog, passage: Passage, terms: Sequence[Sequence[str]]) -> SearchHit:
+def _hit(known: KnownLog, passage: LogPassage, terms: Sequence[Sequence[str]]) -> SearchHit:
     return SearchHit(
         session_id=known.file.session_id,
         title=known.summary.title,

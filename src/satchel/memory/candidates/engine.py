@@ -29,7 +29,7 @@ from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
 from satchel.memory.candidates.vector_rows import read_tokens
 from satchel.memory.candidates.vectors import Second
-from satchel.memory.question import AskedWith, Question
+from satchel.memory.question import AskedWith, ParsedQuestion
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -298,7 +298,7 @@ class ArrayCandidates:
 
     async def find(
         self,
-        question: Question,
+        question: ParsedQuestion,
         asked: AskedWith | None,
         *,
         mode: Mode,

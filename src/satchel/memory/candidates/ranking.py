@@ -21,7 +21,7 @@ from satchel.memory.candidates.index import BY_ASSISTANT, Index
 from satchel.memory.candidates.tokens import Bag, match, weigh
 from satchel.memory.candidates.weights import WEIGHTS
 from satchel.memory.lexicon import QUESTION, commonness
-from satchel.memory.question import Question, closeness
+from satchel.memory.question import ParsedQuestion, closeness
 from satchel.memory.records import Mode
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class Scores(NamedTuple):
 
 def shortlist(
     index: Index,
-    question: Question,
+    question: ParsedQuestion,
     vector: Floats | None,
     *,
     limit: int,
@@ -244,7 +244,7 @@ def shortlist(
 
 def score(
     index: Index,
-    question: Question,
+    question: ParsedQuestion,
     chosen: Shortlist,
     *,
     mode: Mode = "hybrid",
@@ -319,7 +319,7 @@ def factors_within_reach(
 
 def rank(
     index: Index,
-    question: Question,
+    question: ParsedQuestion,
     chosen: Shortlist,
     scores: Scores,
     *,
@@ -390,7 +390,7 @@ def _fill_unknown(values: Any, known: Any) -> Any:
 
 def _token_parts(
     index: Index,
-    question: Question,
+    question: ParsedQuestion,
     chosen: Shortlist,
     tokens: TokenVectors,
     bags: Mapping[int, Bag],
@@ -464,7 +464,7 @@ def _cues(cosines: Floats) -> Floats:
     )
 
 
-def _is_speaker(index: Index, question: Question, rows: Ints) -> Any:
+def _is_speaker(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
     """Whether each row was said by whom the question names; if it names nobody, by anybody but an assistant.
 
     An assistant repeats what was said to it and answers at length; what the question is about was said by the user.
@@ -478,7 +478,7 @@ def _is_speaker(index: Index, question: Question, rows: Ints) -> Any:
     return said.astype(np.float32)
 
 
-def _quoted(index: Index, question: Question, rows: Ints) -> Any:
+def _quoted(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
     """Whether each row has all words of something that the question quotes."""
     found = np.zeros(len(rows), dtype=np.bool_)
     for stems in question.quoted:
@@ -646,7 +646,7 @@ def _not_below_top(values: Any, count: int) -> Any:
 
 
 def _union_of_arms(
-    index: Index, question: Question, lexical: Any, cosine: Any, cues: Any, per_arm: int, only: Any
+    index: Index, question: ParsedQuestion, lexical: Any, cosine: Any, cues: Any, per_arm: int, only: Any
 ) -> Ints:
     """The first rows of each arm, the turns right after the first of these, and what was said on a day that the
     question names; ascending.

@@ -23,7 +23,7 @@ from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Known, Proposal, Unreadable, ask_extractor, ask_gate, gate_version
 from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
-from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
+from satchel.memory.distill.windows import EpisodePart, Stretch, Window, stretches_of
 from satchel.memory.micros import to_micros
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
 from satchel.memory.repository import MemoryDraft
@@ -188,7 +188,7 @@ class Distiller:
     async def _read_sessions(self, run: _Run) -> None:
         gate = gate_version()
 
-        def find(connection: Connection, held: Collection[str]) -> list[list[Piece]]:
+        def find(connection: Connection, held: Collection[str]) -> list[list[EpisodePart]]:
             found = ledger.next_session(
                 connection, self._space.id, closing=run.closing, gate=gate, skip=run.skip, held=held
             )
@@ -205,7 +205,7 @@ class Distiller:
                         break
                     await self._read_stretch(stretch, run, is_judged=is_short)
 
-    def _claim_name(self, episodes: Sequence[Piece]) -> str:
+    def _claim_name(self, episodes: Sequence[EpisodePart]) -> str:
         return ledger.claim_name(self._space.id, episodes[0].session)
 
     async def _read_stretch(self, stretch: Stretch, run: _Run, *, is_judged: bool) -> None:

@@ -22,7 +22,7 @@ __all__ = [
     "SESSION_TEMPLATE",
     "MEMORY_TEMPLATE",
     "SessionPage",
-    "Reading",
+    "ResourceText",
     "Resources",
     "session_uri",
     "standing_text",
@@ -42,7 +42,7 @@ _MOST_COMPLETIONS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ResourceText:
     """A resource that was read."""
 
     uri: str
@@ -80,7 +80,7 @@ class Resources:
             sessions=sessions[first : first + _PAGE], cursor=str(first + _PAGE) if rest else None
         )
 
-    async def read(self, uri: str) -> Reading:
+    async def read(self, uri: str) -> ResourceText:
         """Read a resource.
 
         Raises:
@@ -88,7 +88,7 @@ class Resources:
             StorageError: It can't be read.
         """
         if uri == PROFILE:
-            return Reading(uri=uri, text=await standing_text(self._satchel), mime_type="text/markdown")
+            return ResourceText(uri=uri, text=await standing_text(self._satchel), mime_type="text/markdown")
         found = _PLACE.fullmatch(uri)
         if found is None:
             raise NotFound(f"There is no resource {visible(uri[:200])!r}.")
@@ -99,13 +99,13 @@ class Resources:
                 raise NotFound("Memory is off, or could not be opened.")
             record = await granted_memory(memory, id, self._satchel.settings.memory.agent_spheres)
             text = json.dumps(record_to_json(record), ensure_ascii=False, indent=1)
-            return Reading(uri=uri, text=text, mime_type="application/json")
+            return ResourceText(uri=uri, text=text, mime_type="application/json")
         if not any(info.id == id for info in await self._open_sessions()):
             raise NotFound(f"There is no session {id!r}.")
         text = visible(await self._satchel.sessions.export(id, form="markdown"))
         if len(text) > _MOST_CHARS:
             text = f"{text[:_MOST_CHARS]}\n\n[… {len(text) - _MOST_CHARS:,} more characters …]\n"
-        return Reading(uri=uri, text=text, mime_type="text/markdown")
+        return ResourceText(uri=uri, text=text, mime_type="text/markdown")
 
     async def completed(self, template: str, beginning: str) -> tuple[list[str], int]:
         """Ids that begin with this text, and how many there are in all."""

@@ -86,7 +86,7 @@ class Quoted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class HistoryStep:
     """A change in the history.
 
     Attributes:
@@ -273,12 +273,12 @@ def _drawing(record: MemoryRecord, linked: Sequence[Linked], later: Sequence[Any
 # ---- Its history
 
 
-def _steps(history: Sequence[Change], id: str) -> list[Step]:
+def _steps(history: Sequence[Change], id: str) -> list[HistoryStep]:
     """The newest first."""
     return [_step(change, id) for change in reversed(history)]
 
 
-def _step(change: Change, id: str) -> Step:
+def _step(change: Change, id: str) -> HistoryStep:
     after = change.after.get("edge")
     edge = after or change.before.get("edge")
     link = None
@@ -286,7 +286,7 @@ def _step(change: Change, id: str) -> Step:
         outgoing = edge.get("source") == id
         other = str(edge.get("target" if outgoing else "source"))
         link = relation_words(str(edge.get("relation")), outgoing=outgoing), other
-    return Step(
+    return HistoryStep(
         change=change,
         words=change_words(change),
         fields=()

@@ -53,7 +53,7 @@ from satchel.tools.visible import visible
 
 __all__ = [
     "ModelAnswer",
-    "Ask",
+    "QuestionCard",
     "BuildCard",
     "LedgerCall",
     "Redraw",
@@ -150,7 +150,7 @@ class Thought:
 
 
 @dataclass(slots=True)
-class Ask:
+class QuestionCard:
     """A question that waits for the user, or was answered.
 
     Attributes:
@@ -184,7 +184,7 @@ class BuildCard:
     name: str
     began: datetime
     steps: list[tuple[str, float]] = field(default_factory=list)
-    ask: Ask | None = None
+    ask: QuestionCard | None = None
     status: str = ""
     end: str = ""
     kind: Literal["build"] = "build"
@@ -207,7 +207,7 @@ class Note:
     kind: Literal["note"] = "note"
 
 
-Item: TypeAlias = Steps | ModelAnswer | Thought | Ask | BuildCard | Note
+Item: TypeAlias = Steps | ModelAnswer | Thought | QuestionCard | BuildCard | Note
 
 
 @dataclass(slots=True)
@@ -303,7 +303,7 @@ class Transcript:
         return self._turn is not None and not self._turn.is_over
 
     @property
-    def open_asks(self) -> list[Ask]:
+    def open_asks(self) -> list[QuestionCard]:
         """The questions that wait for the user."""
         return [item for turn in self.turns.values() for item in _asks_of(turn) if item.answer is None]
 
@@ -359,7 +359,9 @@ class Transcript:
             case QuestionAnswered() as event:
                 self._answered(event)
             case AskUser() as event:
-                self._ask(Ask(id=event.call_id, asks="agent", text=event.question, options=event.options))
+                self._ask(
+                    QuestionCard(id=event.call_id, asks="agent", text=event.question, options=event.options)
+                )
             case BuildPosted() as event:
                 self._built(event, record.at)
             case FinalEvent(text=text, status=status):
@@ -420,7 +422,7 @@ class Transcript:
         if event.answers is not None and event.answers in self._asks:
             number, place = self._asks[event.answers]
             item = self.turns[number].items[place]
-            if isinstance(item, Ask):
+            if isinstance(item, QuestionCard):
                 item.answer = event.message.text
                 self._changed(Redraw(number, place))
         for id in event.inbox:
@@ -434,7 +436,7 @@ class Transcript:
         # The agent's question is no longer open when the user sends another message.
         for earlier in self.turns.values():
             for place, ask in enumerate(earlier.items):
-                if isinstance(ask, Ask) and ask.asks == "agent" and ask.answer is None:
+                if isinstance(ask, QuestionCard) and ask.asks == "agent" and ask.answer is None:
                     ask.answer = ""
                     self._changed(Redraw(earlier.number, place))
         self.turns[event.turn] = self._turn = turn
@@ -481,7 +483,7 @@ class Transcript:
             return
         turn.status, turn.usage, turn.duration_ms = event.status, event.usage, event.duration_ms
         for item in turn.items:
-            if isinstance(item, Ask) and item.answer is None and item.asks in ("permission", "tool"):
+            if isinstance(item, QuestionCard) and item.answer is None and item.asks in ("permission", "tool"):
                 item.answer = ""
         self._redraw()
 
@@ -599,9 +601,9 @@ class Transcript:
     def _asked(self, event: QuestionAsked) -> None:
         calls = [(call, visible(describe_call(call.tool, call.input))) for call in event.calls]
         asks: Literal["permission", "tool"] = event.kind
-        self._ask(Ask(event.id, asks, event.text, event.options, calls, event.is_secret))
+        self._ask(QuestionCard(event.id, asks, event.text, event.options, calls, event.is_secret))
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: QuestionCard) -> None:
         if self._turn is None:
             return
         if ask.id in self._asks:  # asked again after a restart
@@ -617,7 +619,7 @@ class Transcript:
             return
         number, place = self._asks[event.id]
         item = self.turns[number].items[place]
-        if not isinstance(item, Ask):
+        if not isinstance(item, QuestionCard):
             return
         if event.consents:
             item.answer = ", ".join(dict.fromkeys(_CONSENTS[each.consent] for each in event.consents))
@@ -644,7 +646,7 @@ class Transcript:
         took_ms = (at - item.began).total_seconds() * 1000
         match event.kind:
             case "question":
-                item.ask = Ask(event.id, "builder", event.text, event.options)
+                item.ask = QuestionCard(event.id, "builder", event.text, event.options)
             case "answer":
                 item.steps.append((f"“{event.text}”" if event.text else "The Builder decides.", took_ms))
                 item.ask = None
@@ -697,9 +699,9 @@ _CONSENTS: Final = {
 }
 
 
-def _asks_of(turn: Turn) -> Iterator[Ask]:
+def _asks_of(turn: Turn) -> Iterator[QuestionCard]:
     for item in turn.items:
-        if isinstance(item, Ask):
+        if isinstance(item, QuestionCard):
             yield item
         elif isinstance(item, BuildCard) and item.ask is not None:
             yield item.ask

@@ -16,7 +16,7 @@ from satchel.memory.block import strip_injected
 from satchel.memory.transfer.transcripts import without_wrappers
 from satchel.server.proxy.raw_messages import RawMessages
 
-__all__ = ["ProxiedConversation", "Turn", "digest_of", "is_auxiliary", "read_conversation"]
+__all__ = ["ProxiedConversation", "UserMessage", "digest_of", "is_auxiliary", "read_conversation"]
 
 _SUMMARY: Final = "This session is being continued from a previous conversation"
 _SURFACED: Final = 3
@@ -24,7 +24,7 @@ _SURFACED: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class UserMessage:
     """A message in which the user says something.
 
     Attributes:
@@ -52,7 +52,7 @@ class ProxiedConversation:
     """
 
     name: str
-    turns: tuple[Turn, ...]
+    turns: tuple[UserMessage, ...]
     is_new: bool
     is_summarised: bool
     has_outside: bool
@@ -63,7 +63,7 @@ def read_conversation(request: RawMessages) -> ProxiedConversation | None:
     """Read a request; None if the user says nothing in it."""
     name = _name_of(request.fields)
     key = digest_of("anthropic", name)
-    turns: list[Turn] = []
+    turns: list[UserMessage] = []
     recent: list[Mapping[str, str]] = []
     is_new = is_summarised = has_outside = False
     for number, message in enumerate(request.messages):
@@ -79,7 +79,7 @@ def read_conversation(request: RawMessages) -> ProxiedConversation | None:
             words = _words(content)
             if words:
                 key = digest_of(key, words)
-                turns.append(Turn(number=number, key=key, words=words))
+                turns.append(UserMessage(number=number, key=key, words=words))
                 recent.append({"role": "user", "content": words})
                 is_new, has_outside = True, _has_results(content)
             elif text.lstrip().startswith(_SUMMARY):

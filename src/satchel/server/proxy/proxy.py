@@ -19,12 +19,12 @@ from satchel.server.metrics import Metrics
 from satchel.server.proxy.conversation import ProxiedConversation, is_auxiliary, read_conversation
 from satchel.server.proxy.provider_answer import ProviderAnswer
 from satchel.server.proxy.raw_messages import RawMessages
-from satchel.server.proxy.relay import Header, Relay, passed_on, upstream_client
+from satchel.server.proxy.relay import Header, RelayedResponse, passed_on, upstream_client
 from satchel.server.proxy.remembering import Remembering, Replayed
 from satchel.server.streams import Stopping
 from satchel.server.v1_errors import V1Failure
 
-__all__ = ["Proxy"]
+__all__ = ["MemoryProxy"]
 
 _KEY: Final = b"x-api-key"
 _AUTHORIZATION: Final = b"authorization"
@@ -32,7 +32,7 @@ _SHORT_BYTES: Final = 200_000
 """This much JSON is parsed in 2 ms."""
 
 
-class Proxy:
+class MemoryProxy:
     """Passes requests on to the provider that the settings name, with memory."""
 
     def __init__(self, satchel: Satchel, *, holds_token: Callable[[str], bool], metrics: Metrics) -> None:
@@ -141,12 +141,12 @@ class Proxy:
 
     def _relay(
         self, request: Request, headers: Sequence[Header], body: bytes, *, stopping: Stopping, **more: object
-    ) -> Relay:
+    ) -> RelayedResponse:
         if self._client is None:
             self._client = upstream_client()
         url = self._url(request)
         passed = httpx2.Request(request.method, url, headers=list(headers), content=body or None)
-        return Relay(
+        return RelayedResponse(
             passed,
             client=self._client,
             stopping=stopping,

@@ -20,7 +20,7 @@ import anyio
 from satchel.errors import SatchelError
 from satchel.memory import Episode, Memory
 from satchel.runtime import Satchel
-from satchel.server.proxy.conversation import ProxiedConversation, Turn, digest_of
+from satchel.server.proxy.conversation import ProxiedConversation, UserMessage, digest_of
 from satchel.server.proxy.provider_answer import ProviderAnswer
 from satchel.sessions import ClientPlace
 
@@ -166,7 +166,7 @@ class Remembering:
 
     # Capture
 
-    def begun(self, turn: Turn, place: ClientPlace) -> anyio.Event:
+    def begun(self, turn: UserMessage, place: ClientPlace) -> anyio.Event:
         """Capture what the user said: the provider has taken the request. The event is set when that has ended."""
         return self._start_capture(turn.words, place, 0, is_from_outside=False)
 

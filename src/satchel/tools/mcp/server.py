@@ -33,7 +33,7 @@ from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_tr
 if TYPE_CHECKING:
     from httpx2 import Auth
 
-__all__ = ["ServerHost", "McpServer", "Outcome", "Place", "State"]
+__all__ = ["ServerHost", "McpServer", "Outcome", "ServerBox", "State"]
 
 T = TypeVar("T")
 
@@ -97,7 +97,7 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ServerBox:
     """A sandbox in which a server runs: that of a folder, and what it may reach beyond it."""
 
     folder: Path
@@ -120,7 +120,7 @@ class McpServer:
         entry: McpServerSettings,
         host: ServerHost,
         *,
-        place: Place | None = None,
+        place: ServerBox | None = None,
         known: _Known | None = None,
     ) -> None:
         """Take the entry as it is written. Nothing is started.
@@ -135,7 +135,7 @@ class McpServer:
         self.refusal = ""
         self._place = place
         self._known = known or _Known()
-        self._boxed: dict[Place, McpServer] = {}
+        self._boxed: dict[ServerBox, McpServer] = {}
         self._boxed_last: McpServer | None = None
         self.state: State = "idle"
         self.reason = ""
@@ -195,7 +195,7 @@ class McpServer:
             return self
         return self._boxed_last
 
-    def in_box(self, place: Place) -> McpServer:
+    def in_box(self, place: ServerBox) -> McpServer:
         """The server in a sandbox. One that runs and may reach at least as much serves as well."""
         for other, server in self._boxed.items():
             if other.folder == place.folder and not other.box.lacks(place.box) and server.state == "ready":
@@ -397,7 +397,7 @@ class McpServer:
             await self._speak_http(entry)
 
     def _in_its_box(
-        self, entry: McpServerSettings, environ: Mapping[str, str], place: Place
+        self, entry: McpServerSettings, environ: Mapping[str, str], place: ServerBox
     ) -> AbstractAsyncContextManager[Any]:
         if self._host.boxes is None:
             raise SandboxError(

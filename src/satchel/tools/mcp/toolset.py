@@ -26,7 +26,7 @@ from satchel.tools.mcp.places import Lookup
 from satchel.tools.mcp.prompts import ServerPrompts
 from satchel.tools.mcp.resources import Attachment, Mentions, ServerResources
 from satchel.tools.mcp.sampling import Sampler
-from satchel.tools.mcp.server import McpServer, Place, ServerHost, State
+from satchel.tools.mcp.server import McpServer, ServerBox, ServerHost, State
 from satchel.tools.mcp.tool import McpTool
 from satchel.tools.port import Tool, ToolContext
 
@@ -202,7 +202,7 @@ class McpToolset:
             folder: The session's.
         """
         server = self._servers[name]
-        (server if box is None else server.in_box(Place(folder=folder, box=box))).begin()
+        (server if box is None else server.in_box(ServerBox(folder=folder, box=box))).begin()
 
     def hold_back(self, name: str, reason: str) -> None:
         """Don't start a server whose tools are not known, because the user refused it."""

@@ -16,7 +16,7 @@ from pathlib import Path
 from satchel.errors import SatchelError, UsageError
 from satchel.sandbox.process import run_process
 from satchel.tools.web.fetching import FetchedPage
-from satchel.tools.web.reading import Reading, read_page
+from satchel.tools.web.reading import PageContent, read_page
 
 __all__ = ["read_apart"]
 
@@ -27,7 +27,7 @@ _MOST_OUTPUT_BYTES = 64_000_000
 """A character takes at most 12 bytes as JSON, and only the first half of the output is kept without gaps."""
 
 
-async def read_apart(page: FetchedPage, *, environ: Mapping[str, str], timeout_s: float) -> Reading:
+async def read_apart(page: FetchedPage, *, environ: Mapping[str, str], timeout_s: float) -> PageContent:
     """Extract the text of a page.
 
     Args:
@@ -64,7 +64,7 @@ async def read_apart(page: FetchedPage, *, environ: Mapping[str, str], timeout_s
         ) from None
     if "error" in found:
         raise UsageError(found["error"])
-    return Reading(title=found["title"], text=found["text"])
+    return PageContent(title=found["title"], text=found["text"])
 
 
 def _main() -> None:
