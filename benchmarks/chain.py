@@ -23,7 +23,7 @@ from satchel.clock import SystemClock
 from satchel.config import ProviderSettings
 from satchel.conversation import Conversation
 from satchel.events import Assistant, Event
-from satchel.loop import Limits, PrefixWatch, TokenEstimator, TurnInput, run_turn
+from satchel.loop import PrefixWatch, TokenEstimator, TurnInput, TurnLimits, run_turn
 from satchel.messages import Message, TextBlock
 from satchel.models.openai.client import OpenAIModel
 
@@ -61,7 +61,7 @@ def satchel(address: str) -> Callable[[], Awaitable[Marks]]:
                 emit=emit,
                 clock=SystemClock(),
                 # The endpoint requests the same call each time; stopping such repetition is not measured here.
-                limits=Limits(max_rounds=LENGTH + 1, max_repeats=LENGTH + 1),
+                limits=TurnLimits(max_rounds=LENGTH + 1, max_repeats=LENGTH + 1),
                 estimator=TokenEstimator(),
                 watch=PrefixWatch(),
             )

@@ -64,13 +64,13 @@ from satchel.memory.choosing import (
     LINE_FEATURES,
     MESSAGE_FEATURES,
     Logistic,
-    Weights,
+    NeedWeights,
     features_with,
     message_features,
     need_of,
     need_words,
 )
-from satchel.memory.filters import Filter
+from satchel.memory.filters import CheckedFilters
 from satchel.memory.records import Hit
 from satchel.memory.surface import choose, with_later
 from satchel.memory.weighed import Weighed
@@ -202,7 +202,7 @@ async def _measure(
     for message in person["messages"]:
         clock.at = datetime.fromisoformat(message["at"])
         texts = [one["text"] for one in message["context"]][-2:] + [message["text"]]
-        visible = memory._search.visible(Filter(), include_superseded=False)
+        visible = memory._search.visible(CheckedFilters(), include_superseded=False)
         weighed = await memory._surface.weigh(texts, visible)
         if weighed is None:
             continue
@@ -367,7 +367,7 @@ def _with_need(one: Measured, need: Mapping[str, float]) -> Measured:
     return replace(one, weighed=replace(one.weighed, need=value, features=features))
 
 
-def fit(measured: Mapping[str, Sequence[Measured]], *, with_vectors: bool) -> Weights:
+def fit(measured: Mapping[str, Sequence[Measured]], *, with_vectors: bool) -> NeedWeights:
     """Fit everything to some messages, by store.
 
     The need that the regressions see is that of words learned from other persons, a fifth of them left out in turn.
@@ -397,7 +397,9 @@ def fit(measured: Mapping[str, Sequence[Measured]], *, with_vectors: bool) -> We
     told = np.array([[_told(one, line)[name] for name in about] for one in seen])
     concerns = np.array([float(one.message["kind"] not in QUIET) for one in seen])
     message = fit_logistic(told, concerns, np.ones(len(told)), about, ridge=LINE_RIDGE)
-    weights = Weights(line=line, message=message, line_from=0.0, turn_from=0.0, message_from=0.0, need=need)
+    weights = NeedWeights(
+        line=line, message=message, line_from=0.0, turn_from=0.0, message_from=0.0, need=need
+    )
     return _with_thresholds(weights, named)
 
 
@@ -418,7 +420,7 @@ class Lines:
     with facts .01.
     """
 
-    def __init__(self, weights: Weights, seen: Sequence[Measured]) -> None:
+    def __init__(self, weights: NeedWeights, seen: Sequence[Measured]) -> None:
         """Weigh the lines of some messages."""
         log_odds, at, good, needed_by, standing, needs = [], [], [], [], [], 0
         self.message = np.zeros(len(seen))
@@ -455,7 +457,7 @@ class Lines:
         )
 
 
-def _with_thresholds(weights: Weights, seen: Mapping[str, Sequence[Measured]]) -> Weights:
+def _with_thresholds(weights: NeedWeights, seen: Mapping[str, Sequence[Measured]]) -> NeedWeights:
     """Set the thresholds so that the most of what is needed is shown within `BOUNDS`."""
     lines = {
         name: Lines(weights, seen[name])
@@ -505,7 +507,7 @@ def _kind_of(one: Measured) -> str:
 
 def judged(
     one: Measured,
-    weights: Weights,
+    weights: NeedWeights,
     at_least: float,
     *,
     standing: Standing,
@@ -587,8 +589,8 @@ def left_out(
     return report
 
 
-def as_json(weights: Weights) -> dict[str, Any]:
-    """Weights as the data file has them."""
+def as_json(weights: NeedWeights) -> dict[str, Any]:
+    """NeedWeights as the data file has them."""
 
     def one(found: Logistic) -> dict[str, Any]:
         return {

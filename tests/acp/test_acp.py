@@ -31,7 +31,7 @@ from acp.schema import (
     SseMcpServer,
 )
 
-from satchel.acp.places import LocalPlace, Place, ServedPlace
+from satchel.acp.places import LocalPlace, ServedPlace, SessionPlace
 from satchel.acp.serving import Wire, serve_lines
 from satchel.clock import SystemClock
 from satchel.errors import StorageError
@@ -124,7 +124,7 @@ class Editor:
 
 
 @asynccontextmanager
-async def piped(place: Place) -> AsyncIterator[Lines]:
+async def piped(place: SessionPlace) -> AsyncIterator[Lines]:
     """An agent on pipes; gives the client's ends. At the end, the client closes its stream, and the agent ends."""
     into_agent, from_client = os.pipe()
     into_client, from_agent = os.pipe()
@@ -141,7 +141,7 @@ async def piped(place: Place) -> AsyncIterator[Lines]:
 
 @asynccontextmanager
 async def connected(
-    at: Satchel | Place, editor: Editor, capabilities: ClientCapabilities | None = None
+    at: Satchel | SessionPlace, editor: Editor, capabilities: ClientCapabilities | None = None
 ) -> AsyncIterator[ClientSideConnection]:
     async with piped(LocalPlace(at) if isinstance(at, Satchel) else at) as lines:
         client = connect_to_agent(cast("Any", editor), Wire(lines), use_unstable_protocol=True)

@@ -21,7 +21,7 @@ from satchel.models import Call, Reply, ScriptedModel
 from satchel.tools import Question, ToolContext
 from satchel.tools.input_schema import InputSchema, check_schema
 from satchel.tools.mcp.definitions import about_server, full_names, read_listing
-from satchel.tools.mcp.exchange import Caller, Exchange
+from satchel.tools.mcp.exchange import Caller, ServerRequest
 from satchel.tools.mcp.guard import Reach
 from satchel.tools.mcp.offers import prompt_from, readable_offer
 from satchel.tools.mcp.pins import PinStore
@@ -484,7 +484,7 @@ async def test_a_server_asks_so_often_and_leaves_so_many_notes(number: int) -> N
         return "yes"
 
     for answers in (ask, None):
-        exchange = Exchange(
+        exchange = ServerRequest(
             server="s", caller=Caller(ask=answers), limit_s=9, roots=(), sampler=None, sampled=Counter()
         )
         told = [await exchange.elicit(Elicitation.read("s", {"message": "x"})) for _ in range(number)]
@@ -497,7 +497,7 @@ async def test_a_server_asks_so_often_and_leaves_so_many_notes(number: int) -> N
 @requirement("mcp:elicitation")
 @pytest.mark.parametrize("url", ADDRESSES, ids=lambda url: url[:30])
 async def test_nobody_is_asked_to_open_what_is_no_web_page(url: str) -> None:
-    exchange = Exchange(
+    exchange = ServerRequest(
         server="s", caller=Caller(ask=_never), limit_s=9, roots=(), sampler=None, sampled=Counter()
     )
     assert await exchange.elicit(Elicitation.read("s", {"message": "x", "url": url})) == {"action": "decline"}

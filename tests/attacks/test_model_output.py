@@ -6,7 +6,7 @@ import pytest
 
 from satchel.messages import ToolUseBlock
 from satchel.models.identifiers import CallIds
-from satchel.models.json_answer import AnswerReader
+from satchel.models.json_answer import JsonAnswerReader
 from tests.requirements import requirement
 
 CALL = '{"action": {"tool": "bash", "input": {"command": "x"}}}'
@@ -53,7 +53,7 @@ def test_a_call_at_the_end_of_a_sentence_is_run(text: str) -> None:
 
 
 def calls_in(text: str, size: int) -> list[ToolUseBlock]:
-    reader = AnswerReader()
+    reader = JsonAnswerReader()
     for at in range(0, len(text), size):
         reader.feed(text[at : at + size])
     _, blocks = reader.finish(CallIds(lambda: set()))

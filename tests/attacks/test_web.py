@@ -9,7 +9,7 @@ import pytest
 from satchel.errors import SatchelError
 from satchel.tools.patterns import url_matches, url_may_match
 from satchel.tools.web.addresses import AddressRules
-from satchel.tools.web.fetching import Page
+from satchel.tools.web.fetching import FetchedPage
 from satchel.tools.web.reading import read_page
 from tests.requirements import requirement
 
@@ -100,7 +100,7 @@ async def test_no_spelling_of_a_private_address_is_dialled(host: str) -> None:
     ],
 )
 def test_an_encoding_that_no_page_has_is_ignored(charset: str) -> None:
-    page = Page(
+    page = FetchedPage(
         url="https://a/",
         status=200,
         kind="text/plain",
@@ -114,5 +114,7 @@ def test_an_encoding_that_no_page_has_is_ignored(charset: str) -> None:
 @pytest.mark.parametrize("piece", [b"[" * 900 + b"]" * 900, b'{"a":' * 900 + b"1" + b"}" * 900])
 def test_json_does_not_grow_without_bound_by_its_layout(piece: bytes) -> None:
     body = b"[" + b",".join([piece] * 200) + b"]"
-    page = Page(url="https://a/", status=200, kind="application/json", charset="", body=body, is_cut=False)
+    page = FetchedPage(
+        url="https://a/", status=200, kind="application/json", charset="", body=body, is_cut=False
+    )
     assert len(read_page(page).text) <= 4 * len(body) + 1_000

@@ -12,7 +12,7 @@ from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED
 from satchel.builder.workshop import wanted_packages
 from satchel.clock import ManualClock
-from satchel.config import Rule, RuleAction, RuleOptions
+from satchel.config import PermissionRule, RuleAction, RuleOptions
 from satchel.errors import ModelUnavailable, NotFound, StorageUnwritable, UsageError
 from satchel.events import MemoryCaptured, SessionEnd, TurnEnd
 from satchel.models.port import ModelRequest
@@ -437,7 +437,7 @@ async def test_a_rule_answers_for_the_user_and_nothing_is_asked(tmp_path: Path, 
         Reply(calls=[tries()]),
         Reply(calls=[register(hosts=["api.example.org"])]),
     ]
-    rules = [Rule(action=action, tool="cap_greet", options=options)]
+    rules = [PermissionRule(action=action, tool="cap_greet", options=options)]
     async with open_world(tmp_path, script, rules=rules, question_wait_s=600.0) as world:
         build, capability = await world.build()
         assert "question" not in [kind for kind, _ in await world.said(build)]

@@ -24,7 +24,7 @@ from satchel.capabilities.checking import Registrar
 from satchel.capabilities.records import Access, Capability, Wanted
 from satchel.capabilities.running import Runner
 from satchel.clock import Clock, SystemClock
-from satchel.config import BuilderSettings, Rule
+from satchel.config import BuilderSettings, PermissionRule
 from satchel.errors import NotFound, UsageError
 from satchel.events import Event
 from satchel.loop import ToolPool
@@ -176,7 +176,7 @@ class World:
         script: Script,
         *,
         clock: Clock,
-        rules: Sequence[Rule] = (),
+        rules: Sequence[PermissionRule] = (),
         **settings: Any,
     ) -> None:
         self.home = home
@@ -282,7 +282,7 @@ class World:
         return {str(path.relative_to(folder)): path.read_text() for path in sorted(found)}
 
 
-def _gives(rules: Sequence[Rule]) -> Rules:
+def _gives(rules: Sequence[PermissionRule]) -> Rules:
     async def give() -> Allowances:
         return Allowances(rules)
 

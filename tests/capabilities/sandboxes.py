@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from satchel.sandbox.port import (
-    Box,
     Feature,
     OnOutput,
+    OpenBox,
     Probe,
     PythonEntry,
     RunResult,
@@ -68,7 +68,7 @@ class OpenSandbox:
     async def open(self, spec: SessionSpec) -> SandboxSession:
         raise NotImplementedError
 
-    def box(self, spec: WorkspaceBox) -> AbstractAsyncContextManager[Box]:
+    def box(self, spec: WorkspaceBox) -> AbstractAsyncContextManager[OpenBox]:
         raise NotImplementedError
 
     async def probe(self) -> Probe:

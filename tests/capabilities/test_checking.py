@@ -10,7 +10,7 @@ from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.cases import CaseResult
 from satchel.capabilities.package import draft_of
 from satchel.capabilities.records import Access, Provenance, Wanted
-from satchel.config import Rule, RuleAction, RuleOptions
+from satchel.config import PermissionRule, RuleAction, RuleOptions
 from satchel.errors import NoSandbox, NotFound, UsageError
 from satchel.sandbox.port import Denial, RunResult, Status
 from tests.capabilities.world import GREET, cases, draft, open_workbench
@@ -114,8 +114,8 @@ HOST, KEY = "api.example.org:443", "WEATHER_KEY"
 ALL = Access(hosts=(HOST,), secrets=(KEY,), state=True)
 
 
-def rule(tool: str, action: RuleAction = "allow", **options: Any) -> Rule:
-    return Rule(action=action, tool=tool, options=RuleOptions(**options))
+def rule(tool: str, action: RuleAction = "allow", **options: Any) -> PermissionRule:
+    return PermissionRule(action=action, tool=tool, options=RuleOptions(**options))
 
 
 @requirement("capabilities:approval-by-rule")
@@ -149,7 +149,7 @@ def rule(tool: str, action: RuleAction = "allow", **options: Any) -> Rule:
     ],
 )
 def test_rules_that_name_capabilities_say_what_these_may_reach(
-    rules: list[Rule], wanted: Access, granted: Access
+    rules: list[PermissionRule], wanted: Access, granted: Access
 ) -> None:
     assert Allowances(rules).granted("greet", wanted) == granted
 

@@ -16,7 +16,7 @@ from satchel.capabilities.front_matter import parse_front_matter
 from satchel.capabilities.skill_tools import SkillTools
 from satchel.capabilities.skills import Skill, SkillFolder, Skills
 from satchel.errors import NotFound, UsageError
-from satchel.sandbox.port import Artifact, Command, Denial, RunResult, Status
+from satchel.sandbox.port import Artifact, CommandEntry, Denial, RunResult, Status
 from satchel.tools import ToolResult
 from tests.capabilities.sandboxes import OpenSandbox
 from tests.requirements import requirement
@@ -262,9 +262,9 @@ class Bench:
         tools = {each.spec.name: each for each in await self.tools.tools()}
         return await tools[tool].call(input, self.session.context)
 
-    def entry(self) -> Command:
+    def entry(self) -> CommandEntry:
         entry = self.sandbox.specs[-1].entry
-        assert isinstance(entry, Command)
+        assert isinstance(entry, CommandEntry)
         return entry
 
 

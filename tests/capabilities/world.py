@@ -16,7 +16,7 @@ from satchel.capabilities.package import Draft
 from satchel.capabilities.records import Capability, Provenance, Wanted
 from satchel.capabilities.running import Runner
 from satchel.clock import Clock, ManualClock
-from satchel.config import Rule
+from satchel.config import PermissionRule
 from satchel.errors import UsageError
 from satchel.storage import Database
 from tests.capabilities.sandboxes import OpenSandbox, opened
@@ -59,7 +59,7 @@ async def make_database(home: Path) -> None:
         place.write_bytes(_empty[0])
 
 
-def _gives(rules: Sequence[Rule]) -> Rules:
+def _gives(rules: Sequence[PermissionRule]) -> Rules:
     async def give() -> Allowances:
         return Allowances(rules)
 
@@ -82,7 +82,7 @@ class Workbench:
         environ: Where secrets come from.
     """
 
-    def __init__(self, catalogue: Catalogue, *, clock: Clock, rules: Sequence[Rule] = ()) -> None:
+    def __init__(self, catalogue: Catalogue, *, clock: Clock, rules: Sequence[PermissionRule] = ()) -> None:
         self.catalogue = catalogue
         self.sandbox = OpenSandbox()
         self.layers: list[Sequence[str]] = []
@@ -106,7 +106,7 @@ class Workbench:
 
 @asynccontextmanager
 async def open_workbench(
-    home: Path, *, clock: Clock | None = None, rules: Sequence[Rule] = ()
+    home: Path, *, clock: Clock | None = None, rules: Sequence[PermissionRule] = ()
 ) -> AsyncIterator[Workbench]:
     clock = clock or ManualClock()
     async with open_catalogue(home, clock=clock) as catalogue:

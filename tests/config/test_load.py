@@ -13,8 +13,8 @@ from satchel.config import (
     SETTINGS,
     AgentSettings,
     MemorySettings,
+    PermissionRule,
     ProviderSettings,
-    Rule,
     Settings,
     load,
     show_settings,
@@ -183,10 +183,10 @@ def test_the_nearer_files_rules_come_first(tmp_path: Path) -> None:
     )
     environ = {"SATCHEL_PERMISSIONS": '[{action = "allow", tool = "glob"}]'}
     assert read(tmp_path, text, environ).permissions == (
-        Rule(action="allow", tool="glob"),
-        Rule(action="deny", tool="bash"),
-        Rule(action="allow", tool="bash(git *)"),
-        Rule(action="ask", tool="*"),
+        PermissionRule(action="allow", tool="glob"),
+        PermissionRule(action="deny", tool="bash"),
+        PermissionRule(action="allow", tool="bash(git *)"),
+        PermissionRule(action="ask", tool="*"),
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.config import Rule, add_permission, load, set_value, write_initial
+from satchel.config import PermissionRule, add_permission, load, set_value, write_initial
 from satchel.errors import ConfigError, StorageUnwritable
 from tests.requirements import requirement
 
@@ -149,7 +149,7 @@ def test_a_rule_is_read_back_as_it_was_written_or_not_written(
     tmp_path_factory: pytest.TempPathFactory, command: str
 ) -> None:
     home = tmp_path_factory.mktemp("home")
-    rule = Rule(action="allow", tool=f"bash({command})")
+    rule = PermissionRule(action="allow", tool=f"bash({command})")
     try:
         add_permission(home / "config.toml", rule)
     except ConfigError:

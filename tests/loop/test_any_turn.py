@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from satchel.conversation import Conversation
 from satchel.errors import ContextOverflow, ModelAuthError, ModelError, ModelUnavailable
 from satchel.events import Event, MemorySurfaced, Notice, Record
-from satchel.loop import HardBudget, Limits, PrefixWatch, TokenEstimator, TurnOutcome, TurnRunner
+from satchel.loop import HardBudget, PrefixWatch, TokenEstimator, TurnLimits, TurnOutcome, TurnRunner
 from satchel.messages import Message, Usage
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
@@ -192,7 +192,7 @@ class Trials:
         world.on_emit = disturb
         turn: TurnRunner = world.turn(
             f"Message {world.conversation.turns}.",
-            limits=Limits(max_rounds=4, max_calls=3, max_result_chars=4_000, max_answer_bytes=2_000),
+            limits=TurnLimits(max_rounds=4, max_calls=3, max_result_chars=4_000, max_answer_bytes=2_000),
             hooks=[FailingHook()] if trial.hooks_fail else [AddingHook()],
             surface=surface,
             watch=self.watch,

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from satchel.events import Action, Assistant, Event, Final, Observation, TextDelta, TurnEnd, TurnStart
-from satchel.loop import Limits, TurnOutcome, TurnState
+from satchel.loop import TurnLimits, TurnOutcome, TurnState
 from satchel.messages import Message, TextBlock
 from satchel.models.scripted import Call, Reply
 from satchel.tools.permissions import PlannedCall
@@ -134,7 +134,7 @@ async def test_a_task_that_is_cancelled_from_outside_ends_cancelled_after_the_tu
 
 async def test_a_journal_that_hangs_while_a_cancelled_turn_is_closed_is_waited_for_within_bounds() -> None:
     world = World([Reply(calls=[Call(name="wait")])], tool("wait", forever))
-    turn = world.turn(limits=Limits(closing_timeout_s=0.02))
+    turn = world.turn(limits=TurnLimits(closing_timeout_s=0.02))
 
     async def watch(event: Event) -> None:
         if isinstance(event, Action):
@@ -180,5 +180,5 @@ async def test_a_very_long_message_has_longer_to_be_written() -> None:
 
     world.on_emit = watch
     with anyio.fail_after(120):
-        outcome = await world.turn(text, limits=Limits(emit_timeout_s=0.01)).run()
+        outcome = await world.turn(text, limits=TurnLimits(emit_timeout_s=0.01)).run()
     assert (outcome.status, outcome.text) == ("done", "Read.")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from satchel.errors import ContextOverflow, ModelUnavailable
 from satchel.events import Compaction, Event, Notice
-from satchel.loop import Limits, PrefixWatch, TokenEstimator, compact
+from satchel.loop import PrefixWatch, TokenEstimator, TurnLimits, compact
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
@@ -212,7 +212,7 @@ async def test_a_window_that_stays_full_is_not_summarised_again_and_again() -> N
 
     # What the user said alone fills more than the threshold; nothing can be done about it.
     world = World(reply, gives("ok"), context_window=2_000)
-    await world.run("x" * 8_000, limits=Limits(max_rounds=10))
+    await world.run("x" * 8_000, limits=TurnLimits(max_rounds=10))
     assert sum(is_summary(request) for request in world.model.requests) <= 1
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from satchel.errors import ContextOverflow
 from satchel.events import Compaction, ContextAdded, Failure, MemorySurfaced, Notice, TurnStart
-from satchel.loop import AddContext, Limits, TokenEstimator
+from satchel.loop import AddContext, TokenEstimator, TurnLimits
 from satchel.messages import Message, TextBlock, Usage
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Reply
@@ -103,7 +103,7 @@ async def test_a_hook_that_raises_or_hangs_when_it_sees_a_request_stops_nothing(
             await anyio.sleep_forever()
 
     world = World(["Hello."])
-    outcome = await world.run("Hi.", hooks=[Failing(), Hanging()], limits=Limits(hook_timeout_s=0.01))
+    outcome = await world.run("Hi.", hooks=[Failing(), Hanging()], limits=TurnLimits(hook_timeout_s=0.01))
     assert outcome.status == "done"
     assert [failure.part for failure in world.of(Failure)] == [
         "hook Failing.on_request",

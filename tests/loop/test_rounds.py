@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from satchel.events import Action, Failure, Observation, Permission, RoundObserved
-from satchel.loop import Limits, Refuse, Rewrite
+from satchel.loop import Refuse, Rewrite, TurnLimits
 from satchel.loop.rounds import Repeats
 from satchel.models.scripted import Call, Reply
 from satchel.tools.permissions import Decision, PlannedCall
@@ -287,7 +287,7 @@ async def test_nothing_runs_when_permission_cannot_be_asked_for() -> None:
 async def test_a_long_result_is_cut_in_its_middle_and_the_whole_is_spilled() -> None:
     text = "".join(f"line {number}\n" for number in range(10_000))
     world = World(one_round(Call(name="look")), gives(text), gives("", "file_read"))
-    outcome = await world.run(limits=Limits(max_result_chars=1_000))
+    outcome = await world.run(limits=TurnLimits(max_result_chars=1_000))
     result = outcome.steps[0].result
     assert len(result) == 1_000
     assert result.startswith("line 0\nline 1\n")
@@ -303,7 +303,7 @@ async def test_a_result_that_cannot_be_spilled_is_cut_all_the_same() -> None:
 
     world = World(one_round(Call(name="look")), gives("x" * 5_000))
     world.spill = full  # type: ignore[method-assign]
-    outcome = await world.run(limits=Limits(max_result_chars=1_000))
+    outcome = await world.run(limits=TurnLimits(max_result_chars=1_000))
     assert (
         "the whole result could not be stored: OSError: [Errno 28] No space left on device"
         in outcome.steps[0].result
@@ -393,7 +393,7 @@ async def test_hooks_that_throw_or_hang_are_reported_and_stop_nothing() -> None:
 
     world = World(one_round(Call(name="look")), gives("ok"))
     with anyio.fail_after(60):
-        outcome = await world.run(hooks=[Broken()], limits=Limits(hook_timeout_s=0.02))
+        outcome = await world.run(hooks=[Broken()], limits=TurnLimits(hook_timeout_s=0.02))
     assert (outcome.status, outcome.steps[0].result) == ("done", "ok")
     assert [(failure.part, failure.error) for failure in world.of(Failure)] == [
         ("hook Broken.on_turn_start", "RuntimeError"),

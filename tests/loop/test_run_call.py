@@ -19,7 +19,7 @@ from satchel.events import (
     event_from_json,
     event_to_json,
 )
-from satchel.loop import Limits, Refuse, ToolCallRecord, run_call
+from satchel.loop import Refuse, ToolCallRecord, TurnLimits, run_call
 from satchel.models.scripted import Call, Reply
 from satchel.tools.port import Redirect, ToolContext, ToolResult, ToolSpec
 from tests.loop.world import World, asks, fails, gives, tool
@@ -39,7 +39,7 @@ async def call(
         environment=world.environment,
         emit=world.emit,
         clock=world.clock,
-        **{"limits": Limits(), **more},
+        **{"limits": TurnLimits(), **more},
     )
 
 
@@ -107,7 +107,7 @@ async def test_limits_and_hooks_hold_for_calls_of_the_user_too() -> None:
             return Refuse(reason="not today") if action.input else None
 
     world = World([], gives("long " * 1_000))
-    record = await call(world, "look", limits=Limits(max_result_chars=600), hooks=[Refusing()])
+    record = await call(world, "look", limits=TurnLimits(max_result_chars=600), hooks=[Refusing()])
     assert len(record.result) <= 600
     assert world.spilled == {"user_1": "long " * 1_000}
     assert (await call(world, "look", {"x": 1}, hooks=[Refusing()])).result == "Refused: not today"

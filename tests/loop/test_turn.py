@@ -27,7 +27,7 @@ from satchel.events import (
     TurnEnd,
     TurnStart,
 )
-from satchel.loop import HardBudget, Limits, Patience, PrefixWatch, PriorSpend, ToolCallRecord
+from satchel.loop import HardBudget, Patience, PrefixWatch, PriorSpend, ToolCallRecord, TurnLimits
 from satchel.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage, size_of_message
 from satchel.models.port import ModelEvent, ModelRequest, Retrying
 from satchel.models.scripted import Call, Reply, ScriptedModel
@@ -106,7 +106,7 @@ async def test_after_the_last_round_the_turn_ends_with_what_was_done_and_what_is
     world = World(
         lambda request: Reply(calls=[Call(name="look", input={"x": len(request.messages)})]), gives("ok")
     )
-    outcome = await world.run(limits=Limits(max_rounds=2))
+    outcome = await world.run(limits=TurnLimits(max_rounds=2))
     assert (outcome.status, outcome.rounds, len(world.model.requests)) == ("limit", 2, 2)
     assert outcome.text == (
         "I stopped after 2 rounds, the limit for one turn (agent.max_rounds). Done so far: look ×2. The results of the "
@@ -118,7 +118,7 @@ async def test_after_the_last_round_the_turn_ends_with_what_was_done_and_what_is
 async def test_the_next_turn_follows_the_results_of_a_turn_that_was_stopped_by_its_limit() -> None:
     replies = iter([Reply(calls=[Call(name="look")]), Reply(text="Fine.")])
     world = World(lambda _: next(replies), gives("ok"))
-    await world.run(limits=Limits(max_rounds=1))
+    await world.run(limits=TurnLimits(max_rounds=1))
     outcome = await world.run("Go on.")
     assert outcome.text == "Fine."
     assert world.model.requests[1].messages[-1].blocks == (
@@ -348,7 +348,7 @@ async def test_a_budget_in_dollars_says_that_it_cannot_be_held_without_a_price()
 @requirement("loop:bounded:nonsense")
 async def test_endless_text_is_stopped_and_what_came_is_kept() -> None:
     world = World([Reply(text="bla " * 10_000, chunk=100)])
-    outcome = await world.run(limits=Limits(max_answer_bytes=1_000))
+    outcome = await world.run(limits=TurnLimits(max_answer_bytes=1_000))
     assert outcome.status == "limit"
     assert len(world.messages[-1].text) == 1_100
     assert outcome.text.endswith("its answer was cut off after 1,000 bytes.]")
@@ -369,7 +369,7 @@ async def test_the_same_call_with_the_same_result_is_pointed_out_and_then_ends_t
 @requirement("loop:bounded:nonsense")
 async def test_of_a_thousand_calls_in_one_round_some_run_and_all_are_answered() -> None:
     world = World([Reply(calls=[Call(name="look")] * 1000), "Enough."], gives("ok"))
-    outcome = await world.run(limits=Limits(max_calls=20))
+    outcome = await world.run(limits=TurnLimits(max_calls=20))
     assert outcome.status == "done"
     assert len(world.of(Action)) == 20
     assert len(world.of(Observation)) == 1000
@@ -530,7 +530,7 @@ async def test_a_round_looks_at_its_own_messages_only(monkeypatch: pytest.Monkey
     world = World(
         lambda request: Reply(calls=[Call(name="look", input={"x": len(request.messages)})]), gives("ok")
     )
-    await world.run(limits=Limits(max_rounds=50))
+    await world.run(limits=TurnLimits(max_rounds=50))
     assert len(world.messages) == 101
     assert len(looked) == 101
 
@@ -550,7 +550,7 @@ class Silent(ScriptedModel):
 
 @requirement("loop:model-silence")
 async def test_a_model_that_sends_nothing_is_told_of_and_then_given_up() -> None:
-    world = World([], limits=Limits(patience=Patience(tell_s=0.01, end_s=0.02)))
+    world = World([], limits=TurnLimits(patience=Patience(tell_s=0.01, end_s=0.02)))
     world.model = Silent([])
     outcome = await world.run("Hi.")
     [notice] = world.of(Notice)
@@ -565,7 +565,7 @@ async def test_a_model_that_sends_nothing_is_told_of_and_then_given_up() -> None
 
 @requirement("loop:model-silence")
 async def test_a_model_that_goes_on_after_a_silence_is_heard() -> None:
-    world = World([], limits=Limits(patience=Patience(tell_s=0.01)))
+    world = World([], limits=TurnLimits(patience=Patience(tell_s=0.01)))
     model = world.model = Silent(["Hello."])
 
     async def on_emit(event: Event) -> None:

@@ -24,7 +24,7 @@ from satchel.memory.distill.windows import (
     OVERLAP_TOKENS,
     SEEN_TOKENS,
     WINDOW_TOKENS,
-    Piece,
+    EpisodePart,
     Window,
     stretches_of,
 )
@@ -243,12 +243,12 @@ def test_every_character_is_read_once_and_in_order(lengths: list[int], read: int
         assert seen.get(one.rid, "") == one.text[one.start :]
 
 
-def windows_of(pieces: Sequence[Piece]) -> list[Window]:
+def windows_of(pieces: Sequence[EpisodePart]) -> list[Window]:
     return [window for stretch in stretches_of(pieces) for window in stretch.windows]
 
 
-def piece(number: int, text: str, *, start: int = 0) -> Piece:
-    return Piece(
+def piece(number: int, text: str, *, start: int = 0) -> EpisodePart:
+    return EpisodePart(
         rid=number,
         id=f"e{number}",
         session="s",

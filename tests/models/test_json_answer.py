@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from satchel.messages import Block, TextBlock, ToolUseBlock
 from satchel.models.identifiers import CallIds
-from satchel.models.json_answer import PREAMBLE_CHARS, AnswerReader, read_answer
+from satchel.models.json_answer import PREAMBLE_CHARS, JsonAnswerReader, read_answer
 from tests.requirements import requirement
 
 
@@ -30,7 +30,7 @@ def call(number: int, name: str, input: dict[str, Any] | None, unparsed: str = "
 
 def read_in_pieces(pieces: list[str]) -> tuple[str, tuple[Block, ...]]:
     """What was shown while it came, and the blocks at the end."""
-    reader = AnswerReader()
+    reader = JsonAnswerReader()
     shown = "".join([reader.feed(piece) for piece in pieces])
     last, blocks = reader.finish(ids())
     return shown + last, blocks
@@ -118,20 +118,20 @@ def test_an_answer_that_comes_letter_by_letter_is_the_same(text: str, blocks: tu
 
 
 def test_the_words_of_final_are_shown_as_they_come() -> None:
-    reader = AnswerReader()
+    reader = JsonAnswerReader()
     pieces = ['```json\n{"fi', 'nal": "One', " two", "\\", 'n three."', "}\n```"]
     assert [reader.feed(piece) for piece in pieces] == ["", "One", " two", "", "\n three.", ""]
 
 
 def test_prose_is_shown_once_it_is_too_long_for_a_preamble() -> None:
-    reader = AnswerReader()
+    reader = JsonAnswerReader()
     assert reader.feed("x" * PREAMBLE_CHARS) == ""
     assert reader.feed("y") == "x" * PREAMBLE_CHARS + "y"
     assert reader.feed(" z") == " z"
 
 
 def test_no_part_of_a_call_is_ever_shown() -> None:
-    reader = AnswerReader()
+    reader = JsonAnswerReader()
     text = 'I will look. {"action": {"tool": "t", "input": {"at": "a"}}}'
     assert "".join(reader.feed(letter) for letter in text) == ""
     assert reader.finish(ids())[0] == "I will look."
@@ -147,7 +147,7 @@ def test_ids_of_calls_differ_from_those_of_the_history() -> None:
 def test_a_million_characters_in_small_pieces_cost_no_more_than_a_few_readings_of_them() -> None:
     # Each of them would take minutes if every piece read what came before again; the suite's own limit would end it.
     for opening in ("prose ", '{"final": "', '{"thought": "', '{"final": [', "```json\n", '{"a": {'):
-        reader = AnswerReader()
+        reader = JsonAnswerReader()
         reader.feed(opening)
         for _ in range(100_000):
             reader.feed('words { "x')

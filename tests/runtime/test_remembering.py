@@ -17,7 +17,7 @@ from sqlalchemy import Connection, delete, func, select
 
 from satchel.capabilities.kept import Returned
 from satchel.events import Event, MemoryCaptured, MemorySurfaced
-from satchel.loop import Limits
+from satchel.loop import TurnLimits
 from satchel.memory import Rebuilt
 from satchel.memory.tables import memories
 from satchel.messages import TextBlock
@@ -458,7 +458,7 @@ async def test_recall_alone_says_when_it_could_not_look(tmp_path: Path) -> None:
 async def test_while_another_process_locks_the_database_the_turn_ends_and_memory_catches_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Limits().emit_timeout_s > home._LOCK_TIMEOUT_S
+    assert TurnLimits().emit_timeout_s > home._LOCK_TIMEOUT_S
     monkeypatch.setattr(home, "_LOCK_TIMEOUT_S", 0.05)
     model = ScriptedModel(["Fine.", "Noted.", "Noted, too."])
     async with opened(tmp_path, model) as satchel:

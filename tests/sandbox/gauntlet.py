@@ -23,7 +23,7 @@ from typing import Any
 
 import anyio
 
-from satchel.sandbox.backend import Backend
+from satchel.sandbox.backend import BaseBackend
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.containers import Containers
 from satchel.sandbox.landlock import Landlock
@@ -42,7 +42,7 @@ def podman() -> Containers:
     return Containers("podman", environ=environ, image=os.environ[IMAGE])
 
 
-BACKENDS: Mapping[str, Callable[[], Backend]] = {
+BACKENDS: Mapping[str, Callable[[], BaseBackend]] = {
     "bubblewrap": Bubblewrap,
     "landlock": Landlock,
     "podman": podman,
@@ -186,7 +186,7 @@ def _command_line(pid: int) -> str:
         return ""
 
 
-async def as_capability(sandbox: Backend, attack: Attack, victims: Victims) -> dict[str, Any]:
+async def as_capability(sandbox: BaseBackend, attack: Attack, victims: Victims) -> dict[str, Any]:
     code_dir = victims.folder / "capabilities" / "own" / "-".join(attack.name.split("/"))
     code_dir.mkdir(parents=True, exist_ok=True)
     (code_dir / "main.py").write_text(attack.code)
@@ -206,7 +206,7 @@ async def as_capability(sandbox: Backend, attack: Attack, victims: Victims) -> d
     }
 
 
-async def as_command(sandbox: Backend, attack: Attack, victims: Victims) -> dict[str, Any]:
+async def as_command(sandbox: BaseBackend, attack: Attack, victims: Victims) -> dict[str, Any]:
     workspace = victims.folder / "workspace" / "-".join(attack.name.split("/"))
     workspace.mkdir(parents=True, exist_ok=True)
     if len(sys.argv) > 4:
@@ -241,7 +241,7 @@ async def as_command(sandbox: Backend, attack: Attack, victims: Victims) -> dict
 
 
 async def run_all(backend: str, way: str, folder: Path) -> dict[str, dict[str, Any]]:
-    sandbox: Backend = BACKENDS[backend]()
+    sandbox: BaseBackend = BACKENDS[backend]()
     victims = Victims(folder, harmless=backend == "unsafe")
     found: dict[str, dict[str, Any]] = {}
     one = as_capability if way == "run" else as_command

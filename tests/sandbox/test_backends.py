@@ -23,7 +23,7 @@ from satchel.sandbox.job import _sweep, scratch_folder
 from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.local import LocalSandbox
 from satchel.sandbox.port import (
-    Command,
+    CommandEntry,
     Limits,
     Network,
     PythonEntry,
@@ -135,16 +135,16 @@ async def test_files_in_out_are_collected(sandbox: LocalSandbox, tmp_path: Path)
 
 
 async def test_a_command_has_an_exit_code_and_gets_its_input(sandbox: LocalSandbox) -> None:
-    result = await sandbox.run(RunSpec(entry=Command(argv=("sh", "-c", "cat; exit 3"), stdin=b"in")))
+    result = await sandbox.run(RunSpec(entry=CommandEntry(argv=("sh", "-c", "cat; exit 3"), stdin=b"in")))
     assert (result.status, result.exit, result.stdout) == (Status.ERROR, 3, "in")
-    missing = await sandbox.run(RunSpec(entry=Command(argv=("no-such-program",))))
+    missing = await sandbox.run(RunSpec(entry=CommandEntry(argv=("no-such-program",))))
     assert (missing.exit, missing.stderr) == (127, "no-such-program: No such file or directory\n")
 
 
 async def test_a_program_that_uses_too_much_time_is_ended(sandbox: LocalSandbox) -> None:
     limits = Limits(wall_s=30, cpu_s=1)
     result = await sandbox.run(
-        RunSpec(entry=Command(argv=("sh", "-c", "while :; do :; done")), limits=limits)
+        RunSpec(entry=CommandEntry(argv=("sh", "-c", "while :; do :; done")), limits=limits)
     )
     assert result.status is Status.TIMEOUT
 
@@ -252,7 +252,7 @@ async def test_what_a_killed_program_left_in_tmp_is_removed_and_what_is_in_use_s
 async def test_who_is_cancelled_leaves_nothing_running(sandbox: LocalSandbox, tmp_path: Path) -> None:
     marker = f"sleep {987_000_000 + os.getpid()}"
     with anyio.move_on_after(0.5):
-        await sandbox.run(RunSpec(entry=Command(argv=("sh", "-c", f"{marker}; :"))))
+        await sandbox.run(RunSpec(entry=CommandEntry(argv=("sh", "-c", f"{marker}; :"))))
     lines = [
         path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         for path in Path("/proc").glob("[0-9]*/cmdline")
@@ -302,7 +302,7 @@ def test_a_failure_of_the_probe_says_what_to_do(
 
 
 async def test_landlock_refuses_to_promise_hosts(tmp_path: Path) -> None:
-    spec = RunSpec(entry=Command(argv=("true",)), network=Network(mode="allow", hosts=("example.org",)))
+    spec = RunSpec(entry=CommandEntry(argv=("true",)), network=Network(mode="allow", hosts=("example.org",)))
     with pytest.raises(NoSandbox, match="can't limit the network to hosts"):
         await Landlock(as_root=False).run(spec)
 

@@ -25,7 +25,7 @@ from satchel.sandbox.containers import Containers
 from satchel.sandbox.job import python_program
 from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.port import (
-    Command,
+    CommandEntry,
     Feature,
     Limits,
     Network,
@@ -162,7 +162,7 @@ async def test_too_much_memory_ends_the_run_with_that_reason(tmp_path: Path) -> 
     sandbox = Containers("podman", environ=dict(os.environ), image=IMAGE)
     body = "x = bytearray(400 << 20)"
     entry = code(tmp_path / "code", f"def run(args):\n    {body}")
-    for what in (entry, Command(argv=("python", "-c", body))):
+    for what in (entry, CommandEntry(argv=("python", "-c", body))):
         assert (await sandbox.run(RunSpec(entry=what, limits=LIMITS))).status is Status.MEMORY
 
 
@@ -172,7 +172,7 @@ async def test_mode_auto_knows_that_a_container_boxes_no_commands(engine: Engine
 
 
 async def test_a_command_gets_its_input_and_its_exit_code_comes_back(sandbox: Containers) -> None:
-    entry = Command(argv=("sh", "-c", "cat; exit 7"), stdin=b"typed")
+    entry = CommandEntry(argv=("sh", "-c", "cat; exit 7"), stdin=b"typed")
     result = await sandbox.run(RunSpec(entry=entry, limits=LIMITS))
     assert (result.status, result.stdout, result.exit) == (Status.ERROR, "typed", 7), result
 

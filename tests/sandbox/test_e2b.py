@@ -23,7 +23,7 @@ from satchel.sandbox.choice import probes
 from satchel.sandbox.e2b import E2B
 from satchel.sandbox.hosted import unpack
 from satchel.sandbox.port import (
-    Command,
+    CommandEntry,
     Limits,
     Network,
     PythonEntry,
@@ -158,7 +158,7 @@ async def test_a_command_gets_its_input_and_its_exit_code_comes_back(sandbox: E2
     async def hear(stream: str, piece: bytes) -> None:
         heard.append(piece)
 
-    entry = Command(argv=("sh", "-c", "cat; echo no >&2; exit 7"), stdin=b"typed")
+    entry = CommandEntry(argv=("sh", "-c", "cat; echo no >&2; exit 7"), stdin=b"typed")
     result = await sandbox.run(RunSpec(entry=entry, limits=LIMITS), on_output=hear)
     assert (result.status, result.stdout, result.stderr, result.exit) == (Status.ERROR, "typed", "no\n", 7)
     assert b"".join(sorted(heard)) == b"no\ntyped"
@@ -225,14 +225,16 @@ async def test_a_session_keeps_its_folder_between_commands(
 async def test_the_service_is_asked_for_the_hosts_of_the_manifest_and_no_other(
     sandbox: E2B, service: Service, network: Network, asked: dict[str, object]
 ) -> None:
-    await sandbox.run(RunSpec(entry=Command(argv=("true",)), network=network, limits=LIMITS))
+    await sandbox.run(RunSpec(entry=CommandEntry(argv=("true",)), network=network, limits=LIMITS))
     found = {name: service.asked[0].get(name) for name in asked}
     assert found == asked
     assert ("allow_internet_access" in service.asked[0]) == ("allow_internet_access" in asked)
 
 
 async def test_every_public_host_means_no_private_one(sandbox: E2B, service: Service) -> None:
-    await sandbox.run(RunSpec(entry=Command(argv=("true",)), network=Network(mode="public"), limits=LIMITS))
+    await sandbox.run(
+        RunSpec(entry=CommandEntry(argv=("true",)), network=Network(mode="public"), limits=LIMITS)
+    )
     assert {"10.0.0.0/8", "169.254.0.0/16"} <= {*service.asked[0]["network"]["denyOut"]}
 
 
@@ -247,7 +249,7 @@ async def test_a_network_that_the_service_cant_limit_is_refused(
     sandbox: E2B, service: Service, network: Network
 ) -> None:
     with pytest.raises(NoSandbox):
-        await sandbox.run(RunSpec(entry=Command(argv=("true",)), network=network, limits=LIMITS))
+        await sandbox.run(RunSpec(entry=CommandEntry(argv=("true",)), network=network, limits=LIMITS))
     assert service.asked == []
 
 
@@ -257,7 +259,7 @@ async def test_what_the_service_refuses_is_an_error_with_the_reason(
 ) -> None:
     service.answers.append(status)
     with pytest.raises(SandboxError, match=f"e2b didn't make a machine: .*{status}") as refused:
-        await sandbox.run(RunSpec(entry=Command(argv=("true",)), limits=LIMITS))
+        await sandbox.run(RunSpec(entry=CommandEntry(argv=("true",)), limits=LIMITS))
     assert not isinstance(refused.value, NoSandbox)
     probe = await sandbox.probe()
     assert probe.works
@@ -271,7 +273,7 @@ async def test_a_key_that_is_refused_says_where_it_came_from_and_not_what_it_is(
     assert "E2B_API_KEY" in probe.reason
     assert "f" * 32 not in repr(probe) + repr(wrong)
     with pytest.raises(NoSandbox):
-        await wrong.run(RunSpec(entry=Command(argv=("true",)), limits=LIMITS))
+        await wrong.run(RunSpec(entry=CommandEntry(argv=("true",)), limits=LIMITS))
 
 
 async def test_without_a_key_nothing_is_asked(service: Service) -> None:
@@ -307,7 +309,7 @@ async def test_a_service_that_isnt_there_is_an_error(tmp_path: Path) -> None:
     nowhere = "http://127.0.0.1:9"
     sandbox = E2B(key=KEY, key_name="E2B_API_KEY", urls=(nowhere, nowhere))
     with pytest.raises(SandboxError, match="e2b didn't make a machine"):
-        await sandbox.run(RunSpec(entry=Command(argv=("true",)), limits=LIMITS))
+        await sandbox.run(RunSpec(entry=CommandEntry(argv=("true",)), limits=LIMITS))
 
 
 async def test_a_cancelled_run_ends_its_machine(sandbox: E2B, service: Service, tmp_path: Path) -> None:
@@ -330,7 +332,7 @@ async def test_a_run_that_is_cancelled_while_its_machine_is_made_ends_it(
     async with anyio.create_task_group() as group:
         loop = asyncio.get_running_loop()
         service.on_make = partial(loop.call_soon_threadsafe, group.cancel_scope.cancel)
-        group.start_soon(sandbox.run, RunSpec(entry=Command(argv=("true",)), limits=LIMITS))
+        group.start_soon(sandbox.run, RunSpec(entry=CommandEntry(argv=("true",)), limits=LIMITS))
     assert service.ended == ["machine1"]
 
 
@@ -339,7 +341,7 @@ async def test_a_template_with_another_python_is_refused(
 ) -> None:
     monkeypatch.setattr(hosted, "PYTHON", "3.2")
     with pytest.raises(SandboxError, match=r"The template has Python 3\.\d+, and Satchel runs with 3\.2"):
-        await sandbox.run(RunSpec(entry=Command(argv=("true",)), limits=LIMITS))
+        await sandbox.run(RunSpec(entry=CommandEntry(argv=("true",)), limits=LIMITS))
 
 
 async def test_commands_in_the_users_folder_are_not_boxed(sandbox: E2B, tmp_path: Path) -> None:
@@ -438,4 +440,4 @@ def test_names_and_links_in_what_comes_back_lead_nowhere_else(tmp_path: Path) ->
 async def test_more_than_a_run_may_leave_is_not_fetched(sandbox: E2B, service: Service) -> None:
     service.forged = bytes(80 << 20)
     with pytest.raises(SandboxError, match="sends more than a run may leave"):
-        await sandbox.run(RunSpec(entry=Command(argv=("true",)), limits=LIMITS))
+        await sandbox.run(RunSpec(entry=CommandEntry(argv=("true",)), limits=LIMITS))

@@ -22,7 +22,7 @@ from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.guest import forwarder
 from satchel.sandbox.hello import server_name
 from satchel.sandbox.port import Network
-from satchel.sandbox.proxy import HostPattern, HostRules, Proxy, ProxyLimits, open_egress
+from satchel.sandbox.proxy import EgressProxy, HostPattern, HostRules, ProxyLimits, open_egress
 from tests.models.loopback import Answer, loopback
 from tests.requirements import requirement
 
@@ -52,14 +52,14 @@ async def egress(
     public: bool = False,
     resolve: Resolve | None = None,
     limits: ProxyLimits | None = None,
-) -> AsyncIterator[Proxy]:
+) -> AsyncIterator[EgressProxy]:
     network = Network(mode="public" if public else "allow", hosts=hosts, private=tuple(private))
     resolve = resolve or names({"127.0.0.1": ["127.0.0.1"], "localhost": ["127.0.0.1"]})
     async with open_egress(network, folder=folder, limits=limits, resolve=resolve) as proxy:
         yield proxy
 
 
-async def say(proxy: Proxy, request: bytes, *, end: bytes = b"") -> bytes:
+async def say(proxy: EgressProxy, request: bytes, *, end: bytes = b"") -> bytes:
     """Everything that is answered until the connection ends, or until `end`."""
     answer = b""
     with anyio.fail_after(120):

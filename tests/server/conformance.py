@@ -57,7 +57,7 @@ from mcp.types import (
     UnsubscribeRequestParams,
 )
 
-from satchel.server.gate import Gate
+from satchel.server.gate import RequestGate
 from satchel.server.mcp.face import McpFace
 from tests.server.world import serving
 
@@ -413,7 +413,7 @@ def main() -> int:
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch("satchel.server.mcp.face.McpFace", SuiteFace),
-        mock.patch.object(Gate, "_has_token", return_value=True),
+        mock.patch.object(RequestGate, "_has_token", return_value=True),
         serving(Path(folder), server__requests_per_s=10_000) as world,
     ):
         for version, options in _SUITES.items():

@@ -13,7 +13,7 @@ from lxml import etree, html
 
 from satchel.memory.counts import DayCount
 from satchel.server.pages.charts import (
-    Column,
+    ChartColumn,
     Neighbour,
     column_chart,
     graph,
@@ -42,13 +42,14 @@ def elements(svg: str) -> Any:
 @settings(max_examples=25)
 @given(
     st.lists(
-        st.builds(Column, WORDS, st.tuples(AMOUNTS, AMOUNTS, AMOUNTS), AMOUNTS, st.booleans()), max_size=15
+        st.builds(ChartColumn, WORDS, st.tuples(AMOUNTS, AMOUNTS, AMOUNTS), AMOUNTS, st.booleans()),
+        max_size=15,
     ),
     WORDS,
     WORDS,
 )
 def test_any_figures_are_drawn_inside_their_frame_and_any_words_are_text(
-    columns: list[Column], title: str, description: str
+    columns: list[ChartColumn], title: str, description: str
 ) -> None:
     drawing = elements(column_chart(columns, title=title, description=description, id="x"))
     assert "viewBox" not in drawing.attrib  # or text would bend with the page
@@ -67,7 +68,9 @@ def test_any_figures_are_drawn_inside_their_frame_and_any_words_are_text(
 @requirement("web-pages:charts")
 def test_parts_are_told_apart_without_colour_and_sizes_are_true() -> None:
     drawing = elements(
-        column_chart([Column("a", (10.0, 20.0, 30.0), 2.0), Column("b")], title="t", description="d", id="x")
+        column_chart(
+            [ChartColumn("a", (10.0, 20.0, 30.0), 2.0), ChartColumn("b")], title="t", description="d", id="x"
+        )
     )
     bars = {bar.get("class"): bar for bar in drawing.iter("rect")}
     assert list(bars) == ["cached", "fresh", "out", "cost"]

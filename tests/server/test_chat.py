@@ -12,7 +12,7 @@ import pytest
 from satchel.events import Notice, TurnEnd
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.server import open_sessions
-from satchel.server.turn_stream import Place as PlaceInTurn
+from satchel.server.turn_stream import TurnPosition as PlaceInTurn
 from satchel.server.turn_stream import turn_events
 from satchel.sessions import SessionStore
 from tests.requirements import requirement

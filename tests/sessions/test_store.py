@@ -33,7 +33,7 @@ from satchel.events import (
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
 from satchel.sessions import SessionStore, Words, index, spending
 from satchel.sessions.index import LogFile, SessionIndex
-from satchel.sessions.log import Line, read_lines
+from satchel.sessions.log import LogLine, read_lines
 from satchel.spacing import Finder
 from satchel.storage import Database
 from tests.requirements import requirement
@@ -599,7 +599,7 @@ async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an
         written: list[int] = []
         write = index._write
 
-        def spy(connection: Connection, reading: index.Reading, known: index.Known | None) -> bool:
+        def spy(connection: Connection, reading: index.LogReading, known: index.KnownLog | None) -> bool:
             if len(written) == 3:
                 raise Interrupted
             written.append(sum(len(passage.text) for passage in reading.passages))
@@ -613,7 +613,7 @@ async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an
         assert max(written) < 300_000
         read: list[int] = []
 
-        def watched(path: Path, *, start: int, number: int) -> Iterator[Line]:
+        def watched(path: Path, *, start: int, number: int) -> Iterator[LogLine]:
             read.append(number)
             return read_lines(path, start=start, number=number)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from satchel.tools.builtin.bash import GIT_SETTINGS, QUIET
 from satchel.tools.patterns import covers
-from satchel.tools.programs import PROGRAMS, Usage
+from satchel.tools.programs import PROGRAMS, ProgramUsage
 from satchel.tools.shell import read_commands
 from tests.requirements import requirement
 
@@ -148,7 +148,7 @@ FREE = sorted(
 GIT = sorted(name for name, usage in PROGRAMS["git"].subcommands.items() if usage.proposed)
 
 
-def options_of(usage: Usage) -> list[str]:
+def options_of(usage: ProgramUsage) -> list[str]:
     """The options as they would be written, where they take a value with the equals sign that waits for it."""
     listed = f"{usage.options} {usage.words}".split()
     found: list[str] = []

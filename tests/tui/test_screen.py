@@ -23,7 +23,7 @@ from satchel.runtime.commands import COMMANDS
 from satchel.tui import parts
 from satchel.tui.composer import Menu
 from satchel.tui.markdown import laid_out as laid_out_as_markdown
-from satchel.tui.parts import Said
+from satchel.tui.parts import StreamedAnswer
 from tests.requirements import requirement
 from tests.tui.world import screen
 
@@ -85,7 +85,7 @@ async def test_a_key_answers_a_permission_question(
         await hands.see("Satchel wants to run this call:")
         assert "bash  echo hi" in hands.text
         assert "Waits for you" in hands.text
-        await hands.until(lambda: isinstance(hands.app.focused, parts.Ask))
+        await hands.until(lambda: isinstance(hands.app.focused, parts.QuestionPrompt))
         await hands.pilot.press(keys)  # typed before anybody can have seen the question
         await hands.pilot.pause()
         assert hands.app.session.open_questions
@@ -332,7 +332,7 @@ async def test_a_long_answer_costs_in_proportion_to_its_length() -> None:
     """Every piece is painted, which is the worst case: what is laid out grows with the text, not with its square."""
 
     def cost(length: int) -> int:
-        said = _CountedSaid(is_dark=lambda: True)
+        said = _CountedAnswer(is_dark=lambda: True)
         text = "".join(f"Paragraph {number} " + "says a few words. " * 12 + "\n\n" for number in range(500))[
             :length
         ]
@@ -348,7 +348,7 @@ async def test_a_long_answer_costs_in_proportion_to_its_length() -> None:
 
 @requirement("tui:screen")
 async def test_an_answer_that_ends_between_its_measure_and_its_first_paint_is_shown() -> None:
-    said = Said(is_dark=lambda: True)
+    said = StreamedAnswer(is_dark=lambda: True)
     async with _Showing(said).run_test() as pilot:
         await pilot.pause()
         assert said.size == Size(80, 0)
@@ -361,7 +361,7 @@ async def test_an_answer_that_ends_between_its_measure_and_its_first_paint_is_sh
 class _Showing(App[None]):
     """Shows one widget."""
 
-    CSS = "Said { height: auto; }"
+    CSS = "StreamedAnswer { height: auto; }"
 
     def __init__(self, widget: Widget) -> None:
         super().__init__()
@@ -371,7 +371,7 @@ class _Showing(App[None]):
         yield self._widget
 
 
-class _CountedSaid(Said):
+class _CountedAnswer(StreamedAnswer):
     """Counts what is laid out instead of showing it."""
 
     def __init__(self, *, is_dark: Callable[[], bool]) -> None:

@@ -17,7 +17,7 @@ from satchel.models import ChatModel
 from satchel.runtime import Satchel
 from satchel.runtime.hosting import Host, LocalHost, SharedSession
 from satchel.tui.composer import Composer
-from satchel.tui.parts import Ask
+from satchel.tui.parts import QuestionPrompt
 from satchel.tui.screen import ConversationScreen
 from tests.runtime.world import opened
 
@@ -86,7 +86,7 @@ class Hands:
 
     async def asked(self) -> None:
         """Wait until a question has the keys, and then for as long as keys answer nothing."""
-        await self.until(lambda: isinstance(self.app.focused, Ask))
+        await self.until(lambda: isinstance(self.app.focused, QuestionPrompt))
         self.look_for_a_while()
 
     def look_for_a_while(self) -> None:

@@ -48,8 +48,8 @@ from acp.schema import (
 )
 
 from satchel.acp.asking import BY, Asker
-from satchel.acp.contents import Message, read_prompt
-from satchel.acp.places import Held, Place
+from satchel.acp.contents import PromptContent, read_prompt
+from satchel.acp.places import Held, SessionPlace
 from satchel.acp.updates import Translator
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError, UserError
@@ -127,7 +127,7 @@ def _answered(function: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coro
 class AcpAgent:
     """Satchel for one client; implements the SDK's `Agent`."""
 
-    def __init__(self, place: Place, spawn: Callable[..., None]) -> None:
+    def __init__(self, place: SessionPlace, spawn: Callable[..., None]) -> None:
         """Open nothing yet.
 
         Args:
@@ -341,7 +341,7 @@ class AcpAgent:
         if running is not None:
             running.cancel()
 
-    async def _say(self, opened: _Open, message: Message) -> RunningTurn | None:
+    async def _say(self, opened: _Open, message: PromptContent) -> RunningTurn | None:
         session = opened.session
         asked = next(iter(session.build_questions), None)
         if asked is not None and session.pending_question is None and not message.attached:
@@ -364,7 +364,7 @@ class AcpAgent:
             opened.own.add(running.number)
         return running
 
-    async def _command(self, opened: _Open, message: Message) -> RunningTurn | None:
+    async def _command(self, opened: _Open, message: PromptContent) -> RunningTurn | None:
         """Run one of the `/` commands that all interfaces share."""
         found = find_command(message.text)
         if found is None:

@@ -19,7 +19,7 @@ from acp.schema import (
 from satchel.errors import UsageError
 from satchel.tools.visible import visible
 
-__all__ = ["Message", "read_prompt"]
+__all__ = ["PromptContent", "read_prompt"]
 
 _MOST_ATTACHED_CHARS: Final = 18_000
 """The most of one attachment: a hook adds at most 20,000 characters to a message."""
@@ -27,7 +27,7 @@ _MOST_URI_CHARS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+class PromptContent:
     """What a prompt says.
 
     Attributes:
@@ -39,7 +39,7 @@ class Message:
     attached: str
 
 
-def read_prompt(blocks: Sequence[Any]) -> Message:
+def read_prompt(blocks: Sequence[Any]) -> PromptContent:
     """Read the blocks of a prompt.
 
     Raises:
@@ -64,7 +64,7 @@ def read_prompt(blocks: Sequence[Any]) -> Message:
     text = "\n".join(words).strip()
     if not text:
         raise UsageError("The prompt has no text.")
-    return Message(text=text, attached="\n\n".join(attached))
+    return PromptContent(text=text, attached="\n\n".join(attached))
 
 
 def _text_of(resource: TextResourceContents | BlobResourceContents) -> str:

@@ -19,13 +19,13 @@ from satchel.runtime.hosting import Host, LocalHost, SharedSession
 from satchel.runtime.remote import RemoteHost
 from satchel.runtime.tooling import mcp_tools
 
-__all__ = ["Held", "LocalPlace", "Place", "ServedPlace"]
+__all__ = ["Held", "LocalPlace", "SessionPlace", "ServedPlace"]
 
 _MOST_LISTED = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class EditorSession:
     """A session in the editor's list."""
 
     id: str
@@ -48,7 +48,7 @@ class Held:
     release: Callable[[], Awaitable[None]]
 
 
-class Place(Protocol):
+class SessionPlace(Protocol):
     """Opens and lists sessions."""
 
     @property
@@ -70,7 +70,7 @@ class Place(Protocol):
         """
         ...
 
-    async def known(self) -> Sequence[Known]:
+    async def known(self) -> Sequence[EditorSession]:
         """The sessions, the most recent first."""
         ...
 
@@ -92,7 +92,7 @@ class LocalPlace:
         self._satchel = satchel
 
     async def open(self, session_id: str | None, *, cwd: Path, servers: Sequence[Any]) -> Held:
-        """See `Place`. The servers start in the session's folder, as the editor itself would start them."""
+        """See `SessionPlace`. The servers start in the session's folder, as the editor itself would start them."""
         entries = [replace(_entry(server), cwd=str(cwd)) for server in servers]
         if not entries:
             session = await self._satchel.session(session_id, cwd=cwd, interactive=True)
@@ -108,15 +108,15 @@ class LocalPlace:
             raise
         return Held(session=session, notice="", release=toolset.aclose)
 
-    async def known(self) -> Sequence[Known]:
-        """See `Place`."""
+    async def known(self) -> Sequence[EditorSession]:
+        """See `SessionPlace`."""
         return [
-            Known(id=info.id, cwd=info.cwd, title=info.title, last_at=info.last_at)
+            EditorSession(id=info.id, cwd=info.cwd, title=info.title, last_at=info.last_at)
             for info in await self._satchel.sessions.list()
         ]
 
     async def delete(self, session_id: str) -> None:
-        """See `Place`."""
+        """See `SessionPlace`."""
         await self._satchel.sessions.delete(session_id)
 
 
@@ -130,7 +130,7 @@ class ServedPlace:
         self._settings = settings
 
     async def open(self, session_id: str | None, *, cwd: Path, servers: Sequence[Any]) -> Held:
-        """See `Place`. The server has its own MCP servers; the editor's are not sent to it."""
+        """See `SessionPlace`. The server has its own MCP servers; the editor's are not sent to it."""
         entries = [_entry(server) for server in servers]
         session = await self._remote.session(session_id, cwd=cwd, interactive=True)
         notice = ""
@@ -142,11 +142,11 @@ class ServedPlace:
             )
         return Held(session=session, notice=notice, release=_nothing)
 
-    async def known(self) -> Sequence[Known]:
-        """See `Place`."""
+    async def known(self) -> Sequence[EditorSession]:
+        """See `SessionPlace`."""
         found = await (await self._remote.api()).get("/api/sessions", limit=_MOST_LISTED)
         return [
-            Known(
+            EditorSession(
                 id=each["id"],
                 cwd=each["cwd"],
                 title=each["title"],
@@ -156,7 +156,7 @@ class ServedPlace:
         ]
 
     async def delete(self, session_id: str) -> None:
-        """See `Place`."""
+        """See `SessionPlace`."""
         if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", session_id):
             raise NotFound(f"There is no session {session_id[:80]!r}.")
         await (await self._remote.api()).delete(f"/api/sessions/{session_id}")

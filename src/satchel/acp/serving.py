@@ -11,7 +11,7 @@ import anyio
 from acp.agent.connection import AgentSideConnection
 
 from satchel.acp.agent import AcpAgent
-from satchel.acp.places import Place
+from satchel.acp.places import SessionPlace
 from satchel.runtime.background import Background
 from satchel.runtime.stdio import Lines, has_plain_id
 from satchel.tasks import background_tasks
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 _DELETE = "session/delete"
 
 
-async def serve_lines(place: Place, lines: Lines) -> None:
+async def serve_lines(place: SessionPlace, lines: Lines) -> None:
     """Serve a client until it closes its stream."""
     async with background_tasks() as group:
         agent = AcpAgent(place, Background(group, report=_log.warning).start)

@@ -12,7 +12,7 @@ from satchel.builder.queue import BuildQueue
 from satchel.builder.records import Build
 from satchel.clock import Clock
 
-__all__ = ["Answer", "Asking", "is_yes"]
+__all__ = ["QuestionOutcome", "Asking", "is_yes"]
 
 _LOOK_S: Final = 0.3
 """How often the database is asked for an answer: one short read. The user, who has just answered, should not wait."""
@@ -23,7 +23,7 @@ _YES: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class QuestionOutcome:
     """What came of a question.
 
     Attributes:
@@ -47,7 +47,7 @@ class Asking:
         self._clock = clock
         self._wait_s = wait_s
 
-    async def ask(self, id: str, text: str, options: Sequence[str], *, otherwise: str) -> Answer:
+    async def ask(self, id: str, text: str, options: Sequence[str], *, otherwise: str) -> QuestionOutcome:
         """Ask, and wait for the answer until `wait_s` after the question was first asked.
 
         A question that was asked before, by a process that has died, is not asked again, and its answer is found.
@@ -75,10 +75,10 @@ class Asking:
             note = f"No answer within {self._wait_s:g} s. {otherwise}"
             answer = await self._queue.give_up(self._build.id, id, note)
         if answer is None:
-            return Answer(waited_s=self._wait_s)
+            return QuestionOutcome(waited_s=self._wait_s)
         await self._queue.mark_read([answer.number])
         given = answer.payload.get("text")
-        return Answer(text=given, declined=given is None)
+        return QuestionOutcome(text=given, declined=given is None)
 
 
 def is_yes(words: str | None) -> bool:

@@ -19,7 +19,7 @@ from satchel.builder.story import Story, late_answer_mark
 from satchel.builder.tasks import GO_ON, NOT_FINISHED, gave_up, system_prompt
 from satchel.builder.tools import BuildTools
 from satchel.builder.workshop import Workshop
-from satchel.capabilities.running import Layers
+from satchel.capabilities.running import LayerMaker
 from satchel.clock import Clock
 from satchel.config import BuilderSettings
 from satchel.errors import NotFound, SatchelError, StorageError
@@ -41,12 +41,12 @@ from satchel.events import (
 from satchel.loop import (
     CallEnvironment,
     HardBudget,
-    Limits,
     PriorSpend,
     Spill,
     Toolbox,
     ToolPool,
     TurnInput,
+    TurnLimits,
     TurnRunner,
 )
 from satchel.messages import Message, TextBlock, Usage
@@ -96,7 +96,7 @@ class Builder:
     folder: Callable[[Build], Path]
     prepare: Callable[[Build, Workshop], Awaitable[None]]
     clean: Callable[[Sequence[Event]], Awaitable[Sequence[Event]]]
-    layers: Layers
+    layers: LayerMaker
     network: Callable[[Sequence[str]], Network]
     registering: Registering
     fail: Callable[[Build, str], Awaitable[None]]
@@ -329,7 +329,7 @@ class _Work:
             ),
             emit=self._emit,
             clock=builder.clock,
-            limits=Limits(
+            limits=TurnLimits(
                 max_rounds=max(1, settings.max_rounds - story.rounds + in_turn),
                 max_tokens=settings.max_tokens,
             ),

@@ -17,11 +17,11 @@ from satchel.capabilities.package import Draft, draft_of
 from satchel.capabilities.records import Access, Provenance
 from satchel.errors import UsageError
 
-__all__ = ["Registered", "Registering"]
+__all__ = ["RegisteredVersion", "Registering"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registered:
+class RegisteredVersion:
     """The version that a build registered.
 
     Attributes:
@@ -41,12 +41,12 @@ class Registering:
     catalogue: Catalogue
     registrar: Registrar
 
-    async def registered(self, build: Build) -> Registered | None:
+    async def registered(self, build: Build) -> RegisteredVersion | None:
         """The version that a build has registered, or None."""
         found = await self.registrar.registered(build.capability_id, build.id)
         return None if found is None else _told(build, found)
 
-    async def register(self, build: Build, draft: Draft) -> Registered:
+    async def register(self, build: Build, draft: Draft) -> RegisteredVersion:
         """Run a draft's cases in fresh sandboxes, and register it if they pass.
 
         Raises:
@@ -96,16 +96,16 @@ class Registering:
         await self.catalogue.approve(build.capability_id, access)
 
 
-def _told(build: Build, found: Registration) -> Registered:
+def _told(build: Build, found: Registration) -> RegisteredVersion:
     capability, name = found.capability, build.name
     cases = sum(check.passed is True for check in found.checks)
     if found.is_active or (capability.status in ("active", "disabled") and not found.to_approve):
         text = f"{name} is ready (version {found.number}, {cases} cases passed): {capability.description}"
-        return Registered(number=found.number, status="active", text=text)
+        return RegisteredVersion(number=found.number, status="active", text=text)
     wishes = " ".join(sentences(found.to_approve, name=name))
     now = f" Until then, version {capability.version} stays in use." if capability.version else ""
     text = (
         f"{name} is built (version {found.number}) and waits for your approval. {wishes} "
         f"To approve it: /capability approve {name}, or satchel capability approve {name} in a shell.{now}"
     )
-    return Registered(number=found.number, status="proposed", text=text)
+    return RegisteredVersion(number=found.number, status="proposed", text=text)

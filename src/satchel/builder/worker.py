@@ -17,7 +17,7 @@ from satchel.builder.records import Build
 from satchel.errors import SatchelError, StorageError
 from satchel.sandbox.detached import WorkerLock
 
-__all__ = ["JobRunner", "Worker", "WorkerReport"]
+__all__ = ["JobRunner", "BuildWorker", "WorkerReport"]
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class WorkerReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Worker:
+class BuildWorker:
     """Runs the builds of a home.
 
     Attributes:

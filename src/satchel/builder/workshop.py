@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from satchel.capabilities.running import Layers
+from satchel.capabilities.running import LayerMaker
 from satchel.errors import NotFound, UsageError
 from satchel.sandbox.port import CommandResult, Network, OnOutput, Sandbox, SandboxSession, SessionSpec
 
@@ -51,7 +51,7 @@ class Workshop:
         sandbox: Sandbox,
         spec: SessionSpec,
         *,
-        layers: Layers,
+        layers: LayerMaker,
         network: Callable[[Sequence[str]], Network],
     ) -> None:
         """Use `async with`.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from satchel.capabilities.cases import Case, CaseResult, parse_cases
     from satchel.capabilities.catalogue import Catalogue, Staged
     from satchel.capabilities.checking import Registrar, Registration, Tested
-    from satchel.capabilities.lookup import Found, Lookup
+    from satchel.capabilities.lookup import FoundCapability, Lookup
     from satchel.capabilities.moving import Mover, Review
     from satchel.capabilities.package import Draft, Manifest, Package, draft_of
     from satchel.capabilities.records import (
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         run_to_json,
         version_to_json,
     )
-    from satchel.capabilities.running import Layers, Outcome, Runner, not_active, outcome_to_json
+    from satchel.capabilities.running import LayerMaker, Outcome, Runner, not_active, outcome_to_json
     from satchel.capabilities.toolset import CapabilityTools
 
 __all__ = [
@@ -42,8 +42,8 @@ __all__ = [
     "CaseResult",
     "Catalogue",
     "Draft",
-    "Found",
-    "Layers",
+    "FoundCapability",
+    "LayerMaker",
     "Lookup",
     "Manifest",
     "Mover",
@@ -81,7 +81,7 @@ __getattr__ = on_demand(
         "cases": ("Case", "CaseResult", "parse_cases"),
         "catalogue": ("Catalogue", "Staged"),
         "checking": ("Registrar", "Registration", "Tested"),
-        "lookup": ("Found", "Lookup"),
+        "lookup": ("FoundCapability", "Lookup"),
         "moving": ("Mover", "Review"),
         "package": ("Draft", "Manifest", "Package", "draft_of"),
         "records": (
@@ -100,7 +100,7 @@ __getattr__ = on_demand(
             "run_to_json",
             "version_to_json",
         ),
-        "running": ("Layers", "Outcome", "Runner", "not_active", "outcome_to_json"),
+        "running": ("LayerMaker", "Outcome", "Runner", "not_active", "outcome_to_json"),
         "toolset": ("CapabilityTools",),
     },
 )

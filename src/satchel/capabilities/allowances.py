@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from satchel.capabilities.access import is_private
 from satchel.capabilities.records import Access, tool_name
-from satchel.config import Rule
+from satchel.config import PermissionRule
 from satchel.errors import Refused
 from satchel.tools.box import host_covers
 from satchel.tools.patterns import matcher
@@ -26,7 +26,7 @@ class Allowances:
         rules: All rules of the settings.
     """
 
-    rules: Sequence[Rule] = ()
+    rules: Sequence[PermissionRule] = ()
 
     def granted(self, name: str, wanted: Access) -> Access:
         """The part of `wanted` that a rule allows the capability `name`; nothing if a rule denies its calls or asks.
@@ -61,7 +61,7 @@ class Allowances:
                 "in the permissions of the configuration."
             )
 
-    def _matching(self, name: str, action: str) -> list[Rule]:
+    def _matching(self, name: str, action: str) -> list[PermissionRule]:
         # A pattern in parentheses speaks of single calls.
         return [
             rule

@@ -24,7 +24,7 @@ from satchel.storage import Database
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["Found", "Lookup"]
+__all__ = ["FoundCapability", "Lookup"]
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _LEADS: Final = re.compile(r"([^\W_]+)[\W_]+(?:in)?to[\W_]+([^\W_]+)")
@@ -37,7 +37,7 @@ _MOST_WORDS: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundCapability:
     """A capability that fits a query; `score` is from 0 to 1, and 1 for its name."""
 
     capability: Capability
@@ -70,7 +70,7 @@ class Lookup:
 
     async def search(
         self, query: str, *, limit: int = 5, statuses: Sequence[CapabilityStatus] = ("active",)
-    ) -> tuple[Found, ...]:
+    ) -> tuple[FoundCapability, ...]:
         """The capabilities that fit, best first. A query that is a name, or a tool's name, gives that one first.
 
         Args:
@@ -88,7 +88,7 @@ class Lookup:
         named = [
             n for n, entry in enumerate(self._entries) if name in (entry.name, entry.tool_name, entry.id)
         ]
-        found: list[Found] = []
+        found: list[FoundCapability] = []
         for number in {*by_words, *near, *named}:
             capability = self._entries[number]
             if capability.status not in statuses:
@@ -96,10 +96,10 @@ class Lookup:
             lexical = by_words.get(number, 0.0)
             cosine = 0.0 if dense is None else max(0.0, float(dense[number]))
             if number in named:
-                found.append(Found(capability=capability, score=1.0))
+                found.append(FoundCapability(capability=capability, score=1.0))
             else:
                 score = lexical if dense is None else _LEXICAL * lexical + (1 - _LEXICAL) * cosine
-                found.append(Found(capability=capability, score=min(score, 0.99)))
+                found.append(FoundCapability(capability=capability, score=min(score, 0.99)))
         found.sort(key=lambda each: (-each.score, each.capability.name))
         return tuple(found[:limit])
 

@@ -30,7 +30,7 @@ from satchel.sandbox.port import (
 )
 from satchel.tools.input_schema import InputSchema
 
-__all__ = ["Layers", "Outcome", "Runner", "Secrets", "not_active", "outcome_to_json"]
+__all__ = ["LayerMaker", "Outcome", "Runner", "Secrets", "not_active", "outcome_to_json"]
 
 MOST_WALL_S: Final = 180.0
 _WALL_S: Final = 60.0
@@ -49,7 +49,7 @@ _SANDBOX_FRAMES: Final = re.compile(
 """The first frames of a traceback, which are the sandbox's and tell nobody anything."""
 
 
-class Layers(Protocol):
+class LayerMaker(Protocol):
     """Makes the folder with the packages of a list of requirements; see `satchel.sandbox.layers`."""
 
     async def __call__(self, requirements: Sequence[str]) -> Path | None:
@@ -152,7 +152,7 @@ class Runner:
         catalogue: Catalogue,
         sandbox: Callable[[], Awaitable[Sandbox]],
         *,
-        layers: Layers,
+        layers: LayerMaker,
         secret: Secrets,
         clean: Clean | None = None,
     ) -> None:

@@ -12,10 +12,10 @@ from typing import Any, Final, Literal
 import anyio
 import anyio.to_thread
 
-from satchel.capabilities.running import Layers
+from satchel.capabilities.running import LayerMaker
 from satchel.capabilities.skills import Skill, Skills
 from satchel.errors import NotFound, UsageError
-from satchel.sandbox.port import Artifact, Command, Limits, RunResult, RunSpec, Sandbox
+from satchel.sandbox.port import Artifact, CommandEntry, Limits, RunResult, RunSpec, Sandbox
 from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.paths import Places
@@ -61,7 +61,7 @@ class SkillTools:
         skills: Skills,
         *,
         sandbox: Callable[[], Awaitable[Sandbox]],
-        layers: Layers,
+        layers: LayerMaker,
         reads: bool = False,
     ) -> None:
         """Take the skills.
@@ -183,7 +183,7 @@ class SkillTools:
         stdin = input.get("stdin")
         result = await (await self._sandbox()).run(
             RunSpec(
-                entry=Command(
+                entry=CommandEntry(
                     argv=(*(program or ()), str(script), *args),
                     stdin=stdin.encode() if stdin is not None else None,
                 ),

@@ -19,7 +19,7 @@ from satchel.cli.home import tell_notices
 from satchel.cli.opening import exit_code_of, opened, settled, tell_choice
 from satchel.cli.output import is_terminal, json_text, say, say_json, tell
 from satchel.cli.settings import read_settings
-from satchel.cli.shared import Wish, connected, usable_server
+from satchel.cli.shared import SessionWish, connected, usable_server
 from satchel.cli.view import TurnView
 from satchel.clock import SystemClock
 from satchel.config import Settings
@@ -95,7 +95,7 @@ def ask(
             form="json" if as_json else "stream" if stream_json else "text",
             memory=not no_memory,
         )
-        wish = Wish(session_id=session_id, last=last, model=model, mode=mode, private=private)
+        wish = SessionWish(session_id=session_id, last=last, model=model, mode=mode, private=private)
         return await _ask(message, settings, wish, allow)
 
     return anyio.run(body)
@@ -131,7 +131,7 @@ class _Message:
     memory: bool
 
 
-async def _ask(message: _Message, settings: Settings, wish: Wish, allow: Sequence[str]) -> int:
+async def _ask(message: _Message, settings: Settings, wish: SessionWish, allow: Sequence[str]) -> int:
     view = TurnView(
         text_out=sys.stdout if message.form == "text" and is_terminal(sys.stdout) else None,
         notes_out=sys.stderr,

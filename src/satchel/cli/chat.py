@@ -18,7 +18,7 @@ from satchel.cli.home import tell_notices
 from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import current_stdout, is_terminal, tell
 from satchel.cli.settings import read_settings
-from satchel.cli.shared import Wish, connected, tell_missing, usable_server
+from satchel.cli.shared import SessionWish, connected, tell_missing, usable_server
 from satchel.cli.talk import INTERRUPTED, Talk
 from satchel.cli.view import TurnView
 from satchel.cli.wizard import ask_settings, is_first_start
@@ -68,7 +68,7 @@ def chat(
     if found is None and is_terminal(sys.stdin) and is_terminal(sys.stdout) and is_first_start(settings):
         _first_start(settings)
         settings = read_settings(overrides)
-    wish = Wish(session_id=session_id, last=last, model=model, mode=mode, private=private)
+    wish = SessionWish(session_id=session_id, last=last, model=model, mode=mode, private=private)
     talk = _on_screen if not plain and has_screen(settings) else _on_lines
 
     async def body() -> int:
@@ -95,7 +95,7 @@ def _first_start(settings: Settings) -> None:
 _Talk: TypeAlias = Callable[[Host, SharedSession, Settings], Awaitable[int]]
 
 
-async def _chat_here(settings: Settings, wish: Wish, talk: _Talk) -> int:
+async def _chat_here(settings: Settings, wish: SessionWish, talk: _Talk) -> int:
     async with opened(settings, beside_prompt=is_terminal(sys.stdin)) as satchel:
         told = len(satchel.notices)
         host = LocalHost(satchel)
@@ -108,7 +108,7 @@ async def _chat_here(settings: Settings, wish: Wish, talk: _Talk) -> int:
         return await talk(host, session, settings)
 
 
-async def _chat_in_server(settings: Settings, found: Serving, wish: Wish, talk: _Talk) -> int:
+async def _chat_in_server(settings: Settings, found: Serving, wish: SessionWish, talk: _Talk) -> int:
     async with connected(settings, found) as host:
         session = await wish.opened(host, interactive=is_terminal(sys.stdin))
         tell_missing(settings, session)

@@ -21,7 +21,7 @@ from satchel.runtime.lines import counted
 from satchel.runtime.other_agents.connecting import (
     AGENTS,
     Agent,
-    Change,
+    FileChange,
     Program,
     apply,
     diff_of,
@@ -140,7 +140,7 @@ def _overview(settings: Settings, *, as_json: bool) -> None:
         say(f"{name:12}  {f'connected {where}' if where else 'not connected'}")
 
 
-def _json_of(change: Change) -> dict[str, str]:
+def _json_of(change: FileChange) -> dict[str, str]:
     what = "create" if change.before is None else "remove" if change.after is None else "change"
     return {"path": str(change.path), "action": what, "diff": diff_of(change)}
 

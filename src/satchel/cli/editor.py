@@ -215,7 +215,7 @@ def _completer(complete: Complete) -> Any:
     from prompt_toolkit.completion import CompleteEvent, Completer, Completion  # noqa: PLC0415 - see `Editor.ask`
     from prompt_toolkit.document import Document  # noqa: PLC0415 - see `Editor.ask`
 
-    class Words(Completer):
+    class CommandCompleter(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
             return ()  # a prompt that runs in an event loop asks for the next one
 
@@ -227,7 +227,7 @@ def _completer(complete: Complete) -> Any:
             for word, help_text in await complete(text):
                 yield Completion(word, start_position=-len(last), display_meta=help_text)
 
-    return Words()
+    return CommandCompleter()
 
 
 def _keys(terminal: Any) -> Any:

@@ -16,11 +16,11 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     from satchel.runtime.remote import RemoteHost, RemoteSession
 
-__all__ = ["Wish", "connected", "tell_missing", "usable_server"]
+__all__ = ["SessionWish", "connected", "tell_missing", "usable_server"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class SessionWish:
     """The session that the user wants, as `Host.session` takes it. If `model` or `mode` is None, it is kept."""
 
     session_id: str | None

@@ -18,7 +18,7 @@ from satchel.cli.output import plain, tell
 from satchel.clock import SystemClock
 from satchel.config import ProviderSettings, Settings
 from satchel.errors import ModelAuthError, ModelError, SatchelError
-from satchel.runtime.endpoints import Endpoint, probe_endpoint, verify_model
+from satchel.runtime.endpoints import LiveEndpoint, probe_endpoint, verify_model
 from satchel.runtime.inventory import model_of
 
 __all__ = ["ask_settings", "is_first_start"]
@@ -126,7 +126,7 @@ def _by_address(settings: Settings, address: str) -> Values | None:
     }
 
 
-def _reached(settings: Settings, provider: ProviderSettings) -> tuple[Endpoint, bool] | None:
+def _reached(settings: Settings, provider: ProviderSettings) -> tuple[LiveEndpoint, bool] | None:
     """The endpoint, and whether it answered; None if it didn't and the user wants another one."""
     while True:
         try:
@@ -144,7 +144,7 @@ def _reached(settings: Settings, provider: ProviderSettings) -> tuple[Endpoint, 
             tell(str(error))
         if not _agrees("Use it anyway?", default=False):
             return None
-        return Endpoint(provider=provider, models=None), False
+        return LiveEndpoint(provider=provider, models=None), False
 
 
 def _key_variable(settings: Settings) -> str | None:
@@ -160,7 +160,9 @@ def _key_variable(settings: Settings) -> str | None:
         tell("This is not the name of a variable, such as MY_API_KEY. Keys are never stored.")
 
 
-def _model_at(settings: Settings, endpoint: Endpoint, *, is_checked: bool, default: str = "") -> str | None:
+def _model_at(
+    settings: Settings, endpoint: LiveEndpoint, *, is_checked: bool, default: str = ""
+) -> str | None:
     """The model that the user chooses at an endpoint; None if they want to give another answer."""
     if endpoint.models:
         return _chosen(endpoint.models, default=default if default in endpoint.models else endpoint.models[0])

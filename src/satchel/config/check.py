@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from satchel.config.rule_texts import RuleOptions, options_problem
-from satchel.config.settings import SETTINGS, McpServerSettings, Rule, RuleAction, Setting
+from satchel.config.settings import SETTINGS, McpServerSettings, PermissionRule, RuleAction, Setting
 from satchel.errors import ConfigError
 
 __all__ = [
@@ -159,7 +159,7 @@ def check_mcp_server(server: McpServerSettings, where: str) -> None:
         )
 
 
-def check_rules(rules: object, where: Where) -> tuple[Rule, ...]:
+def check_rules(rules: object, where: Where) -> tuple[PermissionRule, ...]:
     """Check the list of permission rules.
 
     Raises:
@@ -172,7 +172,7 @@ def check_rules(rules: object, where: Where) -> tuple[Rule, ...]:
     return tuple(_check_rule(table, ("permissions", position), where) for position, table in enumerate(rules))
 
 
-def _check_rule(table: object, path: KeyPath, where: Where) -> Rule:
+def _check_rule(table: object, path: KeyPath, where: Where) -> PermissionRule:
     if not isinstance(table, dict):
         raise ConfigError(f"{where(path)}: a permission is a table with action and tool.")
     values: dict[str, Value] = {}
@@ -204,7 +204,9 @@ def _check_rule(table: object, path: KeyPath, where: Where) -> Rule:
     problem = options_problem(options, tool=str(values["tool"]))
     if problem:
         raise ConfigError(f"{where(path)}: {problem}")
-    return Rule(action=cast("RuleAction", values["action"]), tool=str(values["tool"]), options=options)
+    return PermissionRule(
+        action=cast("RuleAction", values["action"]), tool=str(values["tool"]), options=options
+    )
 
 
 def check_value(setting: Setting, value: object, where: Callable[[], str]) -> Value:

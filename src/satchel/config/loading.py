@@ -33,8 +33,8 @@ from satchel.config.settings import (
     BuilderSettings,
     McpServerSettings,
     MemorySettings,
+    PermissionRule,
     ProviderSettings,
-    Rule,
     SandboxSettings,
     ServerSettings,
     SessionsSettings,
@@ -190,7 +190,7 @@ def _secrets(environ: Mapping[str, str], providers: Mapping[str, ProviderSetting
     return {name: environ[name] for name in names if environ.get(name)}
 
 
-def own_rules(path: Path) -> tuple[Rule, ...]:
+def own_rules(path: Path) -> tuple[PermissionRule, ...]:
     """The permission rules in the user's own settings file as it is now; none if there is no file.
 
     Args:
@@ -211,7 +211,7 @@ class _Found:
     mcp_servers: dict[str, McpServerSettings] = field(default_factory=dict)
     values: dict[str, Value] = field(default_factory=dict)
     sources: dict[str, str] = field(default_factory=dict)
-    permissions: tuple[Rule, ...] = ()
+    permissions: tuple[PermissionRule, ...] = ()
     places: dict[str, str] = field(default_factory=dict)
 
     def text(self, key: str) -> str:
@@ -330,7 +330,7 @@ class _Found:
             check_mcp_server(server, self.places[f"mcp_servers.{name}"])
 
 
-def _rules_of_text(text: str) -> tuple[Rule, ...]:
+def _rules_of_text(text: str) -> tuple[PermissionRule, ...]:
     """The rules in SATCHEL_PERMISSIONS, a list in TOML's syntax."""
     try:
         rules = tomllib.loads(f"permissions = {text}")["permissions"]

@@ -24,7 +24,7 @@ __all__ = [
     "Mode",
     "ProviderKind",
     "ProviderSettings",
-    "Rule",
+    "PermissionRule",
     "RuleAction",
     "SandboxBackend",
     "SandboxSettings",
@@ -623,7 +623,7 @@ class SessionsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class PermissionRule:
     """What happens to calls that fit `tool`: a tool's name, or a name and a pattern as in `bash(git *)`.
 
     Attributes:
@@ -694,7 +694,7 @@ class Settings:
     server: ServerSettings = field(default_factory=ServerSettings)
     terminal: TerminalSettings = field(default_factory=TerminalSettings)
     sessions: SessionsSettings = field(default_factory=SessionsSettings)
-    permissions: tuple[Rule, ...] = ()
+    permissions: tuple[PermissionRule, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -756,7 +756,7 @@ _SECTIONS: Final = (
     ("server.", ServerSettings),
     ("providers.NAME.", ProviderSettings),
     ("mcp_servers.NAME.", McpServerSettings),
-    ("permissions.N.", Rule),
+    ("permissions.N.", PermissionRule),
     ("permissions.N.", RuleOptions),
 )
 SETTINGS: Final = tuple(found for prefix, section in _SECTIONS for found in settings_of(prefix, section))

@@ -22,7 +22,7 @@ from satchel.config.check import (
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.plugins import plugin_providers
 from satchel.config.providers import builtin_providers
-from satchel.config.settings import Rule
+from satchel.config.settings import PermissionRule
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError
 
@@ -112,7 +112,7 @@ def _put(document: Any, parts: list[str], value: Any) -> None:
         table[parts[-1]] = value
 
 
-def add_permission(path: Path, rule: Rule) -> None:
+def add_permission(path: Path, rule: PermissionRule) -> None:
     """Append a permission rule as a `[[permissions]]` table, unless the file has it already.
 
     Args:
@@ -144,7 +144,7 @@ def add_permission(path: Path, rule: Rule) -> None:
         replace_file(path, tomlkit.dumps(document))
 
 
-def _table_of(rule: Rule) -> dict[str, Any]:
+def _table_of(rule: PermissionRule) -> dict[str, Any]:
     """A rule as its table in the file: what it doesn't say is left out."""
     options = rule.options
     table: dict[str, Any] = {"action": rule.action, "tool": rule.tool}

@@ -17,7 +17,7 @@ from satchel.loop.hooks import (
     Refuse,
     Rewrite,
 )
-from satchel.loop.limits import Budget, HardBudget, Limits, Patience, PriorSpend, Sampling, Verdict
+from satchel.loop.limits import Budget, HardBudget, Patience, PriorSpend, Sampling, TurnLimits, Verdict
 from satchel.loop.pool import ToolPool
 from satchel.loop.prompt import Instructions, PrefixWatch, build_system
 from satchel.loop.tokens import TokenCounter, TokenEstimator
@@ -35,7 +35,7 @@ __all__ = [
     "HardBudget",
     "Hook",
     "Instructions",
-    "Limits",
+    "TurnLimits",
     "OnAction",
     "OnFinal",
     "OnObservation",

@@ -24,11 +24,11 @@ from satchel.messages import (
 )
 from satchel.models.port import ChatModel, Completion, ModelRequest, Retrying
 
-__all__ = ["Answer", "normalise", "read_answer"]
+__all__ = ["PartialAnswer", "normalise", "read_answer"]
 
 
 @dataclass(slots=True)
-class Answer:
+class PartialAnswer:
     """What has arrived of an answer. It outlives the task that reads it, so a cancelled turn keeps the words.
 
     Attributes:
@@ -54,7 +54,7 @@ async def read_answer(
     model: ChatModel,
     request: ModelRequest,
     *,
-    answer: Answer,
+    answer: PartialAnswer,
     emit: Callable[[Event], Awaitable[None]],
     max_bytes: int,
     patience: Patience,
@@ -88,7 +88,7 @@ async def _read(
     model: ChatModel,
     request: ModelRequest,
     *,
-    answer: Answer,
+    answer: PartialAnswer,
     emit: Callable[[Event], Awaitable[None]],
     max_bytes: int,
     silence: _Silence,

@@ -21,7 +21,7 @@ from satchel.tools.port import Ask, CatalogueAccess, MemoryAccess, Tool
 
 __all__ = [
     "OUTSIDE_MARK",
-    "Call",
+    "RoundCall",
     "CallEnvironment",
     "Spill",
     "ToolCallRecord",
@@ -94,7 +94,7 @@ class ToolCallRecord:
     error_code: str = ""
 
 
-class Call:
+class RoundCall:
     """The state of one call in a round.
 
     Attributes:
@@ -131,7 +131,7 @@ class Call:
         self.block = block
         self.tool: Tool | None = None
         self.action: Action | None = None
-        self.after: tuple[Call, ...] = ()
+        self.after: tuple[RoundCall, ...] = ()
         self.ended = anyio.Event()
         self.is_started = False
         self.is_observed = False

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from satchel.errors import ModelError, ModelUnavailable
 from satchel.events import Compaction, Event, Notice
-from satchel.loop.answers import Answer, read_answer
+from satchel.loop.answers import PartialAnswer, read_answer
 from satchel.loop.limits import Patience
 from satchel.loop.tokens import TokenEstimator
 from satchel.messages import (
@@ -272,7 +272,7 @@ async def _summarise(
     )
     if on_request is not None:
         await on_request(request)
-    answer = Answer()
+    answer = PartialAnswer()
 
     async def emit_notices(event: Event) -> None:
         # The deltas of a summary must not look like an answer to the user.

@@ -18,7 +18,7 @@ from satchel.loop.calls import CallEnvironment, ToolCallRecord
 from satchel.loop.compaction import compact
 from satchel.loop.emitter import Emit, Emitter
 from satchel.loop.hooks import Hook, HookChain
-from satchel.loop.limits import Limits
+from satchel.loop.limits import TurnLimits
 from satchel.loop.rounds import Repeats, Round
 from satchel.loop.tokens import TokenEstimator
 from satchel.messages import ToolUseBlock
@@ -45,7 +45,7 @@ async def run_call(
     environment: CallEnvironment,
     emit: Emit,
     clock: Clock,
-    limits: Limits,
+    limits: TurnLimits,
     hooks: Sequence[Hook] = (),
 ) -> ToolCallRecord:
     """Run one call that the user asks for, without a model; its events have round 0.
@@ -107,7 +107,7 @@ async def compact_now(
     model: ChatModel,
     emit: Emit,
     estimator: TokenEstimator,
-    limits: Limits,
+    limits: TurnLimits,
     focus: str = "",
     session_id: str = "",
     hooks: Sequence[Hook] = (),

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from satchel.messages import Usage
 
-__all__ = ["Budget", "HardBudget", "Limits", "Patience", "PriorSpend", "Sampling", "Verdict"]
+__all__ = ["Budget", "HardBudget", "TurnLimits", "Patience", "PriorSpend", "Sampling", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TurnLimits:
     """The limits of a turn. The first four are settings of `[agent]`; their defaults come from seed-0 and the design.
 
     Attributes:
@@ -69,7 +69,7 @@ class Sampling:
 
     Attributes:
         temperature: 0 to 2.
-        max_tokens: Of each answer; the smaller of this and `Limits.max_tokens` counts.
+        max_tokens: Of each answer; the smaller of this and `TurnLimits.max_tokens` counts.
         response_schema: A JSON Schema that the text of the answer must match, if the endpoint supports it.
     """
 

@@ -18,8 +18,8 @@ from satchel.clock import Clock
 from satchel.events import Action, AskUser, Event, Observation, Permission, RoundObserved, ToolProgress
 from satchel.loop.calls import (
     OUTSIDE_MARK,
-    Call,
     CallEnvironment,
+    RoundCall,
     ToolCallRecord,
     describe,
     failure_event,
@@ -28,7 +28,7 @@ from satchel.loop.calls import (
 )
 from satchel.loop.emitter import Emitter
 from satchel.loop.hooks import HookChain, Refuse
-from satchel.loop.limits import Limits
+from satchel.loop.limits import TurnLimits
 from satchel.messages import ToolUseBlock, clean_text
 from satchel.tools.permissions import Decision, PlannedCall
 from satchel.tools.port import Effect, Redirecting, Resumable, Tool, ToolContext, ToolResult
@@ -74,7 +74,7 @@ class Round:
         turn: int,
         number: int,
         environment: CallEnvironment,
-        limits: Limits,
+        limits: TurnLimits,
         result_chars: int,
         hooks: HookChain,
         emitter: Emitter,
@@ -101,7 +101,7 @@ class Round:
             answer: The user's answer to the question of the only call, which resumes with it.
             refusal: Ids of calls that must not run, each with the result for the model.
         """
-        self._calls = [Call(block) for block in blocks]
+        self._calls = [RoundCall(block) for block in blocks]
         self._turn = turn
         self._number = number
         self._environment = environment
@@ -179,7 +179,7 @@ class Round:
         if merged is not None:
             await self._emitter(merged)
 
-    def _waiting(self) -> list[Call]:
+    def _waiting(self) -> list[RoundCall]:
         """The calls that have no result yet and that Satchel runs."""
         return [call for call in self._calls if call.text is None and not call.is_for_caller]
 
@@ -217,12 +217,12 @@ class Round:
         )
         return RoundObserved(turn=self._turn, round=self._number, text=text)
 
-    def _observation(self, call: Call) -> Observation:
+    def _observation(self, call: RoundCall) -> Observation:
         return call.observation(self._turn, self._number)
 
     # Before a call runs
 
-    async def _prepare(self, call: Call, position: int) -> None:
+    async def _prepare(self, call: RoundCall, position: int) -> None:
         """Find the tool, show the call to the hooks, validate its input; a call that can't run is answered here."""
         block = call.block
         if block.id in self._refusal:
@@ -287,7 +287,7 @@ class Round:
         call.tool, call.action = tool, seen
         call.is_for_caller = tool.spec.client_side
 
-    async def _permit(self, calls: Sequence[Call]) -> list[Permission]:
+    async def _permit(self, calls: Sequence[RoundCall]) -> list[Permission]:
         """Ask the gate once for the whole round; a call that it refuses is answered here."""
         if not calls or self._answer is not None:
             return []
@@ -331,10 +331,10 @@ class Round:
                 call.resolve_with_error(f"Refused: {decision.reason or 'not permitted'}")
         return permissions
 
-    def _order(self, calls: Sequence[Call]) -> None:
+    def _order(self, calls: Sequence[RoundCall]) -> None:
         """Let each call wait for those before it that touch what it touches, one of the two writing."""
-        writers: dict[str, Call] = {}
-        readers: dict[str, list[Call]] = {}
+        writers: dict[str, RoundCall] = {}
+        readers: dict[str, list[RoundCall]] = {}
         for call in calls:
             if call.tool is None or call.action is None:
                 continue
@@ -346,7 +346,7 @@ class Round:
                     f"Tool '{call.block.name}' failed before it started: {describe(error)}"
                 )
                 continue
-            after: dict[int, Call] = {}
+            after: dict[int, RoundCall] = {}
             for effect in effects:
                 writer = writers.get(effect.resource)
                 earlier = [writer] if writer is not None else []
@@ -360,7 +360,7 @@ class Round:
 
     # While it runs
 
-    async def _run_side_by_side(self, calls: Sequence[Call]) -> None:
+    async def _run_side_by_side(self, calls: Sequence[RoundCall]) -> None:
         try:
             async with anyio.create_task_group() as group:
                 for call in calls:
@@ -369,7 +369,7 @@ class Round:
             # Only errors of the emitter get here, and all tasks raise the same one.
             raise _first_of(errors) from None
 
-    async def _run_call(self, call: Call) -> None:
+    async def _run_call(self, call: RoundCall) -> None:
         for other in call.after:
             await other.ended.wait()
         if call.tool is None:
@@ -394,7 +394,7 @@ class Round:
         finally:
             call.ended.set()
 
-    async def _guarded(self, call: Call, tool: Tool) -> ToolResult:
+    async def _guarded(self, call: RoundCall, tool: Tool) -> ToolResult:
         """Run the tool within its time limit; an exception becomes a result."""
         name = call.block.name
         limit_s = self._limit_s(tool)
@@ -430,7 +430,7 @@ class Round:
     def _limit_s(self, tool: Tool) -> float:
         return tool.spec.timeout_s if tool.spec.timeout_s is not None else self._limits.tool_timeout_s
 
-    def _context(self, call: Call) -> ToolContext:
+    def _context(self, call: RoundCall) -> ToolContext:
         environment = self._environment
         tool = call.tool
 
@@ -463,7 +463,7 @@ class Round:
 
     # After a call ran
 
-    async def _finish(self, call: Call, result: ToolResult) -> None:
+    async def _finish(self, call: RoundCall, result: ToolResult) -> None:
         """Show the result to the hooks, cut it to size, and log it."""
         if call.action is not None:
             result = await self._hooks.observation(call.action, result)
@@ -480,18 +480,18 @@ class Round:
         self._remind(call)
         await self._observe(call)
 
-    async def _observe(self, call: Call) -> None:
+    async def _observe(self, call: RoundCall) -> None:
         call.is_observed = True
         await self._emitter(self._observation(call))
 
-    def _remind(self, call: Call) -> None:
+    def _remind(self, call: RoundCall) -> None:
         if call.streak >= self._limits.max_repeats:
             call.text = (
                 f"{call.text}\n\n[You have made this same call in {call.streak} rounds in a row, "
                 "and the result was the same each time. Do something else, or tell the user what is blocking you.]"
             )
 
-    async def _cut(self, call: Call, text: str) -> tuple[str, str | None]:
+    async def _cut(self, call: RoundCall, text: str) -> tuple[str, str | None]:
         """The text at a length that the model can take, and the file that holds the whole."""
         if len(text) <= self._result_chars:
             return text, None

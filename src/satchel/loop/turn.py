@@ -32,12 +32,12 @@ from satchel.events import (
     TurnStatus,
 )
 from satchel.loop import closing
-from satchel.loop.answers import Answer, normalise, read_answer
+from satchel.loop.answers import PartialAnswer, normalise, read_answer
 from satchel.loop.calls import CallEnvironment, ToolCallRecord
 from satchel.loop.compaction import compact
 from satchel.loop.emitter import Emit, Emitter
 from satchel.loop.hooks import Hook, HookChain
-from satchel.loop.limits import Budget, Limits, Sampling
+from satchel.loop.limits import Budget, Sampling, TurnLimits
 from satchel.loop.prompt import PrefixWatch
 from satchel.loop.rounds import Repeats, Round
 from satchel.loop.tokens import TokenEstimator
@@ -68,7 +68,7 @@ _SURFACE_MESSAGES = 3
 _RESULTS_PART = 0.3
 """The part of the model's window that the results of one round may fill together, because compaction can't remove the
 newest round."""
-_DEFAULT_LIMITS = Limits()
+_DEFAULT_LIMITS = TurnLimits()
 _DEFAULT_SAMPLING = Sampling()
 
 
@@ -141,7 +141,7 @@ class TurnInput:
         emit: See `Emit`.
         clock: Measures durations.
         inbox: The ids of the posts that the message delivers.
-        limits: See `Limits`.
+        limits: See `TurnLimits`.
         sampling: See `Sampling`.
         budget: None means no limit.
         surface: None means no memory.
@@ -162,7 +162,7 @@ class TurnInput:
     emit: Emit
     clock: Clock
     inbox: tuple[str, ...] = ()
-    limits: Limits = _DEFAULT_LIMITS
+    limits: TurnLimits = _DEFAULT_LIMITS
     sampling: Sampling = _DEFAULT_SAMPLING
     budget: Budget | None = None
     surface: Surface | None = None
@@ -214,7 +214,7 @@ class TurnRunner:
         self._last_steps: tuple[ToolCallRecord, ...] = ()
         self._last_text = ""
         self._text_with_calls = ""
-        self._answer: Answer | None = None
+        self._answer: PartialAnswer | None = None
         self._round: Round | None = None
         self._has_overflowed = False
         self._compacted_size = 0
@@ -480,7 +480,7 @@ class TurnRunner:
             text = f"{broken} The provider has to read the whole conversation again."
             await self._emitter(Notice(part="cache", text=text))
         await self._hooks.request(request)
-        answer = self._answer = Answer()
+        answer = self._answer = PartialAnswer()
         try:
             await read_answer(
                 self._model,

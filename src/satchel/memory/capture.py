@@ -40,7 +40,7 @@ from satchel.memory.records import (
     Trust,
 )
 from satchel.memory.redaction import strip_private
-from satchel.memory.repository import Draft, place_hash
+from satchel.memory.repository import MemoryDraft, place_hash
 from satchel.memory.space import INLINE_CHARS, Space
 from satchel.memory.spheres import clean_spheres
 from satchel.plain import as_json
@@ -120,10 +120,10 @@ class Capture:
         drafts, _ = await self._episode_drafts(episodes)
         return len(await self._space.read(repository.lacking_drafts, drafts)) if drafts else 0
 
-    async def _episode_drafts(self, episodes: Iterable[Episode]) -> tuple[list[Draft], set[int]]:
+    async def _episode_drafts(self, episodes: Iterable[Episode]) -> tuple[list[MemoryDraft], set[int]]:
         """What is to be stored, and the places in it of those that were given no position."""
         counted: dict[tuple[str, int], int] = {}
-        drafts: list[Draft] = []
+        drafts: list[MemoryDraft] = []
         unplaced: set[int] = set()
         for episode in episodes:
             session, turn = clean(str(episode.session), "session"), whole(episode.turn, "turn")
@@ -163,7 +163,7 @@ class Capture:
         place = f"{self._space.user}\n{self._space.scope}\n{row['source_session']}"
         return "e" + place_hash(place, row["source_turn"], position)[:16]
 
-    async def draft(self, new: NewMemory) -> Draft | None:
+    async def draft(self, new: NewMemory) -> MemoryDraft | None:
         """Check what was given and read its words. None if it has no words.
 
         Raises:
@@ -187,7 +187,7 @@ class Capture:
         # What comes from outside doesn't say when it is to be shown.
         cues = () if trust == "outside" else clean_cues(new.cues)
         placed = new.turn is not None and new.position is not None
-        return Draft(
+        return MemoryDraft(
             id=new.id or "m" + secrets.token_hex(8),
             tags=tags,
             cues=tuple([await space.redacted(cue) for cue in cues]),

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, delete, exists, func, or_, select, update
 from satchel.memory import decay, lexicon, repository, transfer
 from satchel.memory.block import strip_injected
 from satchel.memory.cues import cues_of, replace_cues
-from satchel.memory.filters import Filter
+from satchel.memory.filters import CheckedFilters
 from satchel.memory.history import apply_fields, find_row, write_change
 from satchel.memory.redaction import find_secrets, redact
 from satchel.memory.repository import count_up, slices
@@ -196,7 +196,7 @@ class Inspection:
     async def check(self, *, progress: Callable[[int, int], None]) -> Checkup:
         """Check every memory and index, and call the embedder; see `Memory.check`."""
         space = self._space
-        total = await space.read(repository.count_rows, Filter())
+        total = await space.read(repository.count_rows, CheckedFilters())
         seen = await self._check_memories(lambda done: progress(done, max(total, done)))
         secret_changes = len(await self._changes_with_secrets())
         stale = await space.read(_count_stale, space.now_micros())
@@ -307,7 +307,7 @@ class Inspection:
         await dense.question("Is it available?")
         # If it has never answered, nothing is embedded.
         missing = (
-            await space.read(repository.count_rows, Filter())
+            await space.read(repository.count_rows, CheckedFilters())
             if dense.model is None
             else await dense.pending()
         )

@@ -19,7 +19,7 @@ from satchel.memory.candidates.arrays import Floats
 from satchel.memory.need import (
     READ_CHARS,
     Logistic,
-    Weights,
+    NeedWeights,
     need_of,
     need_words,
     read_weights,
@@ -29,13 +29,13 @@ from satchel.memory.need import (
 if TYPE_CHECKING:
     from satchel.memory.candidates.evidence import Evidence
     from satchel.memory.records import MemoryRecord
-    from satchel.memory.relevance import Gate
+    from satchel.memory.relevance import RelevanceGate
 
 __all__ = [
     "LINE_FEATURES",
     "MESSAGE_FEATURES",
     "Logistic",
-    "Weights",
+    "NeedWeights",
     "features_with",
     "is_assistants",
     "line_features",
@@ -102,7 +102,7 @@ def line_features(
     evidence: Evidence,
     records: Sequence[MemoryRecord],
     *,
-    gate: Gate | None,
+    gate: RelevanceGate | None,
     message: Floats | None,
     need: float,
 ) -> dict[str, Any]:
@@ -190,7 +190,7 @@ def message_features(lines: Mapping[str, Any], log_odds: Any, *, text: str, need
     return found
 
 
-def sureness(weights: Weights, lines: Mapping[str, Any], *, text: str, need: float) -> Any:
+def sureness(weights: NeedWeights, lines: Mapping[str, Any], *, text: str, need: float) -> Any:
     """How sure each line should be shown, shape (n,): 0 to 1, and 0.5 from where it is shown by default.
 
     It takes both: that the line is needed and that the message concerns the user's life. What a message lacks is taken

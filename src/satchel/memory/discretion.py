@@ -20,7 +20,7 @@ __all__ = [
     "GUEST",
     "HELD_BACK",
     "Whose",
-    "Wish",
+    "DiscretionWish",
     "announced",
     "asks_about",
     "beside_wish",
@@ -61,7 +61,7 @@ _CLAUSE: Final = re.compile(r"[,;:.(]")
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 
 
-class Wish(NamedTuple):
+class DiscretionWish(NamedTuple):
     """What a message asks for, or who writes it.
 
     Attributes:
@@ -110,7 +110,7 @@ def is_wishing(kind: Kind, trust: Trust, speaker: str) -> bool:
 
 
 @lru_cache(maxsize=512)
-def wish_of(text: str) -> Wish | None:
+def wish_of(text: str) -> DiscretionWish | None:
     """What a message of the user asks to hold back, or who it says is writing; None for nearly all messages."""
     if len(text) > 2 * _MOST_CHARS:
         text = f"{text[:_MOST_CHARS]}\n{text[-_MOST_CHARS:]}"
@@ -126,7 +126,7 @@ def wish_of(text: str) -> Wish | None:
     place, kind = min(found, key=lambda one: (_ORDER.index(one[1]), one[0]))
     said_before = sum(len(sentence.split()) for sentence in sentences[:place]) >= _LEAST_SAID
     is_alone = len(found) == len(sentences) and len(sentences[place].split()) <= _SHORT_WORDS
-    return Wish(
+    return DiscretionWish(
         kind=kind,
         words=sentences[place],
         points_back=not said_before and (kind == "forget" or (kind == "confidential" and is_alone)),
@@ -164,7 +164,7 @@ def beside_wish(text: str) -> str:
     return "".join(parts) if any(found) else " " * len(text)
 
 
-def announced(texts: Iterable[str]) -> list[Wish]:
+def announced(texts: Iterable[str]) -> list[DiscretionWish]:
     """Where the messages of a conversation say who is speaking, the newest first."""
     found = [wish for text in texts if (wish := wish_of(text)) is not None]
     return [wish for wish in reversed(found) if wish.kind in ("guest", "back", *_BY_NAME)]

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, bindparam, case, insert, select, update
 
 from satchel.memory.discretion import (
     GUEST,
+    DiscretionWish,
     Whose,
-    Wish,
     beside_wish,
     named_in,
     open_part,
@@ -48,8 +48,8 @@ def _open_part(row: Any) -> str:
     return " " * len(row.content)
 
 
-class Draft(Protocol):
-    """A memory that is about to be written, as far as it matters here; see `repository.Draft`."""
+class UnwrittenMemory(Protocol):
+    """A memory that is about to be written, as far as it matters here; see `repository.MemoryDraft`."""
 
     @property
     def row(self) -> Mapping[str, Any]:
@@ -57,7 +57,7 @@ class Draft(Protocol):
         ...
 
     @property
-    def wish(self) -> Wish | None:
+    def wish(self) -> DiscretionWish | None:
         """What the user asks for in it."""
         ...
 
@@ -133,7 +133,7 @@ def name_of(connection: Connection, space: int, name: str) -> Whose:
     Args:
         connection: For reading.
         space: Whose.
-        name: See `Wish.name`.
+        name: See `DiscretionWish.name`.
     """
     facts = select(memories.c.content).where(memories.c.space_id == space, memories.c.kind == "fact")
     found = {named_in(name, content) for content in connection.scalars(facts)}
@@ -141,7 +141,7 @@ def name_of(connection: Connection, space: int, name: str) -> Whose:
 
 
 def obey(
-    connection: Connection, space: int, drafts: Sequence[Draft]
+    connection: Connection, space: int, drafts: Sequence[UnwrittenMemory]
 ) -> tuple[list[dict[str, Any]], list[int]]:
     """What becomes of the rows of new memories by what was said in their conversation, before they are written.
 
@@ -233,7 +233,7 @@ class _Turn:
         else:
             self.is_guests = bool(before) and before[0].speaker == GUEST
 
-    def take(self, draft: Draft) -> dict[str, Any]:
+    def take(self, draft: UnwrittenMemory) -> dict[str, Any]:
         """What becomes of a draft that was said in this turn."""
         wish, is_users = draft.wish, draft.row["trust"] == "user"
         if wish is not None:
@@ -263,7 +263,9 @@ class _Turn:
             self.why = asked if isinstance(asked, str) else as_asked_in(asked)
 
 
-def _said_then(connection: Connection, space: int, draft: Draft, wish: Wish) -> list[tuple[str, int]]:
+def _said_then(
+    connection: Connection, space: int, draft: UnwrittenMemory, wish: DiscretionWish
+) -> list[tuple[str, int]]:
     """The turns that a wish names by their day ("forget what I said last night"): of what the user said then, what
     shares a telling word with the message. If nothing does, all that was said the day before: an earlier day may be
     that of the matter ("about the dinner on Friday").

@@ -17,7 +17,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from satchel.memory.block import TAGS, strip_injected
-from satchel.memory.filters import Filter
+from satchel.memory.filters import CheckedFilters
 from satchel.memory.framing import EARLIER, OVER, origin_of, quoted
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import list_records, records_by_id
@@ -102,7 +102,7 @@ def _lines(text: str) -> Iterator[_Line]:
 def _said_on(connection: Connection, space: int, day: date) -> Sequence[MemoryRecord]:
     """The memories of a day, in whatever zone it was that day."""
     noon = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
-    within = Filter(since=noon - timedelta(hours=38), until=noon + timedelta(hours=38))
+    within = CheckedFilters(since=noon - timedelta(hours=38), until=noon + timedelta(hours=38))
     return list_records(connection, space, within, limit=_MOST_OF_A_DAY, offset=0)
 
 

@@ -27,13 +27,13 @@ from satchel.memory.associations import (
 from satchel.memory.candidates import vector_rows
 from satchel.memory.candidates.arrays import to_stored
 from satchel.memory.candidates.tokens import pack
-from satchel.memory.candidates.vector_rows import Embedded, Pending, Share
+from satchel.memory.candidates.vector_rows import Embedded, Share, VectorlessMemory
 from satchel.memory.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
 from satchel.memory.micros import to_micros
 from satchel.memory.passages import passages
 from satchel.memory.ports import Taken
 from satchel.memory.question import AskedWith
-from satchel.memory.relevance import Gate, examples, examples_hash
+from satchel.memory.relevance import RelevanceGate, examples, examples_hash
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class DenseArm:
         # Held for one batch at a time, so that a query during a long fill waits for one batch only.
         self._filling = anyio.Lock()
         self._replaces: str | None = None
-        self._gate: Gate | None = None
+        self._gate: RelevanceGate | None = None
         self._tidied = False
         self._home = home
         self._centres: Centres | None = None
@@ -284,7 +284,7 @@ class DenseArm:
         self._centres = Centres.of(table, known)
         return self._centres
 
-    async def gate_for(self, message: Floats) -> Gate | None:
+    async def gate_for(self, message: Floats) -> RelevanceGate | None:
         """Return the gate for a message whose vector was made by `asked`; None if the embedder is unavailable."""
         return await self.gate()
 
@@ -292,7 +292,7 @@ class DenseArm:
         """Return the table of associations for a message whose vector was made by `asked`; None if it isn't made."""
         return await self.associations()
 
-    async def gate(self, *, anew: bool = False) -> Gate | None:
+    async def gate(self, *, anew: bool = False) -> RelevanceGate | None:
         """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
 
         Args:
@@ -323,7 +323,7 @@ class DenseArm:
                     lambda connection: vector_rows.write_examples(connection, model, name, packed),
                     wait_s=_LOCKED_S,
                 )
-        self._gate = Gate.calibrate(vectors)
+        self._gate = RelevanceGate.calibrate(vectors)
         return self._gate
 
     async def fill(
@@ -440,7 +440,7 @@ class DenseArm:
     @asynccontextmanager
     async def _taken(
         self, space: int | None, most: int, wait_s: float | None, max_chars: int
-    ) -> AsyncIterator[Taken[Pending]]:
+    ) -> AsyncIterator[Taken[VectorlessMemory]]:
         """Claim memories without vectors, so that no other process embeds them too."""
         if self.model is None:
             # The first answer tells the dimension, which the model's record needs.
@@ -450,7 +450,7 @@ class DenseArm:
             yield Taken()
             return
 
-        def find(connection: Connection, held: Collection[str]) -> list[Pending]:
+        def find(connection: Connection, held: Collection[str]) -> list[VectorlessMemory]:
             return vector_rows.pending_vectors(
                 connection,
                 space,
@@ -466,7 +466,7 @@ class DenseArm:
         ) as taken:
             yield taken
 
-    async def _fill_batch(self, taken: Taken[Pending]) -> bool:
+    async def _fill_batch(self, taken: Taken[VectorlessMemory]) -> bool:
         pending = taken.pieces
         cut = [passages(memory.content) for memory in pending]
         found = await self._embed([part for parts in cut for part in parts], "document", with_tokens=True)

@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from satchel.memory.checking import clean_tags, one_of
 from satchel.memory.records import Discretion, Kind, MemoryType, Tier
 
-__all__ = ["Faded", "Filter", "Filters", "Visible", "filter_of"]
+__all__ = ["Faded", "CheckedFilters", "Filters", "Visible", "filter_of"]
 
 
 class Filters(TypedDict, total=False):
@@ -62,7 +62,7 @@ class Faded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class CheckedFilters:
     """`Filters` after checking: times with their offsets, tags without blanks."""
 
     kind: Kind | None = None
@@ -81,7 +81,7 @@ class Filter:
     @property
     def is_empty(self) -> bool:
         """Whether it lets everything through."""
-        return self == Filter()
+        return self == CheckedFilters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class Visible:
 
 def filter_of(
     given: Filters, aware: Callable[[datetime | None], datetime | None], faded: Callable[[bool], Faded]
-) -> Filter:
+) -> CheckedFilters:
     """Check filters as they are given.
 
     Args:
@@ -130,4 +130,4 @@ def filter_of(
     if values.get("faded") is not None:
         values["faded"] = faded(bool(values["faded"]))
     values["folded"] = bool(values.get("folded"))
-    return Filter(**values)
+    return CheckedFilters(**values)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from satchel.memory import lexicon
-from satchel.memory.candidates.evidence import Asked
+from satchel.memory.candidates.evidence import ComparedMessage
 from satchel.memory.filters import Visible
 from satchel.memory.framing import is_mere_question
 from satchel.memory.newest import attribute_of, newest_of_each
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from satchel.memory.candidates.arrays import Matrix
     from satchel.memory.candidates.evidence import Evidence
     from satchel.memory.ports import VisibleOf
-    from satchel.memory.question import Question
+    from satchel.memory.question import ParsedQuestion
     from satchel.memory.records import MemoryRecord
     from satchel.memory.space import Space
 
-__all__ = ["Followed", "follow"]
+__all__ = ["FollowedMemory", "follow"]
 
 _MOST_STEPS: Final = 3
 _EACH: Final = 2
@@ -40,7 +40,7 @@ _NEAREST: Final = 64
 _MOST_NAME_WORDS: Final = 6
 
 
-class Followed(NamedTuple):
+class FollowedMemory(NamedTuple):
     """A memory that an answer leads to.
 
     Attributes:
@@ -57,13 +57,13 @@ class Followed(NamedTuple):
 
 async def follow(
     space: Space,
-    question: Question,
+    question: ParsedQuestion,
     vectors: Matrix,
     found: Sequence[MemoryRecord],
     *,
     visible: VisibleOf | None,
     likely: float,
-) -> list[Followed]:
+) -> list[FollowedMemory]:
     """Find what the values of some statements lead to, nearest first within each step.
 
     Args:
@@ -74,13 +74,13 @@ async def follow(
         visible: Reads which memories may be shown; None for all.
         likely: The least cosine that says anything.
     """
-    followed: list[Followed] = []
+    followed: list[FollowedMemory] = []
     there = {record.id for record in found}
     asked = set(question.stems)
     names = set(question.names)
     step: Sequence[MemoryRecord] = found
     for number in range(_MOST_STEPS):
-        reached: list[Followed] = []
+        reached: list[FollowedMemory] = []
         for record in step:
             name = _leads_to(record, asked, names if number == 0 else None)
             if not name:
@@ -119,14 +119,14 @@ def _leads_to(record: MemoryRecord, asked: Collection[int], names: Collection[in
 async def _having(
     space: Space,
     name: Sequence[int],
-    question: Question,
+    question: ParsedQuestion,
     vectors: Matrix,
     *,
     because_of: str,
     there: set[str],
     visible: VisibleOf | None,
     likely: float,
-) -> list[Followed]:
+) -> list[FollowedMemory]:
     """The memories that are said of a name and nearest to the question."""
     having = await space.candidates.having(name)
     if len(having) > _MOST_HAVING:
@@ -146,7 +146,7 @@ async def _having(
         return read_records(connection, space.id, rids), nearest
 
     records, cosines = await space.candidates.evidence(
-        Asked(stems=question.stems, vectors=vectors), visible=only, each=_NEAREST, then=read
+        ComparedMessage(stems=question.stems, vectors=vectors), visible=only, each=_NEAREST, then=read
     )
     said = [
         (rid, record)
@@ -159,13 +159,13 @@ async def _having(
         (at for at, (rid, record) in enumerate(said) if at not in older and cosines[rid] >= likely),
         key=lambda at: -cosines[said[at][0]],
     )
-    reached: list[Followed] = []
+    reached: list[FollowedMemory] = []
     for at in near:
         rid, record = said[at]
         if record.id not in there and len(reached) < _EACH:
             there.add(record.id)
             before = tuple(said[one][1] for one in kinds.get(at, ()))
-            reached.append(Followed(record, because_of, before, cosines[rid]))
+            reached.append(FollowedMemory(record, because_of, before, cosines[rid]))
     return reached
 
 

@@ -15,7 +15,7 @@ from satchel.errors import UsageError
 from satchel.memory import cues, history, lexicon, repository, tables
 from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
-from satchel.memory.filters import Filter
+from satchel.memory.filters import CheckedFilters
 from satchel.memory.framing import estimate_tokens
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
 from satchel.memory.micros import to_micros
@@ -78,7 +78,7 @@ class Forgetting:
                     f"This memory's scope is {space.scope!r}, and not {scope!r}; nothing was removed."
                 )
             having = None if query is None else await self._having(query)
-            fitting = Filter(session=session, until=space.aware(before))
+            fitting = CheckedFilters(session=session, until=space.aware(before))
             wanted = await space.read(_ids_to_forget, fitting, having)
         # Looking through all memories takes the longest, and nobody need wait for it.
         odd = await space.read(_find_odd)
@@ -133,7 +133,7 @@ class _Removed:
 
 
 def _ids_to_forget(
-    connection: Connection, space: int, wanted: Filter, having: Collection[int] | None
+    connection: Connection, space: int, wanted: CheckedFilters, having: Collection[int] | None
 ) -> list[str]:
     """The ids of the memories that fit a filter, and are among the rids given where some are."""
     rids = repository.matching_rids(connection, space, wanted)

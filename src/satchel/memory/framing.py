@@ -45,7 +45,7 @@ __all__ = [
     "OPEN",
     "OVER",
     "PAGE_HEAD",
-    "Shown",
+    "LineSource",
     "PREAMBLE",
     "PROFILE_HEAD",
     "PROFILE_TAIL",
@@ -136,7 +136,7 @@ class ShownSource(Protocol):
         ...
 
 
-class Shown(Protocol):
+class LineSource(Protocol):
     """What a line shows of a memory: a `MemoryRecord` has it, and so has a row that was read without one."""
 
     @property
@@ -185,7 +185,7 @@ class Shown(Protocol):
         ...
 
 
-def is_mere_question(memory: Shown) -> bool:
+def is_mere_question(memory: LineSource) -> bool:
     """Whether an episode only asks: it resembles the next question more than any answer does, and tells
     nothing.
 
@@ -242,7 +242,7 @@ def tokens_of(text: str) -> float:
     return plain / CHARS_A_TOKEN + (len(text) - plain)
 
 
-def earlier(memory: Shown, before: Sequence[Shown]) -> str:
+def earlier(memory: LineSource, before: Sequence[LineSource]) -> str:
     """What older memories said of the same attribute, behind the quotation of the newest; "" where it is the same."""
     values: dict[str, str] = {}
     newest = attribute_of(memory.content)
@@ -271,7 +271,7 @@ def _label(text: str) -> str:
     return plain[:60].strip() or "?"
 
 
-def origin_of(memory: Shown) -> str:
+def origin_of(memory: LineSource) -> str:
     """When, who and where from, in a few words that come from nowhere else than the store's own columns."""
     who = _label(memory.speaker) if memory.speaker else "user" if memory.trust == "user" else memory.trust
     source = memory.source
@@ -284,7 +284,7 @@ def origin_of(memory: Shown) -> str:
     return f"{day_of(memory.said_at)}, {who}, {where}{_held_back(memory)}"
 
 
-def _held_back(memory: Shown) -> str:
+def _held_back(memory: LineSource) -> str:
     """What a line says of a memory that is not for everybody."""
     if memory.discretion == "open":
         return ""
@@ -389,7 +389,7 @@ def with_cuts(words: str, number: int, of: int) -> str:
     return f"{'… ' if number > 1 else ''}{words}{' …' if number < of else ''}"
 
 
-MemoryT = TypeVar("MemoryT", bound="Shown")
+MemoryT = TypeVar("MemoryT", bound="LineSource")
 
 
 def block_text(
@@ -400,7 +400,7 @@ def block_text(
     limit: int,
     best: Mapping[str, int] = MappingProxyType({}),
     over: Collection[str] = (),
-    before: Mapping[str, Sequence[Shown]] = MappingProxyType({}),
+    before: Mapping[str, Sequence[LineSource]] = MappingProxyType({}),
 ) -> tuple[str, list[int]]:
     """Write memories into one block, in their order, restatements once, within a budget.
 

@@ -24,13 +24,13 @@ from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select
 
 from satchel.errors import StorageUnwritable
 from satchel.memory import transfer
-from satchel.memory.marks import Mark, Pending, Rebuilt, There
+from satchel.memory.marks import Mark, PendingLines, Rebuilt, There
 from satchel.memory.tables import changes, distill_windows, memories, pages, spaces
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
 
-__all__ = ["FOLDER", "Journal"]
+__all__ = ["FOLDER", "MemoryJournal"]
 
 FOLDER: Final = "journal"
 """In SATCHEL_HOME."""
@@ -49,7 +49,7 @@ _HAS_NEWS = select(
 )
 
 
-class Journal:
+class MemoryJournal:
     """Keeps the journal of one space."""
 
     def __init__(self, space: Space, home: Path) -> None:
@@ -131,7 +131,7 @@ class Journal:
         finally:
             os.close(descriptor)
 
-    def _write(self, pending: Pending) -> None:
+    def _write(self, pending: PendingLines) -> None:
         try:
             if pending.drop or not self._file()[1]:
                 self._rewrite(pending)
@@ -143,7 +143,7 @@ class Journal:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _rewrite(self, pending: Pending) -> None:
+    def _rewrite(self, pending: PendingLines) -> None:
         """Leave out the lines of some memories for good, and what is no whole line."""
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:

@@ -16,7 +16,7 @@ from satchel.errors import Refused, UsageError
 from satchel.memory import checking, graph, history, repository, statement_rows
 from satchel.memory.cues import cues_of
 from satchel.memory.discretion_rows import as_asked_elsewhere, as_asked_in
-from satchel.memory.filters import Filter
+from satchel.memory.filters import CheckedFilters
 from satchel.memory.graph import MAY_REPLACE, Edge, Related, Successor, is_superseded_by
 from satchel.memory.history import (
     Change,
@@ -233,8 +233,8 @@ class Lifecycle:
             here = {as_asked_in(turn) for turn in turns}
             elsewhere = {as_asked_elsewhere(session, turn) for turn in turns}
             rids = [
-                *repository.matching_rids(connection, space, Filter(session=session)),
-                *repository.matching_rids(connection, space, Filter(discretion="withheld")),
+                *repository.matching_rids(connection, space, CheckedFilters(session=session)),
+                *repository.matching_rids(connection, space, CheckedFilters(discretion="withheld")),
             ]
 
             def is_meant(one: MemoryRecord) -> bool:

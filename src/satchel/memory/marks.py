@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Mark", "Pending", "Rebuilt", "There"]
+__all__ = ["Mark", "PendingLines", "Rebuilt", "There"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class There:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class PendingLines:
     """What a journal doesn't have yet.
 
     Attributes:

@@ -33,7 +33,7 @@ from satchel.memory.framing import SHORT_ID_CHARS
 from satchel.memory.graph import Edge, Related, Successor
 from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.history import Change
-from satchel.memory.journal import Journal
+from satchel.memory.journal import MemoryJournal
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
 from satchel.memory.marks import Rebuilt
 from satchel.memory.page.records import PAGE_TOKENS, Page, PageVersion, PageWritten
@@ -100,7 +100,7 @@ class Memory:
     models that were asked for. Several processes may have the same store open.
     """
 
-    def __init__(self, space: Space, journal: Journal | None, embed_within_s: float | None) -> None:
+    def __init__(self, space: Space, journal: MemoryJournal | None, embed_within_s: float | None) -> None:
         """Use `open`."""
         self.user = space.user
         self.scope = space.scope
@@ -237,7 +237,7 @@ class Memory:
                 by_request=by_request,
                 locale=locale,
             )
-            journal = None if home is None or database.is_in_memory else Journal(space, home)
+            journal = None if home is None or database.is_in_memory else MemoryJournal(space, home)
             memory = cls(space, journal, embed_within_s)
             if journal is not None and await journal.is_behind():
                 memory.rebuilt = await journal.sync()

@@ -15,7 +15,7 @@ from satchel.memory.stems import words_of
 __all__ = [
     "READ_CHARS",
     "Logistic",
-    "Weights",
+    "NeedWeights",
     "asked_about",
     "need_of",
     "need_words",
@@ -44,7 +44,7 @@ class Logistic(NamedTuple):
         return self.bias + sum(weight * features[name] for name, weight in self.weights.items())
 
 
-class Weights(NamedTuple):
+class NeedWeights(NamedTuple):
     """What judging goes by.
 
     Attributes:
@@ -64,15 +64,15 @@ class Weights(NamedTuple):
 
 
 @cache
-def shipped_weights(*, with_vectors: bool) -> Weights:
+def shipped_weights(*, with_vectors: bool) -> NeedWeights:
     """The fitted weights, with an embedder or by words alone."""
     return read_weights(json.loads(read_text_file("surface_weights.json")), with_vectors=with_vectors)
 
 
-def read_weights(found: Mapping[str, Any], *, with_vectors: bool) -> Weights:
+def read_weights(found: Mapping[str, Any], *, with_vectors: bool) -> NeedWeights:
     """Weights as the file has them."""
     part = found["with_vectors" if with_vectors else "by_words"]
-    return Weights(
+    return NeedWeights(
         line=Logistic(part["line"]["weights"], part["line"]["bias"]),
         message=Logistic(part["message"]["weights"], part["message"]["bias"]),
         line_from=part["line_from"],

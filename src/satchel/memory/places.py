@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from satchel.memory.discretion import GUEST
 from satchel.memory.history import earlier_contents
-from satchel.memory.repository import Draft, content_hash, place_hash, slices
+from satchel.memory.repository import MemoryDraft, content_hash, place_hash, slices
 from satchel.memory.tables import memories, tombstones
 
 __all__ = ["settle"]
@@ -19,10 +19,10 @@ __all__ = ["settle"]
 def settle(
     connection: Connection,
     space: int,
-    drafts: Sequence[Draft],
+    drafts: Sequence[MemoryDraft],
     unplaced: Collection[int],
     id_at: Callable[[Mapping[str, Any], int], str],
-) -> list[Draft]:
+) -> list[MemoryDraft]:
     """Give episodes that were counted from 0, in a turn that has others already, the next free place.
 
     A question is stored when it is asked and its answer when it is there: both are the first of their turn to whoever
@@ -65,7 +65,7 @@ def settle(
     return settled
 
 
-def _turn(draft: Draft) -> tuple[str, int]:
+def _turn(draft: MemoryDraft) -> tuple[str, int]:
     return draft.row["source_session"], draft.row["source_turn"]
 
 

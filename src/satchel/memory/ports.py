@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.candidates.arrays import Floats
-    from satchel.memory.candidates.evidence import Asked, Evidence
-    from satchel.memory.candidates.ranking import Found
+    from satchel.memory.candidates.evidence import ComparedMessage, Evidence
+    from satchel.memory.candidates.ranking import FoundRows
     from satchel.memory.candidates.vectors import Second
     from satchel.memory.filters import Visible
-    from satchel.memory.question import AskedWith, Question
+    from satchel.memory.question import AskedWith, ParsedQuestion
     from satchel.memory.records import Mode
     from satchel.storage import DatabaseReport
 
@@ -185,12 +185,12 @@ class Candidates(Protocol):
 
     async def find(
         self,
-        question: Question,
+        question: ParsedQuestion,
         asked: AskedWith | None,
         *,
         mode: Mode,
         limit: int,
-        then: Callable[[Connection, Found], T],
+        then: Callable[[Connection, FoundRows], T],
         visible: VisibleOf | None = None,
         factors: FactorsOf | None = None,
         for_showing: bool = False,
@@ -214,7 +214,7 @@ class Candidates(Protocol):
 
     async def evidence(
         self,
-        asked: Asked,
+        asked: ComparedMessage,
         *,
         each: int,
         then: Callable[[Connection, Evidence | None], T],

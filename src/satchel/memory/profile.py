@@ -32,7 +32,7 @@ from satchel.memory.statements import SECTIONS, says_habit, section_of, shown_wo
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
-    from satchel.memory.statement_rows import Candidates
+    from satchel.memory.statement_rows import ProfileCandidates
 
 __all__ = [
     "ID_CHARS",
@@ -148,7 +148,7 @@ def _recency(age_days: float) -> float:
     return _OLD + (1 - _OLD) * math.exp2(-max(age_days, 0.0) / _HALF_LIFE_DAYS)
 
 
-def _compose(found: Candidates, now: datetime, budget_tokens: int) -> Profile:
+def _compose(found: ProfileCandidates, now: datetime, budget_tokens: int) -> Profile:
     pinned, others, left_out = _items(found, now)
     others = _later_first(others, found.later)
     left = budget_tokens - tokens_of(PROFILE_HEAD + PROFILE_TAIL)
@@ -180,7 +180,9 @@ def _compose(found: Candidates, now: datetime, budget_tokens: int) -> Profile:
     )
 
 
-def _items(found: Candidates, now: datetime) -> tuple[list[_Item], list[_Item], list[tuple[_Item, str]]]:
+def _items(
+    found: ProfileCandidates, now: datetime
+) -> tuple[list[_Item], list[_Item], list[tuple[_Item, str]]]:
     """Pins, then facts and statements, each the heaviest first; and what may not stand in a profile."""
     left_out: list[tuple[_Item, str]] = []
     pinned: list[_Item] = []

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AskedWith",
     "NamedDays",
-    "Question",
+    "ParsedQuestion",
     "Side",
     "closeness",
     "is_widespread",
@@ -146,7 +146,7 @@ class AskedWith(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ParsedQuestion:
     """A parsed query.
 
     Attributes:
@@ -175,7 +175,7 @@ def read_question(
     asked_at: datetime | None = None,
     locale: str = "",
     widespread: Collection[int] = (),
-) -> Question:
+) -> ParsedQuestion:
     """Parse a query.
 
     Args:
@@ -204,7 +204,7 @@ def read_question(
         or (not sides and _TO_ASSISTANT.search(query, 0, _DAYS_CHARS))
     ):
         sides = {"anybody"}
-    return Question(
+    return ParsedQuestion(
         text=plain,
         stems=stems,
         speaker=next(iter(named)) if len(named) == 1 else None,

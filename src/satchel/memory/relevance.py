@@ -18,7 +18,7 @@ import numpy as np
 from satchel.memory.candidates.arrays import Floats, Matrix
 from satchel.memory.data_files import read_lines
 
-__all__ = ["Gate", "examples", "examples_hash"]
+__all__ = ["RelevanceGate", "examples", "examples_hash"]
 
 _RIDGE = 1.0
 
@@ -36,7 +36,7 @@ def examples_hash() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class RelevanceGate:
     """A classifier of messages, and the range of cosines, for one embedder.
 
     Attributes:
@@ -52,7 +52,7 @@ class Gate:
     deviation: float
 
     @classmethod
-    def calibrate(cls, vectors: Matrix) -> Gate:
+    def calibrate(cls, vectors: Matrix) -> RelevanceGate:
         """Fit to the vectors of `examples`, in their order. Takes a few milliseconds."""
         wanted = np.array([1.0 if helps else -1.0 for _, helps in examples()])
         centre = vectors.mean(axis=0)

@@ -32,8 +32,8 @@ from sqlalchemy.sql import Select
 from satchel.memory import discretion_rows, lexicon
 from satchel.memory.candidates.sittings import OPENING_CHARS
 from satchel.memory.decay import FLOOR
-from satchel.memory.discretion import Wish
-from satchel.memory.filters import Filter
+from satchel.memory.discretion import DiscretionWish
+from satchel.memory.filters import CheckedFilters
 from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.records import Discretion, MemoryRecord, Source, Stats, time_from_json
 from satchel.memory.tables import (
@@ -54,7 +54,7 @@ from satchel.storage import Prepared
 __all__ = [
     "ChangedMemory",
     "Changes",
-    "Draft",
+    "MemoryDraft",
     "add_earlier_words",
     "count_request",
     "count_rows",
@@ -134,7 +134,7 @@ def listed(numbers: BindParameter[str]) -> Select[Any]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class MemoryDraft:
     """A memory that is ready to be written.
 
     Attributes:
@@ -150,7 +150,7 @@ class Draft:
     words: lexicon.WordList
     words_hash: str | None = None
     cues: tuple[str, ...] = ()
-    wish: Wish | None = None
+    wish: DiscretionWish | None = None
 
 
 def find_space(connection: Connection, user: str, scope: str) -> int | None:
@@ -229,7 +229,7 @@ _ANY_TOMBSTONE = Prepared(select(literal(1)).where(tombstones.c.space_id == bind
 
 
 def insert_drafts(
-    connection: Connection, space: int, drafts: Sequence[Draft], *, fresh: bool = False
+    connection: Connection, space: int, drafts: Sequence[MemoryDraft], *, fresh: bool = False
 ) -> list[str]:
     """Write memories, except those that exist already or were forgotten.
 
@@ -243,7 +243,7 @@ def insert_drafts(
         The ids of the drafts that are in the store now, in order: all but the forgotten ones.
     """
     refused = _refused(connection, space, drafts)
-    wanted: dict[str, Draft] = {}
+    wanted: dict[str, MemoryDraft] = {}
     for draft in drafts:
         if draft.id not in refused:
             wanted.setdefault(draft.id, draft)
@@ -282,14 +282,14 @@ def insert_drafts(
     return [draft.id for draft in drafts if draft.id in wanted]
 
 
-def lacking_drafts(connection: Connection, space: int, drafts: Sequence[Draft]) -> list[str]:
+def lacking_drafts(connection: Connection, space: int, drafts: Sequence[MemoryDraft]) -> list[str]:
     """The ids of the drafts that `insert_drafts` would store."""
     refused = _refused(connection, space, drafts)
     known = known_ids(connection, space, [draft.id for draft in drafts])
     return [draft.id for draft in drafts if draft.id not in refused and draft.id not in known]
 
 
-def _refused(connection: Connection, space: int, drafts: Sequence[Draft]) -> set[str]:
+def _refused(connection: Connection, space: int, drafts: Sequence[MemoryDraft]) -> set[str]:
     """The ids of the drafts that were forgotten: those with the same place, the same words in the same turn or, if they
     have no place, the same words in the same session.
     """
@@ -621,7 +621,7 @@ def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str
     return set(rids_by_id(connection, space, ids))
 
 
-def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
+def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[Any]:
     query = query.where(memories.c.space_id == space)
     for column, value in (
         (memories.c.kind, wanted.kind),
@@ -663,7 +663,7 @@ def _filtered(query: Select[Any], space: int, wanted: Filter) -> Select[Any]:
     return query
 
 
-def _is_evidence(space: int, wanted: Filter) -> ColumnElement[bool]:
+def _is_evidence(space: int, wanted: CheckedFilters) -> ColumnElement[bool]:
     """Whether a fact that matches the filter was drawn from a turn: by its place, or by an edge."""
     plain = _filtered(
         select(memories.c.rid, memories.c.source_session, memories.c.source_turn),
@@ -683,7 +683,7 @@ def _is_evidence(space: int, wanted: Filter) -> ColumnElement[bool]:
 
 
 def list_records(
-    connection: Connection, space: int, wanted: Filter, *, limit: int, offset: int
+    connection: Connection, space: int, wanted: CheckedFilters, *, limit: int, offset: int
 ) -> list[MemoryRecord]:
     """The memories that match a filter, latest first by when they were said."""
     query = (
@@ -695,7 +695,7 @@ def list_records(
     return list(_records(connection, connection.execute(query).all()).values())
 
 
-def count_rows(connection: Connection, space: int, wanted: Filter) -> int:
+def count_rows(connection: Connection, space: int, wanted: CheckedFilters) -> int:
     """The number of memories that match a filter."""
     query = _filtered(select(func.count()).select_from(memories), space, wanted)
     return int(connection.execute(query).scalar_one())
@@ -713,7 +713,7 @@ def rids_of_session(connection: Connection, space: int, session: str) -> list[in
     return [rid for (rid,) in _OF_SESSION.run(connection, {"space": space, "session": session})]
 
 
-def matching_rids(connection: Connection, space: int, wanted: Filter) -> list[int]:
+def matching_rids(connection: Connection, space: int, wanted: CheckedFilters) -> list[int]:
     """The rids of the memories that match a filter."""
     return list(connection.execute(_filtered(select(memories.c.rid), space, wanted)).scalars())
 

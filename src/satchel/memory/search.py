@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING, get_args
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import decay, folding, formulas, history, lexicon, presenting, repository
-from satchel.memory.candidates.ranking import Found, Ranked
+from satchel.memory.candidates.ranking import FoundRows, Ranked
 from satchel.memory.checking import printable
-from satchel.memory.filters import Filter, Filters, Visible
-from satchel.memory.question import Question, is_widespread, may_name_days, possible_names, read_question
+from satchel.memory.filters import CheckedFilters, Filters, Visible
+from satchel.memory.question import (
+    ParsedQuestion,
+    is_widespread,
+    may_name_days,
+    possible_names,
+    read_question,
+)
 from satchel.memory.records import Discretion, Hit, MemoryRecord, Mode
 
 if TYPE_CHECKING:
@@ -24,7 +30,7 @@ if TYPE_CHECKING:
     from satchel.memory.ports import FactorsOf, VisibleOf
     from satchel.memory.space import Space
 
-__all__ = ["Answer", "Search"]
+__all__ = ["SearchOutcome", "Search"]
 
 _PRESENTED = 10
 """Hits of which the best passage is looked for: as many as a model or a person reads."""
@@ -35,7 +41,7 @@ _QUICKLY_READ_CHARS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class SearchOutcome:
     """What a search found for a question.
 
     Attributes:
@@ -45,8 +51,8 @@ class Answer:
         vector: Of the question, shape (d,), or None where no embedder serves.
     """
 
-    question: Question
-    found: Found = field(default_factory=Found)
+    question: ParsedQuestion
+    found: FoundRows = field(default_factory=FoundRows)
     records: Mapping[int, MemoryRecord] = field(default_factory=dict)
     vector: Floats | None = None
 
@@ -185,7 +191,7 @@ class Search:
 
     def visible(
         self,
-        wanted: Filter,
+        wanted: CheckedFilters,
         *,
         include_superseded: bool,
         without_session: str | None = None,
@@ -233,7 +239,7 @@ class Search:
         visible: VisibleOf | None = None,
         boosted: bool = False,
         for_showing: bool = False,
-    ) -> Answer:
+    ) -> SearchOutcome:
         """Find memories in what `candidates` took in last: the caller has refreshed them.
 
         Args:
@@ -251,7 +257,7 @@ class Search:
             await dense.open()
         question = await self._read(query)
         if not candidates.count or not query.strip():
-            return Answer(question=question)
+            return SearchOutcome(question=question)
         asked = None
         if dense is not None:
             asked = (
@@ -262,8 +268,8 @@ class Search:
                 await space.refresh()
             dense.waiting = 0 if dense.any_trouble else candidates.count - candidates.embedded
 
-        def with_records(connection: Connection, found: Found) -> Answer:
-            return Answer(
+        def with_records(connection: Connection, found: FoundRows) -> SearchOutcome:
+            return SearchOutcome(
                 question=question,
                 found=found,
                 records=repository.read_records(connection, space.id, [one.rid for one in found.ranked]),
@@ -281,7 +287,7 @@ class Search:
             for_showing=for_showing,
         )
 
-    async def _read(self, query: str) -> Question:
+    async def _read(self, query: str) -> ParsedQuestion:
         """Parse a query with what the space tells of it; on memory's thread if that may take long."""
         candidates = self._space.candidates
         is_quick = len(query) <= _QUICKLY_READ_CHARS and not may_name_days(query)
@@ -289,7 +295,7 @@ class Search:
         having = await candidates.count_having(names) if names else {}
         widespread = [name for name, count in having.items() if is_widespread(count, candidates.count)]
 
-        def read() -> Question:
+        def read() -> ParsedQuestion:
             return read_question(
                 query,
                 candidates.speakers.items(),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from satchel.clock import Clock
     from satchel.memory.embedding import DenseArm
-    from satchel.memory.filters import Filter, Filters
+    from satchel.memory.filters import CheckedFilters, Filters
     from satchel.memory.hashing import WordHasher
     from satchel.memory.ports import Backend, Candidates, Claims
     from satchel.memory.records import Moment
@@ -95,7 +95,7 @@ class Space:
         """The time in microseconds since 1970."""
         return to_micros(self.clock.now())
 
-    def filter_of(self, given: Filters) -> Filter:
+    def filter_of(self, given: Filters) -> CheckedFilters:
         """Check filters as they are given; see `filters.filter_of`."""
         return filter_of(
             given,

@@ -20,7 +20,7 @@ from satchel.storage import Prepared
 
 __all__ = [
     "Appointment",
-    "Candidates",
+    "ProfileCandidates",
     "Unread",
     "appointments",
     "count_unread",
@@ -59,7 +59,7 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidates:
+class ProfileCandidates:
     """What a profile may consist of.
 
     Attributes:
@@ -264,7 +264,7 @@ _DATED = Prepared(
 )
 
 
-def profile_candidates(connection: Connection, space: int, *, at: int, today: date) -> Candidates:
+def profile_candidates(connection: Connection, space: int, *, at: int, today: date) -> ProfileCandidates:
     """What a profile may consist of.
 
     Args:
@@ -294,7 +294,7 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
     starts: dict[int, list[int]] = {}
     for rid, start in past:
         starts.setdefault(rid, []).append(start)
-    return Candidates(
+    return ProfileCandidates(
         pinned=[records[rid] for rid in pins if rid in records],
         facts=[records[rid] for rid in facts if rid in records],
         statements=[

@@ -11,10 +11,10 @@ import numpy as np
 
 from satchel.memory import decay, graph, judging
 from satchel.memory.block import Said, block_of, gist, said_texts
-from satchel.memory.candidates.evidence import Asked as AskedFor
+from satchel.memory.candidates.evidence import ComparedMessage as AskedFor
 from satchel.memory.choosing import (
     LINE_FEATURES,
-    Weights,
+    NeedWeights,
     is_assistants,
     line_features,
     need_of,
@@ -22,8 +22,8 @@ from satchel.memory.choosing import (
     sureness,
 )
 from satchel.memory.discretion import HELD_BACK, asks_about
-from satchel.memory.filters import Filter
-from satchel.memory.following import Followed, follow
+from satchel.memory.filters import CheckedFilters
+from satchel.memory.following import FollowedMemory, follow
 from satchel.memory.framing import is_mere_question, restates
 from satchel.memory.graph import Successor
 from satchel.memory.need import asked_about
@@ -51,14 +51,14 @@ if TYPE_CHECKING:
     from satchel.memory.candidates.arrays import Floats, Matrix
     from satchel.memory.candidates.evidence import Evidence
     from satchel.memory.ports import VisibleOf
-    from satchel.memory.question import Question
-    from satchel.memory.relevance import Gate
+    from satchel.memory.question import ParsedQuestion
+    from satchel.memory.relevance import RelevanceGate
     from satchel.memory.search import Search
     from satchel.memory.space import Space
     from satchel.memory.spending import Asked
     from satchel.models.port import ChatModel
 
-__all__ = ["Showing", "Surface", "Surfaced", "Weighed", "choose", "with_later"]
+__all__ = ["Showing", "Surface", "SurfaceResult", "Weighed", "choose", "with_later"]
 
 _MESSAGES = 3  # The number of messages that are searched for (DESIGN 5).
 _THRESHOLD = 0.5
@@ -127,7 +127,7 @@ class Showing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surfaced:
+class SurfaceResult:
     """What is shown, and what came near, each with the reason why it is not shown.
 
     Attributes:
@@ -147,11 +147,11 @@ class Surface:
         self._space = space
         self._search = search
 
-    async def shown(self, messages: Sequence[Said] | Said, showing: Showing) -> Surfaced:
+    async def shown(self, messages: Sequence[Said] | Said, showing: Showing) -> SurfaceResult:
         """Choose the memories for a conversation; see `Memory.surface`."""
         said = said_texts(messages)[-_MESSAGES:]
         if not said or showing.limit < 1:
-            return Surfaced()
+            return SurfaceResult()
         moment = self._space.aware(showing.as_of)
         with_past = showing.judge is not None or moment is not None or asks_about_past(said[-1][1])
         corrections = [hit for hit in await self._corrections(showing) if showing.may_tell(hit.memory)]
@@ -161,7 +161,7 @@ class Surface:
             context = block_of(
                 corrections, stems=(), budget_tokens=showing.budget_tokens, limit=showing.limit
             )
-            return Surfaced(context=context, left_out=() if weighed is None else weighed.left_out)
+            return SurfaceResult(context=context, left_out=() if weighed is None else weighed.left_out)
         at_least = _THRESHOLD if showing.threshold is None else showing.threshold
         weights = shipped_weights(with_vectors="message" in weighed.features)
         sure, chosen, one_with = choose(weighed, weights, at_least=at_least, limit=showing.limit)
@@ -262,7 +262,7 @@ class Surface:
             for at, why in (one_with | out_of_date).items()
             if weighed.records[at].id not in shown
         ]
-        return Surfaced(context=context, left_out=(*weighed.left_out, *rest), cost=cost)
+        return SurfaceResult(context=context, left_out=(*weighed.left_out, *rest), cost=cost)
 
     async def _told_before(self, chosen: Sequence[int], weighed: Weighed, showing: Showing) -> list[int]:
         """Which of the chosen give an older value of what was shown before, or said in this session."""
@@ -297,7 +297,7 @@ class Surface:
             visible=self._visible(showing),
             likely=weighed.likely,
         )
-        led: dict[str, list[Followed]] = {}
+        led: dict[str, list[FollowedMemory]] = {}
         for one in followed:
             led.setdefault(one.because_of, []).append(one)
 
@@ -405,7 +405,7 @@ class Surface:
         With `asked`, what is confidential is among them: a message may ask about it.
         """
         return self._search.visible(
-            Filter(as_of=self._space.aware(showing.as_of)),
+            CheckedFilters(as_of=self._space.aware(showing.as_of)),
             include_superseded=showing.include_superseded or showing.as_of is not None,
             without_session=showing.exclude_session,
             exclude=showing.exclude,
@@ -499,7 +499,9 @@ class Surface:
             return None
         return np.vstack([found[:1], found]) if joined == message else found
 
-    async def _asked(self, question: Question, vectors: Matrix | None, gate: Gate | None) -> AskedFor:
+    async def _asked(
+        self, question: ParsedQuestion, vectors: Matrix | None, gate: RelevanceGate | None
+    ) -> AskedFor:
         dense = self._space.dense
         if vectors is None or gate is None or dense is None:
             return AskedFor(stems=question.stems)
@@ -532,10 +534,10 @@ class _Read(NamedTuple):
 def _measured(
     found: _Read,
     *,
-    question: Question,
+    question: ParsedQuestion,
     text: str,
     known: Collection[tuple[str, str]],
-    gate: Gate | None,
+    gate: RelevanceGate | None,
     vectors: Matrix | None,
 ) -> Weighed:
     """What is known of the memories that say something new and have not faded."""
@@ -590,7 +592,7 @@ def _most_sure(weighed: Weighed) -> float:
 
 
 def choose(
-    weighed: Weighed, weights: Weights, *, at_least: float, limit: int
+    weighed: Weighed, weights: NeedWeights, *, at_least: float, limit: int
 ) -> tuple[Any, list[int], dict[int, str]]:
     """Choose what to show of what was weighed.
 

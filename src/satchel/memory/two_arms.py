@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from satchel.clock import Clock
     from satchel.memory.candidates.arrays import Floats
     from satchel.memory.ports import Backend, Claims
-    from satchel.memory.relevance import Gate
+    from satchel.memory.relevance import RelevanceGate
     from satchel.models.port import Vectors
 
 __all__ = ["TwoArms", "arms_of"]
@@ -178,7 +178,7 @@ class TwoArms(DenseArm):
         )
         self._second = _SecondArm(second, database, space, clock, claims, home=home, languages=languages)
         self._scale: Scale | None = None
-        self._wide_gates: dict[bool, Gate] = {}
+        self._wide_gates: dict[bool, RelevanceGate] = {}
         self._wide_centres: dict[bool, Centres] = {}
 
     @property
@@ -270,7 +270,7 @@ class TwoArms(DenseArm):
             await self._second.associations(make=True)
         return first
 
-    async def gate_for(self, message: Floats) -> Gate | None:
+    async def gate_for(self, message: Floats) -> RelevanceGate | None:
         """See `DenseArm.gate_for`: the gate of the embedder that reads the message, on the scale of the first."""
         first = await super().gate()
         if first is None or len(message) == self.dimension:

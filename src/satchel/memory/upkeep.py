@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.embedding import DenseArm
-    from satchel.memory.journal import Journal
+    from satchel.memory.journal import MemoryJournal
     from satchel.memory.space import Space
 
 __all__ = ["BEFORE_PROFILE", "BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
@@ -45,7 +45,7 @@ _IDLE_S = 2.0
 class Upkeep:
     """Keeps what is derived from the memories of a space up to date."""
 
-    def __init__(self, space: Space, journal: Journal | None, embed_within_s: float | None) -> None:
+    def __init__(self, space: Space, journal: MemoryJournal | None, embed_within_s: float | None) -> None:
         """Take what it works on. Nothing happens before `run` or `prepare`.
 
         Args:

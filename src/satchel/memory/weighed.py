@@ -10,7 +10,7 @@ from satchel.memory.graph import Successor
 from satchel.memory.records import Hit, MemoryRecord
 
 if TYPE_CHECKING:
-    from satchel.memory.question import Question
+    from satchel.memory.question import ParsedQuestion
 
 __all__ = ["Weighed"]
 
@@ -36,7 +36,7 @@ class Weighed:
 
     text: str
     need: float
-    question: Question
+    question: ParsedQuestion
     records: Sequence[MemoryRecord]
     features: Mapping[str, Any]
     alike: Any

@@ -13,7 +13,7 @@ from satchel.errors import ModelRejected, SatchelError, UsageError
 from satchel.events import TextDelta
 from satchel.messages import Block, TextBlock, ToolUseBlock, Usage
 from satchel.models.identifiers import CallIds
-from satchel.models.json_answer import AnswerReader
+from satchel.models.json_answer import JsonAnswerReader
 from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest
 
 __all__ = ["FunctionModel", "ModelFunction"]
@@ -80,7 +80,7 @@ class FunctionModel:
             yield answer
             return
         # A function that returns text has no other way to call tools than the JSON of seed-3.
-        reader = AnswerReader() if request.tools else _Text()
+        reader = JsonAnswerReader() if request.tools else _Text()
         if isinstance(answer, str):
             if shown := reader.feed(answer):
                 yield TextDelta(text=shown)
@@ -115,7 +115,7 @@ class FunctionModel:
 
 
 class _Text:
-    """Text that is only text, as `AnswerReader` reads it."""
+    """Text that is only text, as `JsonAnswerReader` reads it."""
 
     def __init__(self) -> None:
         self._pieces: list[str] = []

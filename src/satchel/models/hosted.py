@@ -34,7 +34,7 @@ from satchel.models.sse import EventReader
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Answer", "Delta", "HostedModel", "Result", "estimated_usage"]
+__all__ = ["AnswerAssembler", "Delta", "HostedModel", "Result", "estimated_usage"]
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
@@ -60,7 +60,7 @@ class Result:
     model: str
 
 
-class Answer(Protocol):
+class AnswerAssembler(Protocol):
     """Assembles one answer from what arrives over the wire."""
 
     @property
@@ -176,7 +176,7 @@ class HostedModel(ABC):
         """The request in the wire format."""
 
     @abstractmethod
-    def _answer(self, request: ModelRequest) -> Answer:
+    def _answer(self, request: ModelRequest) -> AnswerAssembler:
         """An empty answer."""
 
     @abstractmethod
@@ -264,7 +264,7 @@ class HostedModel(ABC):
         return response
 
     async def _read(
-        self, response: httpx2.Response, answer: Answer, offered_tools: bool
+        self, response: httpx2.Response, answer: AnswerAssembler, offered_tools: bool
     ) -> AsyncGenerator[list[Delta], None]:
         """Yield deltas in the batches of the network; at the end the answer is complete.
 
@@ -294,14 +294,14 @@ class HostedModel(ABC):
         if not answer.is_finished:
             raise self._cut(None)
 
-    def _deltas(self, events: Iterable[str], answer: Answer, offered_tools: bool) -> list[Delta]:
+    def _deltas(self, events: Iterable[str], answer: AnswerAssembler, offered_tools: bool) -> list[Delta]:
         deltas: list[Delta] = []
         for data in events:
             if not data.startswith("[DONE]"):
                 deltas += answer.feed(self._checked(_json_object(data), data, offered_tools))
         return deltas
 
-    def _whole(self, body: bytes, answer: Answer, offered_tools: bool) -> list[Delta]:
+    def _whole(self, body: bytes, answer: AnswerAssembler, offered_tools: bool) -> list[Delta]:
         """An answer that didn't arrive as a stream, whether one was requested or not."""
         text = body.decode("utf-8", "replace")
         value = _json_object(text)

@@ -24,7 +24,7 @@ from satchel.models.identifiers import CallIds
 
 __all__ = [
     "PREAMBLE_CHARS",
-    "AnswerReader",
+    "JsonAnswerReader",
     "FoundCall",
     "Verdict",
     "begins_answer",
@@ -60,7 +60,7 @@ _DECODER: Final = json.JSONDecoder(strict=False)
 Verdict: TypeAlias = Literal["no", "open", "object", "calls", "final"]
 
 
-class AnswerReader:
+class JsonAnswerReader:
     """Takes the pieces of an answer and returns the text that can be shown."""
 
     def __init__(self) -> None:
@@ -271,7 +271,7 @@ class FoundCall:
 
 def read_answer(text: str, ids: CallIds) -> tuple[Block, ...]:
     """The blocks of a complete answer."""
-    reader = AnswerReader()
+    reader = JsonAnswerReader()
     reader.feed(text)
     return reader.finish(ids)[1]
 

@@ -17,7 +17,7 @@ from satchel.events import TextDelta, ToolInputDelta
 from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
 from satchel.models.abilities import AbilityStore
 from satchel.models.identifiers import CallIds
-from satchel.models.json_answer import AnswerReader
+from satchel.models.json_answer import JsonAnswerReader
 from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest, ToolDefinition
 from satchel.models.prefix import MessageCache
 from satchel.models.unasked_json import UnaskedJsonReader
@@ -120,7 +120,7 @@ class JsonTools(_Wrapper):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `ChatModel.stream`."""
-        reader = AnswerReader()
+        reader = JsonAnswerReader()
         async with aclosing(_generator(self._inner.stream(self._as_text(request)))) as events:
             async for event in events:
                 match event:

@@ -8,7 +8,7 @@ from typing import Any
 
 from satchel.errors import NotFound, SatchelError
 from satchel.events import Event, ToolProgress
-from satchel.loop import CallEnvironment, Limits, PermittedByUser, Toolbox, run_call
+from satchel.loop import CallEnvironment, PermittedByUser, Toolbox, TurnLimits, run_call
 from satchel.memory.toolset import MemoryTools
 from satchel.models import ChatModel
 from satchel.runtime.home import Home
@@ -176,7 +176,7 @@ class AgentCalls:
                 environment=environment,
                 emit=show,
                 clock=parts.clock,
-                limits=Limits(
+                limits=TurnLimits(
                     tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=_MOST_RESULT_CHARS
                 ),
             )

@@ -32,7 +32,7 @@ from satchel.capabilities.checking import Registrar
 from satchel.capabilities.given import Given, has_given, keep_given
 from satchel.capabilities.package import draft_of
 from satchel.capabilities.records import Access, Capability, Provenance, Requested, Wanted
-from satchel.capabilities.running import Layers
+from satchel.capabilities.running import LayerMaker
 from satchel.clock import local_day
 from satchel.errors import NotFound, SandboxError, StorageError, StorageLocked, UsageError
 from satchel.events import BuildPosted, Event, Posted
@@ -77,7 +77,7 @@ class Builds:
         registrar: Registrar,
         allowances: Rules,
         sandbox: Callable[[], Awaitable[Sandbox]],
-        layers: Layers,
+        layers: LayerMaker,
     ) -> None:
         """Use `Satchel.builds`."""
         self.queue = queue

@@ -18,14 +18,14 @@ from satchel.memory import Episode, Memory
 from satchel.runtime.lines import counted
 from satchel.sessions import FORGOTTEN, Log, SessionStore
 
-__all__ = ["Compared", "Said", "catch_up", "compare", "episodes_of", "said_in"]
+__all__ = ["Compared", "SaidInTurn", "catch_up", "compare", "episodes_of", "said_in"]
 
 RECALL_PROVIDER = "none"
 """The provider that only recalls. Its answers quote memories; capturing them would store each memory again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class SaidInTurn:
     """What both sides said in one turn, and when.
 
     Attributes:
@@ -41,7 +41,7 @@ class Said:
     is_from_outside: bool = False
 
 
-def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[Said, ...]:
+def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[SaidInTurn, ...]:
     """The turns of a log, or of a part of it, that may be captured and are not marked as captured, in order.
 
     Leaves out the turns of private sessions and the answers of the recall-only model.
@@ -64,11 +64,11 @@ class _SaidReader:
         self._provider = provider
         self._is_private = False
         self._with_captured = with_captured
-        self._said: dict[int, Said] = {}
+        self._said: dict[int, SaidInTurn] = {}
         self.captured: dict[int, tuple[str, ...]] = {}
 
     @property
-    def said(self) -> tuple[Said, ...]:
+    def said(self) -> tuple[SaidInTurn, ...]:
         return tuple(self._said.values())
 
     def __call__(self, record: Record) -> None:
@@ -77,7 +77,7 @@ class _SaidReader:
             case SessionStart() as event:
                 self._provider, self._is_private = event.provider, event.private
             case TurnStart() as event if not self._is_private:
-                said[event.turn] = Said(turn=event.turn, user=event.message.text, user_at=record.at)
+                said[event.turn] = SaidInTurn(turn=event.turn, user=event.message.text, user_at=record.at)
             case Final(turn=turn, text=text, status="done" | "asking", untrusted=untrusted) if turn in said:
                 if self._provider != RECALL_PROVIDER:
                     said[turn] = replace(
@@ -91,7 +91,7 @@ class _SaidReader:
                 pass
 
 
-def episodes_of(session_id: str, said: Said) -> tuple[Episode, ...]:
+def episodes_of(session_id: str, said: SaidInTurn) -> tuple[Episode, ...]:
     """The episodes of a turn: the user's words, then the answer. An empty or forgotten text is not an episode."""
     episodes = []
     if said.user.strip() not in ("", FORGOTTEN):

@@ -24,7 +24,7 @@ from satchel.models import (
     split_name,
 )
 
-__all__ = ["GREETING", "Endpoint", "complete", "probe_endpoint", "said", "verify_model"]
+__all__ = ["GREETING", "LiveEndpoint", "complete", "probe_endpoint", "said", "verify_model"]
 
 _MOST_ANSWER_S: Final = 30.0
 """How long a model that is tried may take for one word: a large one on a slow machine loads its weights first."""
@@ -35,7 +35,7 @@ GREETING: Final = "Answer with one word: ready."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class LiveEndpoint:
     """An endpoint that answered.
 
     Attributes:
@@ -47,7 +47,7 @@ class Endpoint:
     models: tuple[str, ...] | None
 
 
-async def probe_endpoint(provider: ProviderSettings, settings: Settings) -> Endpoint:
+async def probe_endpoint(provider: ProviderSettings, settings: Settings) -> LiveEndpoint:
     """Check an address: that it can be reached, that its path is right, and that it accepts the key.
 
     Args:
@@ -59,14 +59,14 @@ async def probe_endpoint(provider: ProviderSettings, settings: Settings) -> Endp
         ModelUnavailable: It can't be reached.
     """
     try:
-        return Endpoint(provider=provider, models=await available_models(provider, settings))
+        return LiveEndpoint(provider=provider, models=await available_models(provider, settings))
     except ModelUnavailable as error:
         if not provider.base_url.rstrip("/").endswith("/v1"):
             versioned = replace(provider, base_url=f"{provider.base_url.rstrip('/')}/v1")
             with suppress(ModelUnavailable):  # then the address stays as the user gave it
-                return Endpoint(provider=versioned, models=await available_models(versioned, settings))
+                return LiveEndpoint(provider=versioned, models=await available_models(versioned, settings))
         if isinstance(error, NoModelList):
-            return Endpoint(provider=provider, models=None)
+            return LiveEndpoint(provider=provider, models=None)
         raise
 
 

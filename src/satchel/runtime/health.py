@@ -22,7 +22,7 @@ from satchel.models.embedding import (
     MINILM_WEIGHTS,
     USE_MULTILINGUAL,
     USE_WEIGHTS,
-    Weights,
+    ModelFiles,
     find_weights,
 )
 from satchel.runtime.capture import compare
@@ -345,7 +345,7 @@ def _embedders(satchel: Satchel) -> list[Check]:
     return checks
 
 
-def _installed(home: Path, weights: Weights, *, reads: str, when: str, is_needed: bool = True) -> Check:
+def _installed(home: Path, weights: ModelFiles, *, reads: str, when: str, is_needed: bool = True) -> Check:
     """Whether a bundled model is on this machine; if it isn't needed, that is no reason to worry."""
     try:
         folder = find_weights(home, weights=weights)

@@ -43,7 +43,7 @@ _EMBED_WITHIN_S = 0.1
 the background has embedded it."""
 _LOCK_TIMEOUT_S = 10.0
 """How long to wait for another process that holds the database: far longer than a transaction takes, and shorter than a
-turn waits for its log (`Limits.emit_timeout_s`), so that the turn ends and memory catches up later."""
+turn waits for its log (`TurnLimits.emit_timeout_s`), so that the turn ends and memory catches up later."""
 
 
 class Home:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from satchel.memory import Agenda, Hit, MemoryRecord, PageVersion, Profile, Successor
     from satchel.runtime.forgetting import ForgetReceipt
     from satchel.sessions import SessionInfo, UsageRow
-    from satchel.tools.external import ApprovalRecord, Definition
+    from satchel.tools.external import ApprovalRecord, ExternalDefinition
 
 __all__ = [
     "agenda_lines",
@@ -312,7 +312,7 @@ def approval_lines(record: ApprovalRecord) -> list[str]:
     return lines
 
 
-def _definition_lines(definition: Definition) -> list[str]:
+def _definition_lines(definition: ExternalDefinition) -> list[str]:
     properties = definition.input_schema.get("properties", {})
     parameters = [f"{name}: {json.dumps(part, ensure_ascii=False)}" for name, part in properties.items()]
     required = ", ".join(definition.input_schema.get("required", ()))

@@ -15,7 +15,7 @@ from satchel.tools.mcp import McpToolset
 __all__ = ["McpContext"]
 
 LIMIT_S = 10.0
-"""The time limit for one message; the loop gives a hook as long (`Limits.hook_timeout_s`)."""
+"""The time limit for one message; the loop gives a hook as long (`TurnLimits.hook_timeout_s`)."""
 
 
 class McpContext:

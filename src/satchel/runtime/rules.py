@@ -11,7 +11,7 @@ import anyio.to_thread
 
 from satchel.capabilities.allowances import Allowances
 from satchel.config import Mode, RuleOptions, Settings, add_permission, own_rules
-from satchel.config import Rule as WrittenRule
+from satchel.config import PermissionRule as WrittenRule
 from satchel.errors import ConfigError, UsageError
 from satchel.memory.redaction import redact
 from satchel.tools import Approver, ModeGate, Rule, parse_rule

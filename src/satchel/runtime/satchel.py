@@ -23,11 +23,11 @@ from satchel.loop import (
     CallEnvironment,
     Hook,
     Instructions,
-    Limits,
     Patience,
     TokenCounter,
     TokenEstimator,
     ToolPool,
+    TurnLimits,
     build_system,
 )
 from satchel.memory import Memory
@@ -706,8 +706,8 @@ class Satchel:
         self.parts.pool.close()
 
 
-def _limits(settings: Settings) -> Limits:
-    return Limits(
+def _limits(settings: Settings) -> TurnLimits:
+    return TurnLimits(
         max_rounds=settings.agent.max_rounds,
         tool_timeout_s=settings.agent.tool_timeout_s,
         patience=Patience(end_s=settings.agent.model_timeout_s),

@@ -14,7 +14,7 @@ from satchel.events import MemorySurfaced, Record, SurfacedMemory, TurnStart
 from satchel.runtime.lines import one_line
 from satchel.sessions import SessionInfo, SessionStore
 
-__all__ = ["Surfaced", "Surfacings"]
+__all__ = ["SurfacedBlock", "Surfacings"]
 
 _MOST_SESSIONS: Final = 40
 _MOST_WORDS: Final = 200
@@ -22,7 +22,7 @@ _MOST_WORDS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surfaced:
+class SurfacedBlock:
     """One block of memories that a model was shown.
 
     Attributes:
@@ -45,7 +45,7 @@ class _Read:
     """What a log held when its file looked like this."""
 
     stamp: tuple[int, int, int]
-    found: tuple[Surfaced, ...]
+    found: tuple[SurfacedBlock, ...]
 
 
 class Surfacings:
@@ -56,7 +56,7 @@ class Surfacings:
         self._sessions = sessions
         self._read: dict[str, _Read] = {}
 
-    async def newest(self) -> tuple[Surfaced, ...]:
+    async def newest(self) -> tuple[SurfacedBlock, ...]:
         """What was shown in the 40 sessions that were used last, newest first. A log that can't be read is left out.
 
         Raises:
@@ -77,7 +77,7 @@ class Surfacings:
         found = [one for log in read.values() for one in log.found]
         return tuple(sorted(found, key=lambda one: one.at, reverse=True))
 
-    async def of(self, memory_id: str) -> tuple[tuple[Surfaced, SurfacedMemory], ...]:
+    async def of(self, memory_id: str) -> tuple[tuple[SurfacedBlock, SurfacedMemory], ...]:
         """When one memory was shown in those sessions, newest first."""
         return tuple(
             (one, memory) for one in await self.newest() for memory in one.memories if memory.id == memory_id
@@ -85,7 +85,7 @@ class Surfacings:
 
     async def _log(self, info: SessionInfo, stamp: tuple[int, int, int]) -> _Read:
         words: dict[int, str] = {}
-        found: list[Surfaced] = []
+        found: list[SurfacedBlock] = []
 
         def visit(record: Record) -> None:
             match record.event:
@@ -93,7 +93,7 @@ class Surfacings:
                     words[turn] = one_line(message.text, _MOST_WORDS)
                 case MemorySurfaced(turn=turn, memories=memories, standing=standing) if memories:
                     found.append(
-                        Surfaced(
+                        SurfacedBlock(
                             session=info.id,
                             title=info.title,
                             turn=turn,

@@ -15,7 +15,7 @@ from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.errors import SatchelError, UsageError
 from satchel.events import Event, ToolProgress
-from satchel.loop import CallEnvironment, Limits, PermittedByUser, Toolbox, run_call
+from satchel.loop import CallEnvironment, PermittedByUser, Toolbox, TurnLimits, run_call
 from satchel.memory import Receipt
 from satchel.memory.toolset import MemoryTools
 from satchel.models import ChatModel
@@ -276,7 +276,7 @@ class Tooling:
                 emit=show,
                 clock=self._parts.clock,
                 # A program reads the result: it gets the whole.
-                limits=Limits(tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=sys.maxsize),
+                limits=TurnLimits(tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=sys.maxsize),
             )
         except UsageError as error:
             return failure(str(error), "INVALID_INPUT")

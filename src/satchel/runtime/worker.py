@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from satchel.builder.executors import Executors, new_executor_id
 from satchel.builder.records import Build
-from satchel.builder.worker import JobRunner, Worker, WorkerReport
+from satchel.builder.worker import BuildWorker, JobRunner, WorkerReport
 from satchel.config import Settings
 from satchel.errors import StorageError
 from satchel.runtime.satchel import Satchel
@@ -47,7 +47,7 @@ async def run_worker(settings: Settings, *, once: bool, tell: Callable[[str], No
         async def waiting() -> Sequence[Build]:
             return await builds.waiting()
 
-        worker = Worker(
+        worker = BuildWorker(
             home=settings.home,
             executors=Executors(satchel.home.database, clock=satchel.clock, id=executor),
             waiting=waiting,

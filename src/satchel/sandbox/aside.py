@@ -25,7 +25,7 @@ from satchel.sandbox.gitconfig import harmless_text, setting_lines
 from satchel.sandbox.named import Led, follow, roots_of
 from satchel.sandbox.paths import opened
 from satchel.sandbox.selfrun import ASIDE, HARMLESS_TEXTS
-from satchel.sandbox.tree import Setting, Stamp, Tree, look, note_made
+from satchel.sandbox.tree import ActiveFile, Stamp, Tree, look, note_made
 
 __all__ = ["Before", "Moved", "left_by_killed", "save"]
 
@@ -161,7 +161,7 @@ class Before:
                 done.add(whole)
                 yield from self._one(Path(whole), setting, top, is_linked=os.path.dirname(path) in linked)
 
-    def _one(self, path: Path, setting: Setting, top: Path, *, is_linked: bool) -> Iterator[Moved]:
+    def _one(self, path: Path, setting: ActiveFile, top: Path, *, is_linked: bool) -> Iterator[Moved]:
         harmless = next((text for key, text in HARMLESS_TEXTS if key.fullmatch(setting.key)), None)
         may_stay = setting.git or setting.key == ".git" or harmless is not None
         text = _text(path) if may_stay else None
@@ -250,13 +250,13 @@ def _loaded(file: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _outermost(path: str, setting: Setting) -> str:
+def _outermost(path: str, setting: ActiveFile) -> str:
     """The outermost folder of settings around a path; the path itself if there is none."""
     depth = setting.key.count("/")
     return path.rsplit("/", depth)[0] if depth else path
 
 
-def _is_agreed(path: str, setting: Setting, agreed: Sequence[Path]) -> bool:
+def _is_agreed(path: str, setting: ActiveFile, agreed: Sequence[Path]) -> bool:
     """Whether the user lets commands write it: a folder of sources isn't enough, the setting itself has to be named.
 
     A git folder is named by a name that ends with `.git`; under any other, a command may have made it one since.

@@ -1,7 +1,7 @@
 """What all backends share: the folders of a run, its way out, its result, and sessions.
 
-A backend says how something is run in a scene (`Backend._play`). `local` is for those that start the program on this
-machine; a container's engine and a hosted service start it themselves.
+A backend says how something is run in a scene (`BaseBackend._play`). `local` is for those that start the program on
+this machine; a container's engine and a hosted service start it themselves.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from satchel.sandbox import artifacts
 from satchel.sandbox.job import Scene, scratch_folder
 from satchel.sandbox.outcome import FLOOD, exit_code, judge, redacted, text_of
 from satchel.sandbox.port import (
-    Box,
-    Command,
+    CommandEntry,
     Egress,
     Feature,
     Limits,
     Network,
     OnOutput,
+    OpenBox,
     Probe,
     PythonEntry,
     RunResult,
@@ -40,14 +40,14 @@ from satchel.sandbox.process import ProcessResult, StartedProcess, Tape
 from satchel.sandbox.proxy import open_egress
 from satchel.sandbox.session import FolderSession
 
-__all__ = ["Audience", "Backend", "most_report_bytes", "scene_of"]
+__all__ = ["Audience", "BaseBackend", "most_report_bytes", "scene_of"]
 
 REPORT_OVERHEAD_BYTES = 65_536
 ESCAPED = 6
 """The length of an escaped character in JSON."""
 
 
-class Backend(ABC):
+class BaseBackend(ABC):
     """See the module."""
 
     name: str
@@ -59,7 +59,7 @@ class Backend(ABC):
     async def _play(
         self,
         scene: Scene,
-        entry: PythonEntry | Command,
+        entry: PythonEntry | CommandEntry,
         *,
         secrets: Mapping[str, str],
         on_output: OnOutput | None = None,
@@ -91,7 +91,7 @@ class Backend(ABC):
         return FolderSession(self, spec)
 
     @asynccontextmanager
-    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[OpenBox]:
         """See `Sandbox`. By default there is none: the user's programs are not there."""
         raise NoSandbox(
             f"{self.name} runs capabilities and builds only: it lacks the programs that commands in your own folder "
@@ -135,7 +135,7 @@ class Backend(ABC):
         ended: ProcessResult,
         audience: Audience,
         scene: Scene,
-        entry: PythonEntry | Command,
+        entry: PythonEntry | CommandEntry,
         secrets: Mapping[str, str],
     ) -> RunResult:
         """Judge a run that has ended, and collect what it left."""

@@ -30,13 +30,13 @@ from satchel.sandbox.job import (
     ENVIRON,
     GUEST,
     HOST_PROCESSES,
-    Places,
+    JobPlaces,
     Scene,
     memory_file,
     python_program,
 )
 from satchel.sandbox.local import LocalSandbox
-from satchel.sandbox.port import Box, Boxed, Feature, Probe, Watch, WorkspaceBox
+from satchel.sandbox.port import Boxed, Feature, OpenBox, Probe, Watch, WorkspaceBox
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.workspace import open_workspace
 
@@ -73,8 +73,8 @@ class Bubblewrap(LocalSandbox):
         self._program = find(program) or program
         self._as_root = os.geteuid() == 0 if as_root is None else as_root
 
-    def _places(self, scene: Scene) -> Places:
-        return Places(
+    def _places(self, scene: Scene) -> JobPlaces:
+        return JobPlaces(
             code_dir=INSIDE_CODE if scene.code_dir is not None else "",
             path=(INSIDE_LAYER,) if scene.layer is not None else (),
             cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",
@@ -84,7 +84,7 @@ class Bubblewrap(LocalSandbox):
             uid=own_uid(scene.folder) if self._as_root and not scene.writable else 0,
         )
 
-    def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
+    def _boxed(self, scene: Scene, places: JobPlaces, job_fd: int) -> Boxed:
         limits = scene.limits
         who = OF_ROOT if places.uid else ROOT_HIDDEN if self._as_root else OF_A_USER
         argv = [self._program, *who, *ALWAYS, *system_mounts()]
@@ -142,13 +142,13 @@ class Bubblewrap(LocalSandbox):
         )
 
     @asynccontextmanager
-    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[OpenBox]:
         """See `Sandbox`."""
         async with open_workspace(spec, program=self._program, as_root=self._as_root) as box:
             yield box
 
     def folder_owner(self, folder: Path) -> int | None:
-        """See `Backend`."""
+        """See `BaseBackend`."""
         owner = folder.stat().st_uid
         return owner if FIRST_UID <= owner < FIRST_UID + MOST_UIDS else None
 

@@ -18,15 +18,15 @@ import anyio
 
 from satchel.errors import NoSandbox
 from satchel.sandbox import seccomp
-from satchel.sandbox.backend import Audience, Backend, most_report_bytes
+from satchel.sandbox.backend import Audience, BaseBackend, most_report_bytes
 from satchel.sandbox.bubblewrap import FIRST_UID, MOST_UIDS, give_to, own_uid, readable_by_all
 from satchel.sandbox.bwrap import find
 from satchel.sandbox.courier import KILLED, OUT_OF_MEMORY, open_courier
-from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, Places, Scene, job_bytes
-from satchel.sandbox.local import Prepared
+from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, JobPlaces, Scene, job_bytes
+from satchel.sandbox.local import PreparedBox
 from satchel.sandbox.port import (
     Boxed,
-    Command,
+    CommandEntry,
     Feature,
     OnOutput,
     Probe,
@@ -62,7 +62,7 @@ ANSWER_S = 20.0
 PULL_S = 600.0
 
 
-class Containers(Backend):
+class Containers(BaseBackend):
     """See the module."""
 
     features = frozenset(Feature) - {Feature.HIDING, Feature.WORKSPACE}
@@ -92,8 +92,8 @@ class Containers(Backend):
         self._pull = pull
         self._as_root = os.geteuid() == 0
 
-    def _places(self, scene: Scene) -> Places:
-        return Places(
+    def _places(self, scene: Scene) -> JobPlaces:
+        return JobPlaces(
             code_dir=INSIDE_CODE if scene.code_dir is not None else "",
             path=(INSIDE_LAYER,) if scene.layer is not None else (),
             cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",
@@ -115,13 +115,13 @@ class Containers(Backend):
     async def _play(
         self,
         scene: Scene,
-        entry: PythonEntry | Command,
+        entry: PythonEntry | CommandEntry,
         *,
         secrets: Mapping[str, str],
         on_output: OnOutput | None = None,
     ) -> RunResult:
         job = job_bytes(entry, scene, self._places(scene), secrets)
-        stdin = entry.stdin if isinstance(entry, Command) else None
+        stdin = entry.stdin if isinstance(entry, CommandEntry) else None
         line = scene.scratch / "line.sock"
         name = f"satchel-{tokens.token_hex(8)}"
         audience = Audience(scene.limits, on_output)
@@ -132,7 +132,7 @@ class Containers(Backend):
                 cwd=Path("/"),
                 environ=self._environ,
                 has_stdin=stdin is not None,
-                box=Prepared(self._client(argv, scene)),
+                box=PreparedBox(self._client(argv, scene)),
             )
             try:
                 ended = await audience.listen(started, stdin=stdin)
@@ -252,7 +252,7 @@ class Containers(Backend):
         return [*options, "--user", f"{uid}:{uid}"]
 
     def folder_owner(self, folder: Path) -> int | None:
-        """See `Backend`."""
+        """See `BaseBackend`."""
         owner = folder.stat().st_uid
         return owner if FIRST_UID <= owner < FIRST_UID + MOST_UIDS else None
 

@@ -26,12 +26,21 @@ import anyio
 import anyio.to_thread
 
 from satchel.errors import NoSandbox, SandboxError
-from satchel.sandbox.backend import Audience, Backend, most_report_bytes
+from satchel.sandbox.backend import Audience, BaseBackend, most_report_bytes
 from satchel.sandbox.bubblewrap import own_uid
 from satchel.sandbox.hosted import HERE, LEFT, STAGE, Left, Sync, mirror, most_left_bytes, pack, unpack
-from satchel.sandbox.job import GUEST, Places, Scene, job_bytes
+from satchel.sandbox.job import GUEST, JobPlaces, Scene, job_bytes
 from satchel.sandbox.outcome import redacted
-from satchel.sandbox.port import Command, Feature, Network, OnOutput, Probe, PythonEntry, RunResult, Status
+from satchel.sandbox.port import (
+    CommandEntry,
+    Feature,
+    Network,
+    OnOutput,
+    Probe,
+    PythonEntry,
+    RunResult,
+    Status,
+)
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.process import Captured, ProcessResult
 
@@ -66,7 +75,7 @@ MOST_REASON_CHARS = 300
 _log = logging.getLogger(__name__)
 
 
-class E2B(Backend):
+class E2B(BaseBackend):
     """See the module."""
 
     name = "e2b"
@@ -134,14 +143,14 @@ class E2B(Backend):
     async def _play(
         self,
         scene: Scene,
-        entry: PythonEntry | Command,
+        entry: PythonEntry | CommandEntry,
         *,
         secrets: Mapping[str, str],
         on_output: OnOutput | None = None,
     ) -> RunResult:
         limits = scene.limits
         uid = 0 if self._as_self else own_uid(None)
-        places = Places(
+        places = JobPlaces(
             code_dir=INSIDE_CODE if scene.code_dir is not None else "",
             path=(INSIDE_LAYER,) if scene.layer is not None else (),
             cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",
@@ -161,7 +170,7 @@ class E2B(Backend):
             layer=INSIDE_LAYER,
             folders=folders,
             job=job_bytes(entry, scene, places, secrets),
-            stdin=(entry.stdin or b"") if isinstance(entry, Command) else b"",
+            stdin=(entry.stdin or b"") if isinstance(entry, CommandEntry) else b"",
             uid=uid,
             most_report_bytes=most_report_bytes(limits),
         )

@@ -15,13 +15,13 @@ from functools import cache
 from pathlib import Path
 
 from satchel.errors import SandboxError
-from satchel.sandbox.port import Command, Limits, Network, PythonEntry
+from satchel.sandbox.port import CommandEntry, Limits, Network, PythonEntry
 
 __all__ = [
     "ENVIRON",
     "GUEST",
     "HOST_PROCESSES",
-    "Places",
+    "JobPlaces",
     "Scene",
     "command_job",
     "job_bytes",
@@ -81,7 +81,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class JobPlaces:
     """Where things are, as the program in the sandbox sees them.
 
     Attributes:
@@ -121,7 +121,7 @@ def python_program() -> Path:
 
 
 def job_bytes(
-    entry: PythonEntry | Command, scene: Scene, places: Places, secrets: Mapping[str, str]
+    entry: PythonEntry | CommandEntry, scene: Scene, places: JobPlaces, secrets: Mapping[str, str]
 ) -> bytes:
     """The job of `guest/start.py`.
 

@@ -19,7 +19,7 @@ from satchel.sandbox.bwrap import ETC, SYSTEM, interpreter_folders
 from satchel.sandbox.job import (
     ENVIRON,
     GUEST,
-    Places,
+    JobPlaces,
     Scene,
     command_job,
     memory_file,
@@ -27,7 +27,7 @@ from satchel.sandbox.job import (
     scratch_folder,
 )
 from satchel.sandbox.local import LocalSandbox
-from satchel.sandbox.port import Box, Boxed, Denial, Feature, Probe, Watch, WorkspaceBox
+from satchel.sandbox.port import Boxed, Denial, Feature, OpenBox, Probe, Watch, WorkspaceBox
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.workspace import (
     UNSET,
@@ -60,7 +60,7 @@ class Landlock(LocalSandbox):
         super().__init__(spares=spares)
         self._as_root = os.geteuid() == 0 if as_root is None else as_root
 
-    def _places(self, scene: Scene) -> Places:
+    def _places(self, scene: Scene) -> JobPlaces:
         if self._as_root:
             raise NoSandbox(
                 "Landlock needs an ordinary user: root may do too much for it. Run Satchel as an ordinary user, or "
@@ -68,7 +68,7 @@ class Landlock(LocalSandbox):
             )
         cwd = scene.folder if scene.folder is not None else scene.scratch
         shown = [scene.code_dir, scene.layer, GUEST, *scene.read_only, *interpreter_folders()]
-        return Places(
+        return JobPlaces(
             code_dir=str(scene.code_dir) if scene.code_dir is not None else "",
             path=(str(scene.layer),) if scene.layer is not None else (),
             cwd=str(cwd),
@@ -81,7 +81,7 @@ class Landlock(LocalSandbox):
             other_tasks=tasks_of(os.getuid()) + MARGIN,
         )
 
-    def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
+    def _boxed(self, scene: Scene, places: JobPlaces, job_fd: int) -> Boxed:
         limits = scene.limits
         return Boxed(
             argv=[str(python_program()), "-I", "-S", str(GUEST / "start.py"), str(job_fd)],
@@ -98,7 +98,7 @@ class Landlock(LocalSandbox):
         )
 
     @asynccontextmanager
-    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[OpenBox]:
         """See `Sandbox`."""
         self._check(spec.network)
         refuse_home(spec)
@@ -133,11 +133,11 @@ class _Workspace:
 
     @property
     def denied(self) -> Sequence[Denial]:
-        """See `Box`."""
+        """See `OpenBox`."""
         return ()
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
-        """See `Box`."""
+        """See `OpenBox`."""
         if self.closed:
             raise SandboxError("The box is closed.")
         limits = {

@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from satchel.errors import SandboxError
-from satchel.sandbox.backend import Audience, Backend, scene_of
+from satchel.sandbox.backend import Audience, BaseBackend, scene_of
 from satchel.sandbox.cgroup import process_group
-from satchel.sandbox.job import HOST_PROCESSES, Places, Scene, job_bytes, memory_file, scratch_folder
+from satchel.sandbox.job import HOST_PROCESSES, JobPlaces, Scene, job_bytes, memory_file, scratch_folder
 from satchel.sandbox.port import (
     Boxed,
-    Command,
+    CommandEntry,
     OnOutput,
     PythonEntry,
     RunResult,
@@ -28,7 +28,7 @@ from satchel.sandbox.port import (
 )
 from satchel.sandbox.process import StartedProcess
 
-__all__ = ["LocalSandbox", "Prepared"]
+__all__ = ["LocalSandbox", "PreparedBox"]
 
 PIPE_BYTES = 60_000
 """A larger job doesn't fit into a pipe at once."""
@@ -36,7 +36,7 @@ SPARE_S = 120.0
 """How long a spare waits."""
 
 
-class LocalSandbox(Backend):
+class LocalSandbox(BaseBackend):
     """A backend that starts processes on this machine."""
 
     def __init__(self, *, spares: int = 0) -> None:
@@ -46,11 +46,11 @@ class LocalSandbox(Backend):
         self._closed = False
 
     @abstractmethod
-    def _places(self, scene: Scene) -> Places:
+    def _places(self, scene: Scene) -> JobPlaces:
         """Where things are. Called once for each run."""
 
     @abstractmethod
-    def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
+    def _boxed(self, scene: Scene, places: JobPlaces, job_fd: int) -> Boxed:
         """How to start `guest/start.py` with the job, confined. The descriptor is among those that are passed."""
 
     async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
@@ -83,14 +83,14 @@ class LocalSandbox(Backend):
     async def _play(
         self,
         scene: Scene,
-        entry: PythonEntry | Command,
+        entry: PythonEntry | CommandEntry,
         *,
         secrets: Mapping[str, str],
         on_output: OnOutput | None = None,
     ) -> RunResult:
         """Run once in a scene."""
         places = self._places(scene)
-        stdin = entry.stdin if isinstance(entry, Command) else None
+        stdin = entry.stdin if isinstance(entry, CommandEntry) else None
         job_fd = memory_file(job_bytes(entry, scene, places, secrets))
         started = self._started(scene, places, job_fd, has_stdin=stdin is not None)
         audience = Audience(scene.limits, on_output)
@@ -98,7 +98,7 @@ class LocalSandbox(Backend):
         return self._result(ended, audience, scene, entry, secrets)
 
     def _started(
-        self, scene: Scene, places: Places, job_fd: int, *, has_stdin: bool = False, warm: bool = False
+        self, scene: Scene, places: JobPlaces, job_fd: int, *, has_stdin: bool = False, warm: bool = False
     ) -> StartedProcess:
         try:
             boxed = self._boxed(scene, places, job_fd)
@@ -113,7 +113,7 @@ class LocalSandbox(Backend):
             environ={},
             has_stdin=has_stdin,
             has_report=True,
-            box=Prepared(boxed),
+            box=PreparedBox(boxed),
         )
 
     async def _run_spare(
@@ -177,7 +177,7 @@ class LocalSandbox(Backend):
             spare.discard()
 
 
-class Prepared:
+class PreparedBox:
     """A box that was prepared before."""
 
     def __init__(self, boxed: Boxed) -> None:
@@ -197,7 +197,7 @@ class Spare:
         self,
         key: object,
         scene: Scene,
-        places: Places,
+        places: JobPlaces,
         started: StartedProcess,
         job_fd: int,
         scratch: contextlib.ExitStack,

@@ -14,7 +14,7 @@ from satchel.errors import SandboxError
 from satchel.sandbox.port import Limits, Status
 from satchel.sandbox.process import Captured, ProcessResult
 
-__all__ = ["FLOOD", "STARTED", "Verdict", "judge", "redacted", "text_of"]
+__all__ = ["FLOOD", "STARTED", "RunVerdict", "judge", "redacted", "text_of"]
 
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ HIDDEN = "***"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RunVerdict:
     """How the run ended, with what was returned."""
 
     status: Status
@@ -52,7 +52,7 @@ class Verdict:
     peak_kb: int = 0
 
 
-def judge(ended: ProcessResult, limits: Limits, *, flooded: bool, is_call: bool, backend: str) -> Verdict:
+def judge(ended: ProcessResult, limits: Limits, *, flooded: bool, is_call: bool, backend: str) -> RunVerdict:
     """Decide.
 
     Args:
@@ -73,14 +73,14 @@ def judge(ended: ProcessResult, limits: Limits, *, flooded: bool, is_call: bool,
         raise SandboxError(f"The sandbox ({backend}) could not be set up: {last}")
     code = exit_code(ended)
     if code == 128 + signal.SIGXCPU:
-        return Verdict(status=Status.TIMEOUT, error=f"It used up its {limits.cpu_s} s of processor time.")
+        return RunVerdict(status=Status.TIMEOUT, error=f"It used up its {limits.cpu_s} s of processor time.")
     if not is_call:
         if code == 0:
-            return Verdict(status=Status.OK)
-        return Verdict(status=Status.ERROR, error=f"The command ended with exit code {code}.")
+            return RunVerdict(status=Status.OK)
+        return RunVerdict(status=Status.ERROR, error=f"The command ended with exit code {code}.")
     report = ended.report.removeprefix(STARTED)
     if not report:
-        return Verdict(
+        return RunVerdict(
             status=Status.NO_RESULT,
             error=f"The process ended with exit code {code} before the function returned.",
         )
@@ -92,31 +92,33 @@ def exit_code(ended: ProcessResult) -> int:
     return ended.exit_code if ended.exit_code is not None else 128 + (ended.signal or 0)
 
 
-def _over_limit(ended: ProcessResult, limits: Limits, flooded: bool) -> Verdict | None:
+def _over_limit(ended: ProcessResult, limits: Limits, flooded: bool) -> RunVerdict | None:
     if flooded:
-        return Verdict(
+        return RunVerdict(
             status=Status.OUTPUT,
             error=f"It printed more than {FLOOD * limits.output_kb:,} KiB and was ended.",
         )
     if ended.stopped is Status.MEMORY:
-        return Verdict(
+        return RunVerdict(
             status=Status.MEMORY, error=f"It used more than {limits.memory_mb:,} MiB of memory and was ended."
         )
     if ended.stopped is Status.PROCESSES:
-        return Verdict(
+        return RunVerdict(
             status=Status.PROCESSES, error=f"It had more than {limits.processes} processes and was ended."
         )
     if ended.stopped is not None:
-        return Verdict(
+        return RunVerdict(
             status=Status.DISK, error=f"Its files took more than {limits.tmp_mb:,} MiB and it was ended."
         )
     if ended.timed_out:
-        return Verdict(status=Status.TIMEOUT, error=f"It took longer than {limits.wall_s:g} s and was ended.")
+        return RunVerdict(
+            status=Status.TIMEOUT, error=f"It took longer than {limits.wall_s:g} s and was ended."
+        )
     return None
 
 
-def _read(report: bytes, limits: Limits) -> Verdict:
-    bad = Verdict(status=Status.BAD_RESULT, error="What arrived as the result is not a result.")
+def _read(report: bytes, limits: Limits) -> RunVerdict:
+    bad = RunVerdict(status=Status.BAD_RESULT, error="What arrived as the result is not a result.")
     try:
         said = json.loads(report)
     # Deep nesting, endless numbers, half of an object: anything may be here.
@@ -129,11 +131,11 @@ def _read(report: bytes, limits: Limits) -> Verdict:
     if status is None or (status is Status.OK) != (result is not None):
         return bad
     if result is not None and len(result.encode("utf-8", "replace")) > limits.result_kb * 1024:
-        return Verdict(
+        return RunVerdict(
             status=Status.RESULT_TOO_LARGE, error=f"The result is larger than {limits.result_kb:,} KiB."
         )
     peak = said.get("peak_kb", "")
-    return Verdict(
+    return RunVerdict(
         status=status,
         result=None if result is None else _whole(result),
         error=_whole(said.get("error", ""))[:MOST_ERROR_CHARS],

@@ -23,9 +23,9 @@ from typing import Literal, Protocol, Self, TypeAlias
 
 __all__ = [
     "Artifact",
-    "Box",
+    "OpenBox",
     "Boxed",
-    "Command",
+    "CommandEntry",
     "CommandResult",
     "Denial",
     "Egress",
@@ -156,7 +156,7 @@ class PythonEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class CommandEntry:
     """Run a program. No shell is involved.
 
     Attributes:
@@ -181,7 +181,7 @@ class RunSpec:
         environ: Further environment variables. Nothing else of the host's environment is passed on.
     """
 
-    entry: PythonEntry | Command
+    entry: PythonEntry | CommandEntry
     layer: Path | None = None
     network: Network = Network()
     limits: Limits = Limits()
@@ -320,7 +320,7 @@ class SandboxSession(Protocol):
         stdin: bytes | None = None,
         on_output: OnOutput | None = None,
     ) -> CommandResult:
-        """Run one command in the folder; see `Command.argv`.
+        """Run one command in the folder; see `CommandEntry.argv`.
 
         Raises:
             SandboxError: The sandbox failed, or the session is closed.
@@ -479,7 +479,7 @@ class Boxed:
     after: Callable[[], None] | None = None
 
 
-class Box(Protocol):
+class OpenBox(Protocol):
     """An open `WorkspaceBox`. Pass it to `run_process` or `run_alongside` as `box`.
 
     Attributes:
@@ -552,7 +552,7 @@ class Sandbox(Protocol):
         """
         ...
 
-    def box(self, spec: WorkspaceBox) -> AbstractAsyncContextManager[Box]:
+    def box(self, spec: WorkspaceBox) -> AbstractAsyncContextManager[OpenBox]:
         """Open a box for commands in the user's own folder. It is inexpensive; processes start with the commands.
 
         Raises:

@@ -101,7 +101,7 @@ class Captured:
 
 
 class Entrance(Protocol):
-    """The part of a box that starting a process needs; see `satchel.sandbox.port.Box`."""
+    """The part of a box that starting a process needs; see `satchel.sandbox.port.OpenBox`."""
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
         """Say how to start a command."""

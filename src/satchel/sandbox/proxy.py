@@ -30,12 +30,12 @@ from anyio.abc import ByteStream
 from satchel.addresses import DEFAULT_PORTS, Resolve, ascii_host, is_public, resolve_name
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.port import Denial, Network
-from satchel.sandbox.relay import Asked, Refusal, Relay, RelayLimits, Route
+from satchel.sandbox.relay import Refusal, Relay, RelayLimits, RequestHead, Route
 
 __all__ = [
     "HostPattern",
     "HostRules",
-    "Proxy",
+    "EgressProxy",
     "ProxyLimits",
     "open_egress",
 ]
@@ -171,7 +171,7 @@ class ProxyLimits:
     idle_s: float = 300.0
 
 
-class Proxy:
+class EgressProxy:
     """Serves one sandbox; made by `open_egress`.
 
     Attributes:
@@ -224,7 +224,7 @@ class Proxy:
         finally:
             free.release()
 
-    async def _decide(self, asked: Asked) -> Route | Refusal:
+    async def _decide(self, asked: RequestHead) -> Route | Refusal:
         try:
             host, port, path, host_header = _destination(asked)
         except ValueError as error:
@@ -286,7 +286,7 @@ async def open_egress(
     folder: Path,
     limits: ProxyLimits | None = None,
     resolve: Resolve = resolve_name,
-) -> AsyncIterator[Proxy]:
+) -> AsyncIterator[EgressProxy]:
     """Serve a sandbox for as long as the block lasts; at its end every connection is closed.
 
     Args:
@@ -303,7 +303,7 @@ async def open_egress(
         network.hosts, public=network.mode == "public", allow_private=network.private, resolve=resolve
     )
     path = folder / "proxy.sock"
-    proxy = Proxy(rules, limits or ProxyLimits(), socket_path=path)
+    proxy = EgressProxy(rules, limits or ProxyLimits(), socket_path=path)
     listener = _listening(path)
     failure: Exception | None = None
     try:
@@ -378,7 +378,7 @@ def _remove(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _destination(asked: Asked) -> tuple[str, int, str, str]:
+def _destination(asked: RequestHead) -> tuple[str, int, str, str]:
     """Host, port, path and Host header.
 
     Raises:

@@ -19,7 +19,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from satchel.sandbox.hello import MOST_HELLO_BYTES, server_name
 
-__all__ = ["Asked", "Decide", "Refusal", "Relay", "RelayLimits", "Route"]
+__all__ = ["RequestHead", "Decide", "Refusal", "Relay", "RelayLimits", "Route"]
 
 _HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"upgrade", b"te", b"trailer")
@@ -29,7 +29,7 @@ _UNKNOWN_NAME = b"\x15\x03\x03\x00\x02\x02\x70"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RequestHead:
     """The head of a request.
 
     Attributes:
@@ -78,7 +78,7 @@ class Refusal:
     headers: Sequence[str] = ()
 
 
-Decide: TypeAlias = Callable[[Asked], Awaitable[Route | Refusal]]
+Decide: TypeAlias = Callable[[RequestHead], Awaitable[Route | Refusal]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +215,7 @@ class _Connection:
         except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             self._scope.cancel()
 
-    async def _forward(self, asked: Asked, route: Route, server: SocketStream) -> None:
+    async def _forward(self, asked: RequestHead, route: Route, server: SocketStream) -> None:
         """One request and its answer. The connection ends with it: the next request may be for another host."""
         length = 0
         for name, value in asked.headers:
@@ -282,12 +282,12 @@ class _Connection:
         )
 
 
-def _parsed(head: bytes) -> Asked:
+def _parsed(head: bytes) -> RequestHead:
     line, *headers = head.split(b"\r\n")
     method, place, version = line.decode("latin-1").split(" ")
     if not version.startswith("HTTP/1.") or not method or not place:
         raise ValueError("it is no HTTP/1 request")
-    return Asked(method=method, place=place, headers=tuple(map(_parted, headers)))
+    return RequestHead(method=method, place=place, headers=tuple(map(_parted, headers)))
 
 
 def _parted(header: bytes) -> tuple[bytes, bytes]:

@@ -18,11 +18,11 @@ from typing import Final
 
 from satchel.errors import NoSandbox
 
-__all__ = ["CAPABILITY", "CAPABILITY_WITH_PROXY", "NO_SOCKETS", "WORKSPACE", "Filter", "program"]
+__all__ = ["CAPABILITY", "CAPABILITY_WITH_PROXY", "NO_SOCKETS", "WORKSPACE", "SyscallFilter", "program"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class SyscallFilter:
     """What differs between the uses of a sandbox.
 
     Attributes:
@@ -41,13 +41,13 @@ class Filter:
 
 AF_UNIX, AF_INET, AF_INET6, AF_NETLINK = 1, 2, 10, 16
 
-CAPABILITY: Final = Filter(families=(AF_UNIX,))
+CAPABILITY: Final = SyscallFilter(families=(AF_UNIX,))
 """A capability without network: sockets of the host aren't visible to it, and its own do no harm."""
-CAPABILITY_WITH_PROXY: Final = Filter(families=(AF_UNIX, AF_INET, AF_INET6))
+CAPABILITY_WITH_PROXY: Final = SyscallFilter(families=(AF_UNIX, AF_INET, AF_INET6))
 """Its network namespace contains nothing but the forwarder to the proxy."""
-WORKSPACE: Final = Filter(families=(AF_UNIX, AF_INET, AF_INET6, AF_NETLINK), debugging=True)
+WORKSPACE: Final = SyscallFilter(families=(AF_UNIX, AF_INET, AF_INET6, AF_NETLINK), debugging=True)
 """A program under test talks to its own servers on a loopback interface of its own, and lists its interfaces."""
-NO_SOCKETS: Final = Filter(families=(), shared=True)
+NO_SOCKETS: Final = SyscallFilter(families=(), shared=True)
 """Landlock can't hide the host's Unix sockets, so there are none at all."""
 
 _REFUSED: Final[Mapping[str, tuple[int, int | None]]] = {
@@ -213,7 +213,7 @@ _FIFTH_ARGUMENT_AT = 48
 
 
 @cache
-def program(which: Filter, machine: str | None = None) -> bytes:
+def program(which: SyscallFilter, machine: str | None = None) -> bytes:
     """The program, as an array of `struct sock_filter` (8 bytes each).
 
     Args:

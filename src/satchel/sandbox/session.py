@@ -18,7 +18,7 @@ from satchel.errors import SandboxError, UsageError
 from satchel.sandbox import artifacts
 from satchel.sandbox.port import (
     Artifact,
-    Command,
+    CommandEntry,
     Limits,
     OnOutput,
     PythonEntry,
@@ -78,7 +78,7 @@ class FolderSession:
     ) -> RunResult:
         """See `SandboxSession`."""
         return await self._play(
-            Command(argv=tuple(argv), stdin=stdin),
+            CommandEntry(argv=tuple(argv), stdin=stdin),
             timeout_s=timeout_s,
             on_output=on_output,
             folder=self._spec.folder,
@@ -137,7 +137,7 @@ class FolderSession:
 
     async def _play(
         self,
-        entry: Command | PythonEntry,
+        entry: CommandEntry | PythonEntry,
         *,
         timeout_s: float,
         on_output: OnOutput | None,

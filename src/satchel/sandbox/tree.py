@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from satchel.sandbox.selfrun import GIT_SETTINGS, kind_of
 
-__all__ = ["Setting", "Stamp", "Tree", "last_look", "look", "note_made", "stamp_of"]
+__all__ = ["ActiveFile", "Stamp", "Tree", "last_look", "look", "note_made", "stamp_of"]
 
 Stamp: TypeAlias = tuple[int, int, int]
 """Device, inode and the time of the last change, in ns: no other file has had it, and no change keeps it."""
@@ -35,7 +35,7 @@ _KEPT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ActiveFile:
     """A file or link that programs act upon.
 
     Attributes:
@@ -67,7 +67,7 @@ class Tree:
     common: list[str] = field(default_factory=list)
     linked: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
-    settings: dict[str, Setting] = field(default_factory=dict)
+    settings: dict[str, ActiveFile] = field(default_factory=dict)
     special: dict[str, Stamp] = field(default_factory=dict)
 
 
@@ -194,7 +194,7 @@ def _add(tree: Tree, folder: str, listing: _Listing, there: str) -> None:
         key = name if within in (None, "", _IN_GIT, _IN_BARE) else f"{listing.within}/{name}"
         with contextlib.suppress(OSError):
             state = os.lstat(f"{there}/{name}")
-            tree.settings[f"{folder}/{name}"] = Setting(
+            tree.settings[f"{folder}/{name}"] = ActiveFile(
                 key,
                 stamp_of(state),
                 within == "hooks" or (bool(listing.git) and name in ("hooks", *GIT_SETTINGS)),

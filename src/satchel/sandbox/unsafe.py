@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from satchel.sandbox.job import ENVIRON, GUEST, Places, Scene, python_program
+from satchel.sandbox.job import ENVIRON, GUEST, JobPlaces, Scene, python_program
 from satchel.sandbox.local import LocalSandbox
-from satchel.sandbox.port import Box, Boxed, Denial, Feature, Probe, Watch, WorkspaceBox
+from satchel.sandbox.port import Boxed, Denial, Feature, OpenBox, Probe, Watch, WorkspaceBox
 
 __all__ = ["Unsafe"]
 
@@ -25,8 +25,8 @@ class Unsafe(LocalSandbox):
     name = "unsafe"
     features: frozenset[Feature] = frozenset()
 
-    def _places(self, scene: Scene) -> Places:
-        return Places(
+    def _places(self, scene: Scene) -> JobPlaces:
+        return JobPlaces(
             code_dir=str(scene.code_dir) if scene.code_dir is not None else "",
             path=(str(scene.layer),) if scene.layer is not None else (),
             cwd=str(scene.folder if scene.folder is not None else scene.scratch),
@@ -35,7 +35,7 @@ class Unsafe(LocalSandbox):
             limited=False,
         )
 
-    def _boxed(self, scene: Scene, places: Places, job_fd: int) -> Boxed:
+    def _boxed(self, scene: Scene, places: JobPlaces, job_fd: int) -> Boxed:
         return Boxed(
             argv=[str(python_program()), "-I", "-S", str(GUEST / "start.py"), str(job_fd)],
             cwd=scene.scratch,
@@ -45,7 +45,7 @@ class Unsafe(LocalSandbox):
         )
 
     @asynccontextmanager
-    async def box(self, spec: WorkspaceBox) -> AsyncIterator[Box]:
+    async def box(self, spec: WorkspaceBox) -> AsyncIterator[OpenBox]:
         """See `Sandbox`."""
         yield _NoBox()
 
@@ -67,9 +67,9 @@ class _NoBox:
 
     @property
     def denied(self) -> Sequence[Denial]:
-        """See `Box`."""
+        """See `OpenBox`."""
         return ()
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
-        """See `Box`."""
+        """See `OpenBox`."""
         return Boxed(argv=argv, cwd=cwd, environ=environ, descriptors=(), watch=BOUNDLESS)

@@ -208,11 +208,11 @@ class _Workspace:
 
     @property
     def denied(self) -> Sequence[Denial]:
-        """See `Box`."""
+        """See `OpenBox`."""
         return self._egress.denied if self._egress is not None else ()
 
     def enter(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> Boxed:
-        """See `Box`."""
+        """See `OpenBox`."""
         if self.closed:
             raise SandboxError("The box is closed.")
         spec = self._spec

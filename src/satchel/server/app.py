@@ -21,7 +21,7 @@ from satchel.runtime.browsers import Browsers
 from satchel.runtime.other_agents.capturing import AgentsQueue
 from satchel.server.binding import Hosts
 from satchel.server.browser_access import BrowserAccess
-from satchel.server.gate import Gate, log_defect
+from satchel.server.gate import RequestGate, log_defect
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.mcp.http import McpEndpoint
 from satchel.server.metrics import Metrics
@@ -47,7 +47,7 @@ from satchel.server.problems import (
     problem_of,
     retry_after,
 )
-from satchel.server.proxy.proxy import Proxy
+from satchel.server.proxy.proxy import MemoryProxy
 from satchel.server.routes import agui, capabilities, chat, completions, memories, messages, program, sessions
 from satchel.server.routes.documented import EVENT_SCHEMA, PROBLEMS
 from satchel.server.service import Service
@@ -120,7 +120,7 @@ class App:
         browsers: Which browsers are logged in.
     """
 
-    def __init__(self, api: FastAPI, gate: Gate, service: Service, browsers: Browsers) -> None:
+    def __init__(self, api: FastAPI, gate: RequestGate, service: Service, browsers: Browsers) -> None:
         """Use `create_app`."""
         self.api = api
         self.browsers = browsers
@@ -159,7 +159,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
         sessions=OpenSessions(satchel, metrics),
         metrics=metrics,
         stopping=Stopping(),
-        proxy=Proxy(satchel, holds_token=browsers.holds_token, metrics=metrics),
+        proxy=MemoryProxy(satchel, holds_token=browsers.holds_token, metrics=metrics),
         queue=AgentsQueue(satchel),
     )
     access = BrowserAccess(browsers)
@@ -185,7 +185,7 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     api.add_exception_handler(Exception, _defective)
     api.add_exception_handler(RequestValidationError, _invalid)
     api.add_exception_handler(HTTPException, _refused)
-    gate = Gate(
+    gate = RequestGate(
         api,
         access=access,
         hosts=Hosts(settings.host, settings.allowed_hosts),

@@ -24,7 +24,7 @@ from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUse
 from satchel.runtime import RunningTurn, Sampling, Session
 from satchel.runtime.turns import is_busy
 from satchel.server.service import Service
-from satchel.server.turn_stream import Place, logged_turn
+from satchel.server.turn_stream import TurnPosition, logged_turn
 from satchel.sessions import ClientPlace
 from satchel.tools import Tool, client_tool
 
@@ -228,7 +228,7 @@ async def _put(service: Service, *places: ClientPlace) -> None:
 
 async def _again(service: Service, place: ClientPlace) -> StartedTurn | None:
     """The turn that an earlier sending of the same request began."""
-    start = Place(session_id=place.session_id, first=place.number, seq=place.number)
+    start = TurnPosition(session_id=place.session_id, first=place.number, seq=place.number)
     for running in service.sessions.turns_of(place.session_id):
         if running.after_seq == place.number:
             return StartedTurn(session_id=place.session_id, records=running.records())

@@ -25,7 +25,7 @@ from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
 from satchel.server.rates import Rates, client_of
 from satchel.server.v1_errors import has_v1_form, v1_fields
 
-__all__ = ["KEY_HEADER", "MOST_BODY_BYTES", "TOKEN_HEADER", "Gate", "log_defect"]
+__all__ = ["KEY_HEADER", "MOST_BODY_BYTES", "TOKEN_HEADER", "RequestGate", "log_defect"]
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class _Refusal:
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
-class Gate:
+class RequestGate:
     """Checks every request before any route sees it.
 
     In this order: the size of its headers, the rate of its client, `Host`, `Origin`, the token or the cookie of a

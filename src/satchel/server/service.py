@@ -14,7 +14,7 @@ from satchel.runtime.capability_parts import CapabilityParts
 from satchel.runtime.other_agents.capturing import AgentsQueue
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
-from satchel.server.proxy.proxy import Proxy
+from satchel.server.proxy.proxy import MemoryProxy
 from satchel.server.streams import Stopping
 
 __all__ = ["Serves", "Service"]
@@ -28,7 +28,7 @@ class Service:
     sessions: OpenSessions
     metrics: Metrics
     stopping: Stopping
-    proxy: Proxy
+    proxy: MemoryProxy
     queue: AgentsQueue
 
     @property

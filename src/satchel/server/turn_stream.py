@@ -46,7 +46,7 @@ from satchel.runtime.turns import RunningTurn
 from satchel.server.problems import problem_of
 from satchel.server.streams import ServerEvent
 
-__all__ = ["Place", "begun_events", "logged_turn", "turn_events"]
+__all__ = ["TurnPosition", "begun_events", "logged_turn", "turn_events"]
 
 _PAGE: Final = 500
 _PLACE: Final = re.compile(r"([A-Za-z0-9-]{1,64})\.(\d{1,15})\.(\d{1,15})\.(\d{1,15})")
@@ -57,7 +57,7 @@ _INTERRUPTED: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TurnPosition:
     """A place in a turn, which the id of an event names.
 
     Attributes:
@@ -73,7 +73,7 @@ class Place:
     chars: int = 0
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> TurnPosition:
         """The place that an id names.
 
         Raises:
@@ -96,7 +96,7 @@ async def begun_events(session_id: str, running: RunningTurn) -> AsyncGenerator[
     if running.waits:
         yield ServerEvent(name="waiting", data={"sessionId": session_id, "id": running.waited})
         await running.begun()
-    start = Place(session_id=session_id, first=running.after_seq, seq=running.after_seq)
+    start = TurnPosition(session_id=session_id, first=running.after_seq, seq=running.after_seq)
     result = running.result_or_none
     if running.number or result is None:
         async with aclosing(turn_events(running.records(), start=start)) as events:
@@ -107,7 +107,7 @@ async def begun_events(session_id: str, running: RunningTurn) -> AsyncGenerator[
 
 
 async def turn_events(
-    records: AsyncGenerator[Record, None], *, start: Place
+    records: AsyncGenerator[Record, None], *, start: TurnPosition
 ) -> AsyncGenerator[ServerEvent, None]:
     """Turn the records of a turn, from its first one, into the events after a place.
 
@@ -128,7 +128,7 @@ async def turn_events(
         yield translator.response("interrupted", _INTERRUPTED)
 
 
-async def logged_turn(satchel: Satchel, place: Place) -> AsyncGenerator[Record, None]:
+async def logged_turn(satchel: Satchel, place: TurnPosition) -> AsyncGenerator[Record, None]:
     """The records of a turn that doesn't run here, from the log.
 
     Raises:
@@ -161,7 +161,7 @@ class _Call:
 class _Translator:
     """Turns the records of one turn into the events that a client at `start` does not have yet."""
 
-    start: Place
+    start: TurnPosition
     turn: int = 0
     has_ended: bool = False
     seq: int = 0
@@ -178,9 +178,9 @@ class _Translator:
         self.skip = self.start.chars
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TurnPosition:
         """After everything that was read."""
-        return Place(
+        return TurnPosition(
             session_id=self.start.session_id,
             first=self.start.first,
             seq=max(self.seq, self.start.seq),

@@ -23,11 +23,11 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from satchel.errors import StorageError, StorageLocked
 from satchel.sessions.log import read_lines
 from satchel.sessions.places import session_id_of
-from satchel.sessions.summary import Passage, SessionInfo, Summary, passages_of
+from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
-__all__ = ["Known", "LogFile", "SearchHit", "SessionIndex", "files_in", "log_files", "read_on", "stat_log"]
+__all__ = ["KnownLog", "LogFile", "SearchHit", "SessionIndex", "files_in", "log_files", "read_on", "stat_log"]
 
 _SLICE_CHARS = 250_000
 """The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
@@ -76,7 +76,7 @@ class LogFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownLog:
     """What is known of a log, and the position up to which it was read."""
 
     file: LogFile
@@ -94,11 +94,11 @@ class Known:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LogReading:
     """What a log holds after the known part. Where only a slice was read, `known.file.size` is the end of the slice."""
 
-    known: Known
-    passages: tuple[Passage, ...]
+    known: KnownLog
+    passages: tuple[LogPassage, ...]
     is_from_start: bool
 
 
@@ -158,7 +158,7 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def read_on(file: LogFile, known: Known | None, *, most_chars: int | None = None) -> Reading | None:
+def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = None) -> LogReading | None:
     """Read a log, or only what was added to it after `known`. Returns None if it can't be read.
 
     Args:
@@ -170,7 +170,7 @@ def read_on(file: LogFile, known: Known | None, *, most_chars: int | None = None
         known = None
     summary = Summary.from_json(known.summary.to_json()) if known is not None else Summary()
     offset, lines = (known.offset, known.lines) if known is not None else (0, 0)
-    passages: list[Passage] = []
+    passages: list[LogPassage] = []
     chars = 0
     is_first = True
     try:
@@ -193,7 +193,7 @@ def read_on(file: LogFile, known: Known | None, *, most_chars: int | None = None
                 break
     except StorageError:
         return None
-    return Reading(Known(file, offset, lines, summary), tuple(passages), known is None)
+    return LogReading(KnownLog(file, offset, lines, summary), tuple(passages), known is None)
 
 
 class SessionIndex:
@@ -207,7 +207,7 @@ class SessionIndex:
         self._files: dict[str, LogFile] = {}
         self._listed: tuple[list[LogFile], list[SessionInfo]] | None = None
         # What was made of a row the last time: pages show the list at each view.
-        self._parsed: dict[str, tuple[Any, Known, SessionInfo | None]] = {}
+        self._parsed: dict[str, tuple[Any, KnownLog, SessionInfo | None]] = {}
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was active last first."""
@@ -324,7 +324,7 @@ class SessionIndex:
         self._files = {str(file.path): file for file in files}
         return files
 
-    async def _refresh(self) -> tuple[list[Known], bool]:
+    async def _refresh(self) -> tuple[list[KnownLog], bool]:
         """Read what has changed since the last time. Also returns whether the index is complete."""
         # One refresh at a time, so that a second one finds the work done.
         async with self._refreshing:
@@ -339,7 +339,7 @@ class SessionIndex:
             ]
             if is_indexed and stale:
                 is_indexed = await self._succeeds(self._remove(stale))
-            after: list[Known] = []
+            after: list[KnownLog] = []
             for file in files:
                 known = before.get(file.name) if file.name not in stale else None
                 if known is None or not known.is_current(file):
@@ -348,7 +348,9 @@ class SessionIndex:
                     after.append(known)
             return after, is_indexed
 
-    async def _index(self, file: LogFile, known: Known | None, *, stores: bool) -> tuple[Known | None, bool]:
+    async def _index(
+        self, file: LogFile, known: KnownLog | None, *, stores: bool
+    ) -> tuple[KnownLog | None, bool]:
         """Read a log to its end and store it in slices, so that an interrupted call is continued by the next.
 
         Returns:
@@ -378,7 +380,7 @@ class SessionIndex:
         except StorageError:
             return False
 
-    async def _store(self, reading: Reading, known: Known | None) -> bool:
+    async def _store(self, reading: LogReading, known: KnownLog | None) -> bool:
         """Store a slice that continues `known`. Returns False if another process is indexing the same log."""
         assert self._database is not None
         return await self._database.write(lambda connection: _write(connection, reading, known))
@@ -402,7 +404,7 @@ class SessionIndex:
         await write(lambda connection: connection.execute(rows))
         return True
 
-    async def stored(self, names: Collection[str] | None = None) -> tuple[dict[str, Known], bool]:
+    async def stored(self, names: Collection[str] | None = None) -> tuple[dict[str, KnownLog], bool]:
         """What the index holds of the logs with these keys, or of all; also whether it could be read."""
         if self._database is None:
             return {}, False
@@ -418,13 +420,13 @@ class SessionIndex:
         except (StorageError, ValueError, TypeError):
             return {}, False
 
-    def _info(self, known: Known) -> SessionInfo | None:
+    def _info(self, known: KnownLog) -> SessionInfo | None:
         parsed = self._parsed.get(known.file.name)
         if parsed is not None and parsed[1] is known:
             return parsed[2]
         return known.summary.info(known.file.session_id, known.file.path)
 
-    def _known(self, row: Any) -> Known:
+    def _known(self, row: Any) -> KnownLog:
         parsed = self._parsed.get(row.name)
         if parsed is not None and parsed[0] == row:
             return parsed[1]
@@ -432,13 +434,13 @@ class SessionIndex:
         self._parsed[row.name] = row, known, known.summary.info(known.file.session_id, known.file.path)
         return known
 
-    def _read(self, row: Any) -> Known:
+    def _read(self, row: Any) -> KnownLog:
         path = self._root / row.name
         file = LogFile(row.name, path, row.session_id, row.inode, row.mtime_ns, row.size)
-        return Known(file, row.offset, row.lines, Summary.from_json(row.summary))
+        return KnownLog(file, row.offset, row.lines, Summary.from_json(row.summary))
 
 
-def _write(connection: Connection, reading: Reading, known: Known | None) -> bool:
+def _write(connection: Connection, reading: LogReading, known: KnownLog | None) -> bool:
     """Store a slice that continues `known`, unless the log or its row has changed since it was read."""
     new = reading.known
     row = connection.execute(
@@ -546,7 +548,9 @@ def _fold(words: str) -> str:
     return "".join(c for c in decomposed if not unicodedata.combining(c)).casefold()
 
 
-def _match(connection: Connection, terms: Sequence[Sequence[str]], limit: int) -> list[tuple[str, Passage]]:
+def _match(
+    connection: Connection, terms: Sequence[Sequence[str]], limit: int
+) -> list[tuple[str, LogPassage]]:
     query = " AND ".join(f'"{_storable(" ".join(words))}"*' for words in terms)
     rows = connection.execute(
         text(
@@ -557,7 +561,7 @@ def _match(connection: Connection, terms: Sequence[Sequence[str]], limit: int) -
         {"query": query, "limit": limit},
     )
     return [
-        (row.name, Passage(seq=row.seq, turn=row.turn, kind=row.kind, at=row.at, text=row.text))
+        (row.name, LogPassage(seq=row.seq, turn=row.turn, kind=row.kind, at=row.at, text=row.text))
         for row in rows
     ]
 
@@ -569,7 +573,7 @@ def _pattern(words: Sequence[str], *, is_literal: bool = False) -> re.Pattern[st
 
 
 def _scan(
-    readings: Sequence[Known], terms: Sequence[Sequence[str]], limit: int, is_literal: bool
+    readings: Sequence[KnownLog], terms: Sequence[Sequence[str]], limit: int, is_literal: bool
 ) -> list[SearchHit]:
     """Search the logs themselves, the newest first, until there are enough hits."""
     patterns = [_pattern(words, is_literal=is_literal) for words in terms]
@@ -588,7 +592,7 @@ def _scan(
     return hits
 
 
-def _hit(known: Known, passage: Passage, terms: Sequence[Sequence[str]]) -> SearchHit:
+def _hit(known: KnownLog, passage: LogPassage, terms: Sequence[Sequence[str]]) -> SearchHit:
     return SearchHit(
         session_id=known.file.session_id,
         title=known.summary.title,

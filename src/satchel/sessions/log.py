@@ -18,7 +18,7 @@ from satchel.errors import StorageError, UsageError
 from satchel.events import Record, event_to_json, record_from_json
 
 __all__ = [
-    "Line",
+    "LogLine",
     "Log",
     "Offsets",
     "Skipped",
@@ -52,7 +52,7 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LogLine:
     """One line of a log: its position in the file, and its record or the reason why it has none."""
 
     number: int
@@ -166,7 +166,7 @@ class _Pace:
         self._began = woke
 
 
-def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[Line]:
+def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[LogLine]:
     """Read lines, beginning at byte `start`, where line `number` begins. Empty lines are left out.
 
     Raises:
@@ -175,7 +175,7 @@ def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[Line]
     for raw in raw_lines(path, start=start):
         if raw.strip():
             record, reason = decode_line(raw)
-            yield Line(number=number, start=start, raw=raw, record=record, reason=reason)
+            yield LogLine(number=number, start=start, raw=raw, record=record, reason=reason)
         start += len(raw)
         number += 1
 

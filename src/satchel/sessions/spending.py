@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from satchel.sessions.index import Known, LogFile, SessionIndex, files_in, read_on, stat_log
+from satchel.sessions.index import KnownLog, LogFile, SessionIndex, files_in, read_on, stat_log
 
 __all__ = ["Spending"]
 
@@ -25,7 +25,7 @@ class Spending:
         self._index = index
         self._lane = lane
         self._checking = anyio.Lock()
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownLog] = {}
         self._day = ""
         self._costs: dict[str, float] = {}
         self._locks_changed_at = -1
@@ -41,7 +41,7 @@ class Spending:
             changed_at, files = await anyio.to_thread.run_sync(
                 self._changed, set(open_here), limiter=self._lane
             )
-            stored: dict[str, Known] = {}
+            stored: dict[str, KnownLog] = {}
             if missing := [file.name for file in files if file.name not in self._known]:
                 stored, _ = await self._index.stored(missing)
             for file in files:

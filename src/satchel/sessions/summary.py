@@ -26,7 +26,7 @@ from satchel.events import (
 from satchel.messages import Usage, text_of, usage_from_json, usage_to_json
 
 __all__ = [
-    "Passage",
+    "LogPassage",
     "SessionInfo",
     "Summary",
     "UsageRow",
@@ -86,7 +86,7 @@ class SessionInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
+class LogPassage:
     """A message, or the input or output of a tool, as full-text search sees it."""
 
     seq: int
@@ -132,7 +132,7 @@ def add_cost(by_day: dict[str, float], record: Record) -> None:
         by_day[day] = by_day.get(day, 0.0) + record.event.usage.cost_usd
 
 
-def passages_of(record: Record) -> tuple[Passage, ...]:
+def passages_of(record: Record) -> tuple[LogPassage, ...]:
     """What can be found in a record: what was said, and the inputs and outputs of tools."""
     event: Event = record.event
     match event:
@@ -150,7 +150,7 @@ def passages_of(record: Record) -> tuple[Passage, ...]:
             return ()
     if not text:
         return ()
-    return (Passage(seq=record.seq, turn=event.turn, kind=kind, at=record.at.isoformat(), text=text),)
+    return (LogPassage(seq=record.seq, turn=event.turn, kind=kind, at=record.at.isoformat(), text=text),)
 
 
 @dataclass(slots=True)

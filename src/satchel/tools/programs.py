@@ -18,7 +18,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["ASSIGNMENT", "PROGRAMS", "SPELLED_OUT", "WRAPPERS", "Usage"]
+__all__ = ["ASSIGNMENT", "PROGRAMS", "SPELLED_OUT", "WRAPPERS", "ProgramUsage"]
 
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
 WRAPPERS = frozenset([
@@ -39,7 +39,7 @@ commands, and a list of harmless words would be of no use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class ProgramUsage:
     """Which words a star may stand for in calls of a program or one of its subcommands.
 
     Attributes:
@@ -78,15 +78,15 @@ class Usage:
     free: bool = False
     bundle: bool = False
     negatable: bool = False
-    subcommands: Mapping[str, Usage] = field(default_factory=dict)
+    subcommands: Mapping[str, ProgramUsage] = field(default_factory=dict)
     runs: int | None = None
     appends: bool = False
     rest_after: int | None = None
     proposed: bool = False
 
 
-_FREE = Usage(free=True)
-_SHOWS = Usage(free=True, proposed=True)
+_FREE = ProgramUsage(free=True)
+_SHOWS = ProgramUsage(free=True, proposed=True)
 
 
 # ---- git
@@ -145,17 +145,17 @@ _FETCH = """
 """
 
 
-def _reads(options: str = "", **more: str | int) -> Usage:
+def _reads(options: str = "", **more: str | int) -> ProgramUsage:
     """A subcommand of git that only reads."""
-    return Usage(options=options, values=_NO_GPG, negatable=True, proposed=True, **more)  # type: ignore[arg-type]
+    return ProgramUsage(options=options, values=_NO_GPG, negatable=True, proposed=True, **more)  # type: ignore[arg-type]
 
 
-def _writes(options: str = "", **more: str | int) -> Usage:
+def _writes(options: str = "", **more: str | int) -> ProgramUsage:
     """A subcommand of git that changes a repository or its files."""
-    return Usage(options=options, values=_NO_GPG, negatable=True, **more)  # type: ignore[arg-type]
+    return ProgramUsage(options=options, values=_NO_GPG, negatable=True, **more)  # type: ignore[arg-type]
 
 
-_GIT = Usage(
+_GIT = ProgramUsage(
     options="-Ph --no-pager --no-optional-locks --literal-pathspecs --glob-pathspecs --noglob-pathspecs "
     "--icase-pathspecs --no-replace-objects --no-lazy-fetch --version",
     # In another repository, what its configuration names would run.
@@ -364,8 +364,8 @@ _SED_SCRIPT = rf"[ \t;\n]*{_SED_COMMAND}[ \t]*(?:[;\n][ \t;\n]*{_SED_COMMAND}[ \
 brackets that hold a slash, which versions of sed read differently."""
 _AWK_PROGRAM = r"(?!.*(?:system|getline))(?:[^|>@\\]|\\[^\n])*"
 """No pipe, no redirection, no `system`, no `getline`, none of gawk's indirect calls and includes."""
-_AWK = Usage(options="-F= -v=", first=_AWK_PROGRAM)
-_SED = Usage(
+_AWK = ProgramUsage(options="-F= -v=", first=_AWK_PROGRAM)
+_SED = ProgramUsage(
     options="-nErsuz -e= --quiet --silent --regexp-extended --separate --expression=",
     spelled="-i --in-place[=]",
     first=_SED_SCRIPT,
@@ -392,7 +392,7 @@ _READERS = (
     "sha256sum", "sha512sum", "strings", "sum", "tac", "tail", "tr", "unexpand",
 )  # fmt: skip
 """No word does harm, but these show files, arguments or environments, or change the folder of the next command."""
-_FIND = Usage(
+_FIND = ProgramUsage(
     words="-H -L -P -not -a -and -o -or ( ) ! , -true -false -depth -d -mount -xdev -daystart -follow -noleaf "
     "-warn "
     "-nowarn -ignore_readdir_race -maxdepth= -mindepth= -regextype= -amin= -anewer= -atime= -cmin= -cnewer= "
@@ -406,7 +406,7 @@ _FIND = Usage(
     execs=frozenset({"-exec", "-execdir", "-ok", "-okdir"}),
     proposed=True,
 )
-_FD = Usage(
+_FD = ProgramUsage(
     options="-HIuUsiFgapL01q -d= -e= -t= -E= -S= -c= -j= --hidden --no-ignore --no-ignore-vcs --unrestricted "
     "--case-sensitive --ignore-case --fixed-strings --glob --absolute-path --full-path --follow --print0 "
     "--max-depth= "
@@ -415,7 +415,7 @@ _FD = Usage(
     "--changed-within= --changed-before= --prune",
     proposed=True,
 )
-_TAR = Usage(
+_TAR = ProgramUsage(
     options="-ctxruvzjJakmhOSpw -f= -C= --create --list --extract --get --append --update --verbose --gzip "
     "--bzip2 --xz "
     "--zstd --auto-compress --keep-old-files --skip-old-files --dereference --to-stdout --sparse --file= "
@@ -431,7 +431,7 @@ _TAR = Usage(
 )
 
 # Variables are assigned by operands, and any of them may be a command.
-_MAKE = Usage(
+_MAKE = ProgramUsage(
     options="-knsBiqwSt -j[=] -l[=] -O[=] --jobs[=] --keep-going --dry-run --just-print --silent --quiet "
     "--always-make "
     "--ignore-errors --print-directory --no-print-directory --output-sync[=] --trace --touch --question",
@@ -439,16 +439,16 @@ _MAKE = Usage(
     operands=r"[^=]*",
 )
 
-PROGRAMS: Mapping[str, Usage] = {
-    **dict.fromkeys(_HARMLESS, Usage(free=True, proposed=True)),
-    **dict.fromkeys(_READERS, Usage(free=True)),
+PROGRAMS: Mapping[str, ProgramUsage] = {
+    **dict.fromkeys(_HARMLESS, ProgramUsage(free=True, proposed=True)),
+    **dict.fromkeys(_READERS, ProgramUsage(free=True)),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), _AWK),
     **dict.fromkeys(("fd", "fdfind"), _FD),
     **dict.fromkeys(("find", "gfind"), _FIND),
     **dict.fromkeys(("sed", "gsed"), _SED),
     **dict.fromkeys(("tar", "gtar", "bsdtar"), _TAR),
-    "command": Usage(spelled="-pvV", runs=0),
-    "curl": Usage(
+    "command": ProgramUsage(spelled="-pvV", runs=0),
+    "curl": ProgramUsage(
         options="-sSLIikvfgG46 -X= -m= -A= -e= -r= --silent --show-error --location --head --include --verbose "
         "--fail "
         "--fail-with-body --globoff --compressed --request= --max-time= --connect-timeout= --retry= --retry-delay= "
@@ -457,41 +457,41 @@ PROGRAMS: Mapping[str, Usage] = {
         # `@name` sends a file.
         values=r"[^@].*",
     ),
-    "date": Usage(
+    "date": ProgramUsage(
         options="-uR -d= -r= -I[=] --date= --reference= --utc --universal --rfc-email --rfc-3339= --iso-8601[=]",
         operands=r"\+.*",
         proposed=True,
     ),
-    "diff": Usage(
+    "diff": ProgramUsage(
         options="-qsyabBiwENprutTde -c -# -U= -C= -W= -I= -x= --brief --report-identical-files --side-by-side "
         "--text "
         "--unified[=] --context[=] --recursive --new-file --ignore-case --ignore-all-space --ignore-space-change "
         "--ignore-blank-lines --color[=] --width= --exclude= --strip-trailing-cr --suppress-common-lines --minimal "
         "--show-c-function",
     ),
-    "du": Usage(
+    "du": ProgramUsage(
         options="-0abcDHhkLlmPSsx -d= -B= -t= --all --apparent-size --block-size= --bytes --total --dereference "
         "--max-depth= --human-readable --inodes --one-file-system --separate-dirs --summarize --exclude= --time[=]",
         proposed=True,
     ),
-    "env": Usage(
+    "env": ProgramUsage(
         spelled="-i0v -u= -C= --ignore-environment --null --unset= --chdir= --default-signal[=] --ignore-signal[=]",
         runs=0,
     ),
-    "file": Usage(
+    "file": ProgramUsage(
         options="-bihkLNnpr0 --brief --mime --mime-type --mime-encoding --keep-going --dereference",
         proposed=True,
     ),
     "git": _GIT,
     "gmake": _MAKE,
-    "less": Usage(options="-NSRXFEeiIMmnqQrsuUw -#", operands=r"[^+].*"),
+    "less": ProgramUsage(options="-NSRXFEeiIMmnqQrsuUw -#", operands=r"[^+].*"),
     "make": _MAKE,
-    "man": Usage(options="-afkwW -s= --all --whatis --apropos --where --path", operands=r"[\w.+:-]+"),
-    "nice": Usage(spelled="-n= --adjustment=", runs=0),
-    "nohup": Usage(runs=0),
+    "man": ProgramUsage(options="-afkwW -s= --all --whatis --apropos --where --path", operands=r"[\w.+:-]+"),
+    "nice": ProgramUsage(spelled="-n= --adjustment=", runs=0),
+    "nohup": ProgramUsage(runs=0),
     # `%n` assigns to the variable that the next word names: to PATH, for example.
-    "printf": Usage(first=_PRINTF_FORMAT, proposed=True),
-    "rg": Usage(
+    "printf": ProgramUsage(first=_PRINTF_FORMAT, proposed=True),
+    "rg": ProgramUsage(
         options="-iSsvnNlLcowxuFPUp0HIahq.# -e= -f= -g= -t= -T= -A= -B= -C= -m= -j= -M= -E= -r= -d= --regexp= "
         "--file= "
         "--ignore-case --smart-case --case-sensitive --invert-match --line-number --no-line-number "
@@ -508,7 +508,7 @@ PROGRAMS: Mapping[str, Usage] = {
         "--debug "
         "--no-config",
     ),
-    "rsync": Usage(
+    "rsync": ProgramUsage(
         options="-avzrlptgoDnhPuxcqRHASLkKWiIOJSbdm46 --archive --verbose --compress --recursive --links "
         "--perms --times "
         "--dry-run --human-readable --progress --partial --update --checksum --quiet --relative --delete --stats "
@@ -516,9 +516,9 @@ PROGRAMS: Mapping[str, Usage] = {
         "--min-size= --info= --no-perms --no-owner --no-group --one-file-system --mkpath --delete-after",
         spelled="-e= --rsh= --rsync-path= -f= --filter= --files-from=",
     ),
-    "scp": Usage(options="-rpqCv46BT -P= -l= -i= -c=", spelled="-S= -o= -F= -J="),
-    "setsid": Usage(spelled="-cfw --ctty --fork --wait", runs=0),
-    "sort": Usage(
+    "scp": ProgramUsage(options="-rpqCv46BT -P= -l= -i= -c=", spelled="-S= -o= -F= -J="),
+    "setsid": ProgramUsage(spelled="-cfw --ctty --fork --wait", runs=0),
+    "sort": ProgramUsage(
         options="-bdfghiMnRrVCcmsuz -k= -t= -S= --key= --field-separator= --buffer-size= --unique --reverse "
         "--numeric-sort "
         "--human-numeric-sort --general-numeric-sort --version-sort --ignore-case --stable --check[=] --merge "
@@ -526,32 +526,32 @@ PROGRAMS: Mapping[str, Usage] = {
         "--random-sort --month-sort --zero-terminated --dictionary-order --ignore-leading-blanks --debug --sort=",
         spelled="-o= -T= --output= --temporary-directory= --compress-program=",
     ),
-    "split": Usage(
+    "split": ProgramUsage(
         options="-deux -l= -b= -C= -n= -a= --lines= --bytes= --line-bytes= --number= --suffix-length= "
         "--numeric-suffixes[=] --elide-empty-files --verbose",
         spelled="--filter=",
     ),
     # What follows the host and the first word runs there.
-    "ssh": Usage(
+    "ssh": ProgramUsage(
         options="-46aCfgkNnqTtvxy -p= -l= -i=",
         spelled="-AGMsVXYK -o= -F= -J= -L= -R= -D= -W= -b= -c= -E= -e= -I= -m= -O= -P= -Q= -S= -w= -B=",
         first=r"[\w.@\[\]][\w.@\[\]-]*",
         rest_after=2,
     ),
-    "stdbuf": Usage(spelled="-i= -o= -e= --input= --output= --error=", runs=0),
-    "sudo": Usage(
+    "stdbuf": ProgramUsage(spelled="-i= -o= -e= --input= --output= --error=", runs=0),
+    "sudo": ProgramUsage(
         spelled="-AbEHnkPS -u= -g= --user= --group= --non-interactive --preserve-env[=] --set-home", runs=0
     ),
-    "test": Usage(
+    "test": ProgramUsage(
         words="-e= -f= -d= -r= -w= -x= -s= -L= -h= -n= -z= -b= -c= -p= -S= -O= -G= -nt= -ot= -ef= -eq= -ne= "
         "-lt= -le= "
         "-gt= -ge= -a -o ! = != < > ( )",
         proposed=True,
     ),
-    "timeout": Usage(
+    "timeout": ProgramUsage(
         spelled="-fpv -k= -s= --foreground --preserve-status --verbose --kill-after= --signal=", runs=1
     ),
-    "tree": Usage(
+    "tree": ProgramUsage(
         options="-adfilxpsughDFQNqACnvtcUrJX -L= -P= -I= --dirsfirst --filesfirst --noreport --prune --du --si "
         "--gitignore "
         "--inodes --filelimit= --matchdirs --ignore-case --sort= --timefmt= --charset= --metafirst",
@@ -559,27 +559,27 @@ PROGRAMS: Mapping[str, Usage] = {
         proposed=True,
     ),
     # Its second operand is written.
-    "uniq": Usage(
+    "uniq": ProgramUsage(
         options="-cdDuiz -f= -s= -w= --count --repeated --unique --ignore-case --skip-fields= --skip-chars= "
         "--check-chars= "
         "--zero-terminated",
         most=1,
     ),
-    "wc": Usage(options="-clmLw --bytes --chars --lines --max-line-length --words", proposed=True),
-    "wget": Usage(
+    "wc": ProgramUsage(options="-clmLw --bytes --chars --lines --max-line-length --words", proposed=True),
+    "wget": ProgramUsage(
         options="-qvS46 -t= -T= -w= -U= --quiet --verbose --no-verbose --spider "
         "--server-response --tries= --timeout= --wait= --user-agent= --max-redirect= --https-only",
         spelled="-O= -P= --output-document= --directory-prefix=",
         operands=r"https?://.*",
     ),
-    "xargs": Usage(
+    "xargs": ProgramUsage(
         spelled="-0rtxo -n= -P= -L= -s= -a= -d= -I= -E= --null --no-run-if-empty --verbose --max-args= "
         "--max-procs= "
         "--max-lines= --max-chars= --delimiter= --arg-file= --replace[=] --exit",
         runs=0,
         appends=True,
     ),
-    "zip": Usage(
+    "zip": ProgramUsage(
         options="-rqjuXyvf0123456789 -x= -i= --recurse-paths --quiet --junk-paths --symlinks",
     ),
 }

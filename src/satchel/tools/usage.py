@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Literal, TypeAlias
 
-from satchel.tools.programs import ASSIGNMENT, PROGRAMS, SPELLED_OUT, WRAPPERS, Usage
+from satchel.tools.programs import ASSIGNMENT, PROGRAMS, SPELLED_OUT, WRAPPERS, ProgramUsage
 from satchel.tools.shell import Word, Words
 
 __all__ = ["proposed_head", "star_may_cover"]
@@ -83,7 +83,7 @@ class _Reading:
         self._at = 1
         self._has_script = False
 
-    def fits(self, usage: Usage) -> bool:
+    def fits(self, usage: ProgramUsage) -> bool:
         """Whether the table lists the remaining words, except those that the rule spells out."""
         if usage.free:
             return True
@@ -119,7 +119,7 @@ class _Reading:
                     return True
         return True
 
-    def _fits_operand(self, usage: Usage, word: Word, operands: int, *, options_ended: bool) -> bool:
+    def _fits_operand(self, usage: ProgramUsage, word: Word, operands: int, *, options_ended: bool) -> bool:
         self._at += 1
         if self._at <= self._spelled:
             return True
@@ -132,7 +132,7 @@ class _Reading:
         may_be_an_option = word.text.startswith(_GLOB) and not options_ended
         return not (word.expands and (may_be_an_option or allowed or usage.most is not None))
 
-    def _fits_option(self, usage: Usage, word: Word) -> bool:
+    def _fits_option(self, usage: ProgramUsage, word: Word) -> bool:
         if word.expands:
             return False
         if word.text.startswith("--"):
@@ -151,7 +151,7 @@ class _Reading:
                 return self._fits_value(usage, f"-{letter}", kind, letters[at + 1 :] or None)
         return True
 
-    def _kind(self, usage: Usage, name: str) -> _Value | None:
+    def _kind(self, usage: ProgramUsage, name: str) -> _Value | None:
         """Whether the option at this place takes a value; None if a star may not cover it."""
         kind = _options(usage.options).get(name)
         if kind is None and self._at < self._spelled:
@@ -160,7 +160,7 @@ class _Reading:
             kind = "none"
         return kind
 
-    def _fits_value(self, usage: Usage, name: str, kind: _Value | None, attached: str | None) -> bool:
+    def _fits_value(self, usage: ProgramUsage, name: str, kind: _Value | None, attached: str | None) -> bool:
         """Whether an option's value is acceptable, after the option itself was consumed."""
         if kind is None or kind == "none":
             return kind is not None and attached is None
@@ -184,7 +184,7 @@ class _Reading:
             return re.fullmatch(usage.first, value, re.DOTALL) is not None
         return not usage.values or re.fullmatch(usage.values, value, re.DOTALL) is not None
 
-    def _fits_bundle(self, usage: Usage) -> bool:
+    def _fits_bundle(self, usage: ProgramUsage) -> bool:
         """Check options without a dash, as in `tar cfC a.tar folder`; their values follow in the same order."""
         letters = self._words[1].text if len(self._words) > 1 else "-"
         if letters.startswith("-"):
@@ -196,7 +196,7 @@ class _Reading:
             for letter, kind in zip(letters, kinds, strict=True)
         )
 
-    def _fits_whole_word(self, usage: Usage, word: Word) -> bool:
+    def _fits_whole_word(self, usage: ProgramUsage, word: Word) -> bool:
         """Check one word of an expression and its values, as in `find . -name '*.py'`."""
         if word.text in usage.execs:
             end = next(

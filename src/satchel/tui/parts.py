@@ -30,7 +30,16 @@ from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import input_lines, one_line
 
-__all__ = ["Answered", "Ask", "Note", "Said", "Step", "Turn", "Waiting", "line_of"]
+__all__ = [
+    "AnswerGiven",
+    "CallLine",
+    "MemoryNote",
+    "QuestionPrompt",
+    "StreamedAnswer",
+    "TurnWidget",
+    "Waiting",
+    "line_of",
+]
 
 _MOST_WORDS, _MOST_ROWS = 2_000, 12
 """The most characters and lines of the user's own message that are shown."""
@@ -47,7 +56,7 @@ def line_of(text: str, kind: str = "") -> Static:
     return Static(Text(plain(text)), classes=f"line {kind}".rstrip(), markup=False)
 
 
-class Turn(Vertical):
+class TurnWidget(Vertical):
     """A turn: the user's message, then everything that followed."""
 
     def __init__(self, words: str, *, time: str, is_dark: Callable[[], bool]) -> None:
@@ -56,8 +65,8 @@ class Turn(Vertical):
         self._words = words
         self._time = time
         self._is_dark = is_dark
-        self.said: Said | None = None
-        self.steps: dict[str, Step] = {}
+        self.said: StreamedAnswer | None = None
+        self.steps: dict[str, CallLine] = {}
         self.is_open = True
 
     def compose(self) -> ComposeResult:
@@ -73,10 +82,10 @@ class Turn(Vertical):
                 text.append(f"\n… {counted(len(rows) - _MOST_ROWS, 'more line')}", style="dim")
             yield Static(text, classes="you", markup=False)
 
-    def say(self) -> Said:
+    def say(self) -> StreamedAnswer:
         """The answer that is being written."""
         if self.said is None:
-            self.said = Said(is_dark=self._is_dark)
+            self.said = StreamedAnswer(is_dark=self._is_dark)
             self.mount(self.said)
         return self.said
 
@@ -90,7 +99,7 @@ class Turn(Vertical):
             step.interrupt()
 
 
-class Said(Widget):
+class StreamedAnswer(Widget):
     """An answer while it is written, in one widget: what is finished is laid out once, only the last block again.
 
     With a widget for each block, Textual would measure all of them again for every piece.
@@ -211,7 +220,7 @@ class Said(Widget):
         return selection.extract(text), "\n"
 
 
-class Note(Static):
+class MemoryNote(Static):
     """A memory that the model was shown, and where it comes from."""
 
     def __init__(self, memory: SurfacedMemory) -> None:
@@ -226,7 +235,7 @@ class Note(Static):
         super().__init__(text, classes="note", markup=False)
 
 
-class Step(Static):
+class CallLine(Static):
     """One call as a line: the tool, its input, and the outcome. A click opens it."""
 
     def __init__(self, tool: str, input: Mapping[str, Any]) -> None:
@@ -243,7 +252,7 @@ class Step(Static):
         self.is_expanded = False
 
     @classmethod
-    def of(cls, event: Action) -> Step:
+    def of(cls, event: Action) -> CallLine:
         """The call of an event that reports its start."""
         return cls(event.tool, event.input)
 
@@ -356,7 +365,7 @@ class Waiting(Vertical):
         self.mount(line_of(outcome, "dim"))
 
 
-class Answered(Message):
+class AnswerGiven(Message):
     """The user has answered a question.
 
     Attributes:
@@ -366,7 +375,7 @@ class Answered(Message):
 
     def __init__(
         self,
-        ask: Ask,
+        ask: QuestionPrompt,
         *,
         consents: Mapping[str, Consent] | None = None,
         text: str | None = None,
@@ -380,7 +389,7 @@ class Answered(Message):
         self.words = words
 
 
-class Ask(Waiting, can_focus=True):
+class QuestionPrompt(Waiting, can_focus=True):
     """A question of a running turn. It accepts keys once the user can have seen it."""
 
     def __init__(self, question: QuestionAsked, *, monotonic_s: Callable[[], float]) -> None:
@@ -408,20 +417,20 @@ class Ask(Waiting, can_focus=True):
     def refuse(self, words: str) -> None:
         """Answer no to everything, and say why."""
         self.post_message(
-            Answered(self, consents={call.call_id: "no" for call in self.question.calls}, words=words)
+            AnswerGiven(self, consents={call.call_id: "no" for call in self.question.calls}, words=words)
         )
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """A tool's question is answered."""
         event.stop()
-        self.post_message(Answered(self, text=chosen_option(event.value, self.question.options)))
+        self.post_message(AnswerGiven(self, text=chosen_option(event.value, self.question.options)))
 
     def on_key(self, event: events.Key) -> None:
         """Answer with one key."""
         if self.question.kind == "tool":
             if event.key == "ctrl+d":
                 event.stop()
-                self.post_message(Answered(self, text=None))
+                self.post_message(AnswerGiven(self, text=None))
             return
         consent = _KEYS.get(event.key)
         number = int(event.key) if event.key.isdigit() else 0
@@ -438,7 +447,7 @@ class Ask(Waiting, can_focus=True):
         rest: Consent = "once" if consent == "no" else "no"
         chosen = self._chosen if consent != "no" else set(range(len(self.question.calls)))
         self.post_message(
-            Answered(
+            AnswerGiven(
                 self,
                 consents={
                     call.call_id: consent if number in chosen else rest

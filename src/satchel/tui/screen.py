@@ -56,7 +56,16 @@ from satchel.runtime.tool_display import display_of
 from satchel.tui.composer import Composer, Menu
 from satchel.tui.dialogs import Choose
 from satchel.tui.looks import DARK, LIGHT, STYLE
-from satchel.tui.parts import Answered, Ask, Note, Step, Turn, Waiting, line_of, question_text
+from satchel.tui.parts import (
+    AnswerGiven,
+    CallLine,
+    MemoryNote,
+    QuestionPrompt,
+    TurnWidget,
+    Waiting,
+    line_of,
+    question_text,
+)
 from satchel.tui.plain_text import plain
 from satchel.tui.terminal_text import one_line
 from satchel.version import __version__
@@ -144,8 +153,8 @@ class ConversationScreen(App[int]):
         self._composer = Composer(self._menu)
         self._status = Static(id="status", markup=False)
         self._shown_status: tuple[str, str] = ("", "")
-        self._turn: Turn | None = None
-        self._asks: dict[str, Ask] = {}
+        self._turn: TurnWidget | None = None
+        self._asks: dict[str, QuestionPrompt] = {}
         self._waiting: Waiting | None = None
         self._confirm: tuple[Confirm, Waiting] | None = None
         self._following: Worker[None] | None = None
@@ -224,7 +233,7 @@ class ConversationScreen(App[int]):
             self._tell_interrupted()
 
     async def _show_exchange(self, exchange: Exchange) -> None:
-        turn = Turn(
+        turn = TurnWidget(
             exchange.said, time=f"{exchange.at.astimezone():%a %Y-%m-%d %H:%M}", is_dark=lambda: self._is_dark
         )
         await self._conversation.mount(turn)
@@ -390,11 +399,11 @@ class ConversationScreen(App[int]):
         self._settle_waiting()
         if self._turn is not None:
             self._turn.close()
-        self._turn = Turn(words, time=time, is_dark=lambda: self._is_dark)
+        self._turn = TurnWidget(words, time=time, is_dark=lambda: self._is_dark)
         self._last_text, self._has_deltas, self._activity = "", False, ""
         await self._conversation.mount(self._turn)
         self._conversation.anchor()
-        turns = [*self._conversation.query(Turn)]
+        turns = [*self._conversation.query(TurnWidget)]
         for old in turns[:-_MOST_TURNS]:
             await old.remove()
 
@@ -410,7 +419,7 @@ class ConversationScreen(App[int]):
         if line is not None:
             line.remove()
 
-    async def _turn_now(self) -> Turn:
+    async def _turn_now(self) -> TurnWidget:
         """The running turn; created if this client joined in its middle, or a tool runs without one."""
         if self._turn is None or not self._turn.is_open:
             await self._begin("", "")
@@ -431,7 +440,7 @@ class ConversationScreen(App[int]):
             # Only the number of lines is shown; /profile and /agenda show them.
             await turn.mount(line_of(f"{event.standing}: {counted(len(event.memories), 'line')}", "note"))
             return
-        await turn.mount_all([Note(memory) for memory in event.memories])
+        await turn.mount_all([MemoryNote(memory) for memory in event.memories])
 
     async def _step(self, event: Action | ToolProgress | Observation | Permission) -> None:
         if isinstance(event, Permission) and event.decision == "allow":
@@ -439,7 +448,7 @@ class ConversationScreen(App[int]):
         turn = await self._turn_now()
         step = turn.steps.get(event.call_id)
         if step is None:
-            step = turn.steps[event.call_id] = Step(
+            step = turn.steps[event.call_id] = CallLine(
                 event.tool, event.input if isinstance(event, Action) else {}
             )
             step.is_expanded = self._is_expanded
@@ -518,7 +527,7 @@ class ConversationScreen(App[int]):
     async def _ask(self, question: QuestionAsked) -> None:
         if question.id in self._asks and self._asks[question.id].is_attached:
             return
-        ask = self._asks[question.id] = Ask(question, monotonic_s=self._monotonic_s)
+        ask = self._asks[question.id] = QuestionPrompt(question, monotonic_s=self._monotonic_s)
         turn = await self._turn_now()
         if turn.said is not None:
             turn.said.finish()
@@ -556,7 +565,7 @@ class ConversationScreen(App[int]):
         waiting = next(iter(self._asks.values()), None)
         (waiting or self._composer).focus()
 
-    async def on_answered(self, event: Answered) -> None:
+    async def on_answer_given(self, event: AnswerGiven) -> None:
         """The user has answered a question."""
         question = event.ask.question
         try:
@@ -745,7 +754,7 @@ class ConversationScreen(App[int]):
     def action_details(self) -> None:
         """Show or hide the input and output of tools."""
         self._is_expanded = not self._is_expanded
-        for step in self._conversation.query(Step):
+        for step in self._conversation.query(CallLine):
             step.open_up(self._is_expanded)
 
     def action_scroll(self, pages: int) -> None:

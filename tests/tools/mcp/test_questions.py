@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.tools.mcp.questions import Answer, Elicitation, read_answer
+from satchel.tools.mcp.questions import Elicitation, ElicitationAnswer, read_answer
 from tests.requirements import requirement
 
 FORM = {
@@ -69,7 +69,7 @@ def one(**part: Any) -> Elicitation:
     ],
 )
 def test_words_are_read_as_the_fields_ask(elicitation: Elicitation, said: str, expected: object) -> None:
-    assert read_answer(elicitation, said) == Answer(action="accept", content=expected)  # type: ignore[arg-type]
+    assert read_answer(elicitation, said) == ElicitationAnswer(action="accept", content=expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -98,13 +98,13 @@ def test_words_are_read_as_the_fields_ask(elicitation: Elicitation, said: str, e
 def test_an_invalid_answer_is_refused_with_the_reason(
     elicitation: Elicitation, said: str, problem: str
 ) -> None:
-    assert read_answer(elicitation, said) == Answer(action="cancel", problem=problem)
+    assert read_answer(elicitation, said) == ElicitationAnswer(action="cancel", problem=problem)
 
 
 @pytest.mark.parametrize("said", ["", "  ", "decline", "Decline.", "/decline", "cancel"])
 def test_anyone_can_decline_anything(said: str) -> None:
     for elicitation in (one(type="string"), asked(FORM), asked({})):
-        assert read_answer(elicitation, said) == Answer(action="decline")
+        assert read_answer(elicitation, said) == ElicitationAnswer(action="decline")
 
 
 @requirement("mcp:elicitation")
@@ -128,11 +128,15 @@ def test_a_longer_form_is_asked_for_one_field_after_the_other() -> None:
     ]
     name, day, pet, sure = steps
     assert read_answer(name, " ").problem == "this field is required; 'decline' ends this"
-    assert read_answer(day, "") == Answer(action="accept", content={})
+    assert read_answer(day, "") == ElicitationAnswer(action="accept", content={})
     assert read_answer(day, "2026-13-01").problem == "day: '2026-13-01' is not a date like 2026-01-31"
-    assert read_answer(pet, "") == Answer(action="accept", content={"pet": "p2"})
-    assert read_answer(pet, "cat") == read_answer(pet, "p1") == Answer(action="accept", content={"pet": "p1"})
-    assert read_answer(sure, "") == Answer(action="accept", content={"sure": False})
+    assert read_answer(pet, "") == ElicitationAnswer(action="accept", content={"pet": "p2"})
+    assert (
+        read_answer(pet, "cat")
+        == read_answer(pet, "p1")
+        == ElicitationAnswer(action="accept", content={"pet": "p1"})
+    )
+    assert read_answer(sure, "") == ElicitationAnswer(action="accept", content={"sure": False})
     assert {read_answer(step, "Decline").action for step in steps} == {"decline"}
     single = one(type="string")
     assert single.steps() == (single,)
@@ -144,8 +148,8 @@ def test_an_address_is_shown_and_confirmed() -> None:
         "The MCP server 's' asks: Sign in.\nOpen this address if you trust it: https://h/x<U+001B>[2J\n"
         "Answer 'done' when you have, or 'decline'."
     )
-    assert read_answer(elicitation, "done") == Answer(action="accept")
-    assert read_answer(elicitation, "no") == Answer(action="decline")
+    assert read_answer(elicitation, "done") == ElicitationAnswer(action="accept")
+    assert read_answer(elicitation, "no") == ElicitationAnswer(action="decline")
     assert Elicitation.read("s", elicitation.to_json()) == elicitation
 
 

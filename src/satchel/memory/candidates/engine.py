@@ -19,7 +19,7 @@ from satchel.memory.candidates.evidence import gather
 from satchel.memory.candidates.index import Index
 from satchel.memory.candidates.ranking import (
     Factors,
-    Found,
+    FoundRows,
     factors_within_reach,
     rank,
     score,
@@ -29,13 +29,13 @@ from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
 from satchel.memory.candidates.vector_rows import read_tokens
 from satchel.memory.candidates.vectors import Second
-from satchel.memory.question import AskedWith, Question
+from satchel.memory.question import AskedWith, ParsedQuestion
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.candidates.arrays import Floats, Ints
-    from satchel.memory.candidates.evidence import Asked, Evidence
+    from satchel.memory.candidates.evidence import ComparedMessage, Evidence
     from satchel.memory.candidates.tokens import Bag
     from satchel.memory.filters import Visible
     from satchel.memory.ports import Backend, FactorsOf, VisibleOf
@@ -298,12 +298,12 @@ class ArrayCandidates:
 
     async def find(
         self,
-        question: Question,
+        question: ParsedQuestion,
         asked: AskedWith | None,
         *,
         mode: Mode,
         limit: int,
-        then: Callable[[Connection, Found], T],
+        then: Callable[[Connection, FoundRows], T],
         visible: VisibleOf | None = None,
         factors: FactorsOf | None = None,
         for_showing: bool = False,
@@ -326,7 +326,7 @@ class ArrayCandidates:
                 without_echoes=for_showing,
             )
             if chosen is None:
-                return read(lambda connection: then(connection, Found()))
+                return read(lambda connection: then(connection, FoundRows()))
             taken: Mapping[int, Bag] = {}
             missing, model = chosen.missing_tokens, index.model
             if missing and model is not None:
@@ -350,7 +350,7 @@ class ArrayCandidates:
 
     async def evidence(
         self,
-        asked: Asked,
+        asked: ComparedMessage,
         *,
         each: int,
         then: Callable[[Connection, Evidence | None], T],

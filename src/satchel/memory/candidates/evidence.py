@@ -21,7 +21,7 @@ from satchel.models.embedding.rows import product
 if TYPE_CHECKING:
     from satchel.memory.candidates.index import Index
 
-__all__ = ["Asked", "Evidence", "gather"]
+__all__ = ["ComparedMessage", "Evidence", "gather"]
 
 _K1 = 1.2
 _B = 0.75
@@ -33,7 +33,7 @@ _MOST_STEMS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ComparedMessage:
     """A message as it is compared.
 
     Attributes:
@@ -62,7 +62,7 @@ class Evidence(NamedTuple):
         share: Shape (n,): how much of the message's information the memory's words contain, 0 to 1.
         information: Shape (n,): the same in nats.
         cues: Shape (n,): the cosine of the best cue, the situations in which a memory matters; 0 where it has none.
-        called: Shape (n,): how much the memory is about what the message calls for; see `Asked.topics`.
+        called: Shape (n,): how much the memory is about what the message calls for; see `ComparedMessage.topics`.
         alike: Shape (n, n): the cosine between the passages of two candidates that fit best.
         passages: Shape (n,): which passage of each memory fits best, from 0; -1 without vectors.
         third: The third-best cosine of all visible memories; None where there are fewer.
@@ -94,7 +94,7 @@ class Evidence(NamedTuple):
         )
 
 
-def gather(index: Index, asked: Asked, *, only: Any = None, each: int) -> Evidence | None:
+def gather(index: Index, asked: ComparedMessage, *, only: Any = None, each: int) -> Evidence | None:
     """Measure the memories that may be worth showing; None where there are none.
 
     Args:
@@ -161,7 +161,7 @@ def _cues(index: Index, vectors: Matrix | None) -> Any:
     return np.zeros(len(index), dtype=np.float32) if found is None else np.maximum(found, 0)
 
 
-def _called(index: Index, asked: Asked) -> Any:
+def _called(index: Index, asked: ComparedMessage) -> Any:
     """How much each row is about what the message calls for."""
     called = np.zeros(len(index), dtype=np.float32)
     if asked.topics is None or asked.calls is None or not index.embedded_count:

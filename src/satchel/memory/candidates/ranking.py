@@ -21,7 +21,7 @@ from satchel.memory.candidates.index import BY_ASSISTANT, Index
 from satchel.memory.candidates.tokens import Bag, match, weigh
 from satchel.memory.candidates.weights import WEIGHTS
 from satchel.memory.lexicon import QUESTION, commonness
-from satchel.memory.question import Question, closeness
+from satchel.memory.question import ParsedQuestion, closeness
 from satchel.memory.records import Mode
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SAME_TEXT",
     "Factors",
-    "Found",
+    "FoundRows",
     "Ranked",
     "Scores",
     "Shortlist",
@@ -120,7 +120,7 @@ class Ranked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundRows:
     """The rows that a search found, best first, with the distribution of the question's cosines.
 
     Attributes:
@@ -149,7 +149,7 @@ class Shortlist:
         passages: How many vectors each row has.
         bags: The tokens that are in memory, by row, for the rows and the previous turns.
         missing_tokens: The rids whose tokens have to be read from the database before `score` can use them.
-        compared: As in `Found`, like the sums.
+        compared: As in `FoundRows`, like the sums.
     """
 
     rows: Ints
@@ -178,7 +178,7 @@ class Scores(NamedTuple):
 
 def shortlist(
     index: Index,
-    question: Question,
+    question: ParsedQuestion,
     vector: Floats | None,
     *,
     limit: int,
@@ -244,7 +244,7 @@ def shortlist(
 
 def score(
     index: Index,
-    question: Question,
+    question: ParsedQuestion,
     chosen: Shortlist,
     *,
     mode: Mode = "hybrid",
@@ -319,13 +319,13 @@ def factors_within_reach(
 
 def rank(
     index: Index,
-    question: Question,
+    question: ParsedQuestion,
     chosen: Shortlist,
     scores: Scores,
     *,
     limit: int,
     factors: Factors | None = None,
-) -> Found:
+) -> FoundRows:
     """Sort a shortlist, best first.
 
     Args:
@@ -359,7 +359,7 @@ def rank(
                 signals=_signals(scores, at, near),
             )
         )
-    return Found(
+    return FoundRows(
         ranked=tuple(ranked),
         compared=chosen.compared,
         cosine_sum=chosen.cosine_sum,
@@ -390,7 +390,7 @@ def _fill_unknown(values: Any, known: Any) -> Any:
 
 def _token_parts(
     index: Index,
-    question: Question,
+    question: ParsedQuestion,
     chosen: Shortlist,
     tokens: TokenVectors,
     bags: Mapping[int, Bag],
@@ -464,7 +464,7 @@ def _cues(cosines: Floats) -> Floats:
     )
 
 
-def _is_speaker(index: Index, question: Question, rows: Ints) -> Any:
+def _is_speaker(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
     """Whether each row was said by whom the question names; if it names nobody, by anybody but an assistant.
 
     An assistant repeats what was said to it and answers at length; what the question is about was said by the user.
@@ -478,7 +478,7 @@ def _is_speaker(index: Index, question: Question, rows: Ints) -> Any:
     return said.astype(np.float32)
 
 
-def _quoted(index: Index, question: Question, rows: Ints) -> Any:
+def _quoted(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
     """Whether each row has all words of something that the question quotes."""
     found = np.zeros(len(rows), dtype=np.bool_)
     for stems in question.quoted:
@@ -646,7 +646,7 @@ def _not_below_top(values: Any, count: int) -> Any:
 
 
 def _union_of_arms(
-    index: Index, question: Question, lexical: Any, cosine: Any, cues: Any, per_arm: int, only: Any
+    index: Index, question: ParsedQuestion, lexical: Any, cosine: Any, cues: Any, per_arm: int, only: Any
 ) -> Ints:
     """The first rows of each arm, the turns right after the first of these, and what was said on a day that the
     question names; ascending.

@@ -23,7 +23,7 @@ from satchel.storage import Prepared
 __all__ = [
     "Embedded",
     "ModelRow",
-    "Pending",
+    "VectorlessMemory",
     "Share",
     "activate_model",
     "count_pending",
@@ -68,7 +68,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class VectorlessMemory:
     """A memory that has no vectors of a model. `content_hash` names the words that are to be embedded."""
 
     rid: int
@@ -83,7 +83,7 @@ class Embedded:
     them, its tokens as `tokens.pack` packs them.
     """
 
-    pending: Pending
+    pending: VectorlessMemory
     vectors: bytes
     tokens: bytes | None
 
@@ -229,7 +229,7 @@ def pending_vectors(
     without: Collection[int] = (),
     share: Share | None = None,
     since: int = -1,
-) -> list[Pending]:
+) -> list[VectorlessMemory]:
     """The newest memories without vectors of a model: what was said last is asked for first.
 
     Args:
@@ -246,10 +246,10 @@ def pending_vectors(
     values = {"model": model, "limit": limit, "without": json.dumps(list(without)), **_languages_of(share)}
     if space is not None:
         values |= {"space": space, "since": since}
-    found: list[Pending] = []
+    found: list[VectorlessMemory] = []
     chars = 0
     for rid, owner, content, hash in query.each(connection, values):
-        found.append(Pending(rid=rid, space=owner, content=content, content_hash=hash))
+        found.append(VectorlessMemory(rid=rid, space=owner, content=content, content_hash=hash))
         chars += len(content)
         if chars >= max_chars:
             break

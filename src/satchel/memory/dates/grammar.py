@@ -6,10 +6,10 @@ A file has `[words]`, tables of a symbol's words by their value, and rules, one 
 
 A pattern has words, `<symbol>` or `<symbol:argument>` (without a value where the argument is `_`), `[what may be left
 out]` and `(one | another)`; what stands before `^` must be there and is no part of the phrase. The meaning is a method
-of `meanings.Said`; its arguments are what the symbols mean and the values behind it. Without a meaning, that of the one
-symbol is taken. A text is searched for the symbol `mention`, from each token on for the longest one; of two rules for
-the same tokens the first one counts. A search never goes farther than `_LONGEST` tokens, so that a text takes linear
-time.
+of `meanings.Circumstances`; its arguments are what the symbols mean and the values behind it. Without a meaning, that
+of the one symbol is taken. A text is searched for the symbol `mention`, from each token on for the longest one; of two
+rules for the same tokens the first one counts. A search never goes farther than `_LONGEST` tokens, so that a text takes
+linear time.
 
 `common` are words by which the language is known, `joins` and `breaks` words between two dates (see `resolving.py`),
 and `[signs]` regular expressions about a clause, in which `¤` stands for the date (see `tenses.py`).

@@ -25,7 +25,7 @@ from satchel.memory.dates.spans import (
     year,
 )
 
-__all__ = ["Order", "Said"]
+__all__ = ["Order", "Circumstances"]
 
 Order: TypeAlias = Literal["dmy", "mdy"]
 
@@ -37,7 +37,7 @@ _SOUTHERN: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class Circumstances:
     """The circumstances in which something was said, and what phrases mean in them.
 
     Attributes:

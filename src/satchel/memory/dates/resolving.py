@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from satchel.errors import UsageError
 from satchel.memory.dates.grammar import LANGUAGES, Language, Phrase, Token, language, tokens_of
-from satchel.memory.dates.meanings import Order, Said
+from satchel.memory.dates.meanings import Circumstances, Order
 from satchel.memory.dates.spans import NO_MENTION, PERIODS, Cycle, Span, Value
 from satchel.memory.dates.tenses import Clauses
 
@@ -150,7 +150,7 @@ def end_of_length(words: str, first: date, *, context: str = "") -> date | None:
     days from Monday are until Wednesday. None where no length, or no exact one, is said.
     """
     tokens = tokens_of(words)
-    said = Said(at=datetime.combine(first, time()), has_hour=False, country="", orders=frozenset())
+    said = Circumstances(at=datetime.combine(first, time()), has_hour=False, country="", orders=frozenset())
     for index, spoken in enumerate(_languages(tokens, context)):
         phrase = spoken.find(tokens, index, said, symbol="length")
         if phrase is not None and isinstance(phrase.value, Span):
@@ -232,7 +232,7 @@ def _mentions(
     for index, spoken in _beginnings(tokens, context):
         if index < reached:
             continue
-        said = Said(at=at, has_hour=has_hour, country=country, orders=_orders(spoken, country))
+        said = Circumstances(at=at, has_hour=has_hour, country=country, orders=_orders(spoken, country))
         phrase = spoken.find(tokens, index, said)
         if phrase is None or not _stands_alone(text, tokens[phrase.start].start, tokens[phrase.end - 1].end):
             continue

@@ -25,10 +25,10 @@ __all__ = [
     "EVERY",
     "Proposal",
     "Known",
-    "Reading",
+    "WindowReading",
     "Relation",
     "Unreadable",
-    "Verdict",
+    "WindowVerdict",
     "ask_extractor",
     "ask_gate",
     "gate_version",
@@ -56,7 +56,7 @@ class Unreadable(SatchelError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class WindowVerdict:
     """The small model's judgement of a window."""
 
     worth: bool
@@ -102,7 +102,7 @@ class Proposal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class WindowReading:
     """What a model read in a window.
 
     Attributes:
@@ -228,7 +228,7 @@ def gate_version() -> str:
     return hashlib.sha256(_prompt("gate").encode()).hexdigest()[:12]
 
 
-async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> Verdict:
+async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> WindowVerdict:
     """Ask a small model whether a stretch of conversation contains anything worth remembering.
 
     Args:
@@ -250,7 +250,7 @@ async def ask_extractor(
     spent: list[Asked],
     *,
     refused: Sequence[tuple[Proposal, str]] = (),
-) -> Reading:
+) -> WindowReading:
     """Ask a model for the facts in a window, beside what is known; or once more for those that were `refused`, each
     with the reason. See `ask_gate`.
     """
@@ -265,7 +265,7 @@ async def ask_extractor(
             'or leave them out. Nothing else is wanted; "off" is [].\n' + "\n".join(lines)
         )
     read = await _ask(model, "extract", text, _EXTRACT_SCHEMA, _read_answer, _EXTRACT_TOKENS, spent)
-    return Reading(
+    return WindowReading(
         facts=tuple(replace(fact, to=known.id_of(fact.to)) for fact in read.facts),
         off=tuple(dict.fromkeys(id for id in map(known.id_of, read.off) if id)),
     )
@@ -326,21 +326,21 @@ def values_in(answer: str) -> Iterator[Any]:
             yield value
 
 
-def _read_verdict(answer: str) -> Verdict:
+def _read_verdict(answer: str) -> WindowVerdict:
     for value in values_in(answer):
         if isinstance(value, dict):
             worth = value.get("worth")
             if not isinstance(worth, bool):
                 raise ValueError('"worth" is neither true nor false.')
-            return Verdict(worth=worth, reason=str(value.get("reason") or "")[:300])
+            return WindowVerdict(worth=worth, reason=str(value.get("reason") or "")[:300])
     # Small models often answer yes or no instead of JSON.
     said = _YES_NO.match(answer)
     if said is None:
         raise ValueError("there is no JSON object in it.")
-    return Verdict(worth=said[1].lower() == "yes", reason=said[2].strip()[:300])
+    return WindowVerdict(worth=said[1].lower() == "yes", reason=said[2].strip()[:300])
 
 
-def _read_answer(answer: str) -> Reading:
+def _read_answer(answer: str) -> WindowReading:
     facts: object = None
     off: object = None
     for value in values_in(answer):
@@ -349,7 +349,7 @@ def _read_answer(answer: str) -> Reading:
         elif (value or "{" not in answer) and all(isinstance(fact, dict) for fact in value):
             facts = value  # the list without the object around it
         if isinstance(facts, list):
-            return Reading(
+            return WindowReading(
                 facts=tuple(
                     _read_proposal(fact, number) for number, fact in enumerate(facts[:_MAX_FACTS], 1)
                 ),

@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 from satchel.clock import in_zone_of
 from satchel.memory.dates import ResolvedDate, days_meant, end_of_length, resolve_dates
 from satchel.memory.distill.asking import EVERY, Proposal
-from satchel.memory.distill.days import Said, day_of, fits, said_in
-from satchel.memory.distill.windows import Piece, Window
+from satchel.memory.distill.days import DayWords, day_of, fits, said_in
+from satchel.memory.distill.windows import EpisodePart, Window
 from satchel.memory.records import TRUST_RANK, FactTime, MemoryRecord, Trust
 
 __all__ = ["CheckedFact", "check", "find_quote"]
@@ -50,7 +50,7 @@ class CheckedFact:
     proposal: Proposal
     content: str
     quote: str
-    sources: tuple[Piece, ...]
+    sources: tuple[EpisodePart, ...]
     trust: Trust
     valid_from: datetime | None
     valid_to: datetime | None
@@ -59,7 +59,7 @@ class CheckedFact:
     time: FactTime | None = None
 
     @property
-    def source(self) -> Piece:
+    def source(self) -> EpisodePart:
         """The piece that contains `quote`."""
         return self.sources[0]
 
@@ -128,10 +128,10 @@ class _Places:
     """Where the words for a time stand in what was said: it tells on which day they were said, in which language."""
 
     window: Window
-    sources: Sequence[Piece]
+    sources: Sequence[EpisodePart]
     locale: str
 
-    def _piece(self, words: str) -> Piece | None:
+    def _piece(self, words: str) -> EpisodePart | None:
         """The piece that words stand in: a source of the fact, or else the last one. None where nobody said them."""
         for piece in (*self.sources, *reversed(self.window.pieces)):
             if find_quote(words, piece.text) is not None:
@@ -285,7 +285,7 @@ def _with_end(content: str, words: str, time: FactTime | None) -> str:
     return f"{content[: place[1]]} ({days}){content[place[1] :]}"
 
 
-def _trust_of(quote: str, sources: Sequence[Piece]) -> Trust:
+def _trust_of(quote: str, sources: Sequence[EpisodePart]) -> Trust:
     """Whose word a fact is: of whom its first quote is, because the lines that the others are in only complete it. "Not
     Thursday, Friday the 13th now" is the user's, though the assistant's line says what is on that day.
 
@@ -301,11 +301,11 @@ def _day_after(day: date, said_at: datetime) -> datetime | None:
     return in_zone_of(said_at, datetime.combine(day + timedelta(days=1), time()))
 
 
-def _quoted(proposal: Proposal, window: Window) -> tuple[str, tuple[Piece, ...]] | str:
+def _quoted(proposal: Proposal, window: Window) -> tuple[str, tuple[EpisodePart, ...]] | str:
     """The first quote as its source has it, and the pieces that contain the quotes; or why the quotes are rejected."""
     if not proposal.quotes:
         return "it has no quote"
-    places: list[tuple[str, Piece]] = []
+    places: list[tuple[str, EpisodePart]] = []
     for quote in proposal.quotes:
         place = _place_of(quote, window)
         if place is None:
@@ -316,7 +316,7 @@ def _quoted(proposal: Proposal, window: Window) -> tuple[str, tuple[Piece, ...]]
     if not any(_is_long_enough(text) for text, _ in places):
         return "its quote is too short to support it"
     places.sort(key=lambda place: not place[1].is_new)
-    sources: dict[int, Piece] = {}
+    sources: dict[int, EpisodePart] = {}
     for _, piece in places:
         sources.setdefault(piece.rid, piece)
     return places[0][0], tuple(sources.values())
@@ -330,7 +330,7 @@ def _is_long_enough(quote: str) -> bool:
     )
 
 
-def _place_of(quote: str, window: Window) -> tuple[str, Piece] | None:
+def _place_of(quote: str, window: Window) -> tuple[str, EpisodePart] | None:
     """The matched text and its piece: new pieces before old ones, later before earlier; None if there is no match."""
     for piece in sorted(window.pieces, key=lambda piece: (piece.is_new, piece.rid), reverse=True):
         span = find_quote(quote, piece.text)
@@ -369,7 +369,7 @@ def _key(words: str) -> str:
 
 
 def _dates_in(
-    window: Window, sources: Sequence[Piece], quote: str, resolve: _Resolve
+    window: Window, sources: Sequence[EpisodePart], quote: str, resolve: _Resolve
 ) -> dict[str, ResolvedDate]:
     """The dates in a window by their words. If the same words occur twice, the fact's own sources take precedence."""
     meant: dict[str, ResolvedDate] = {}
@@ -387,7 +387,7 @@ def _dates_in(
 
 def _with_days(
     content: str,
-    sources: Sequence[Piece],
+    sources: Sequence[EpisodePart],
     meant: Mapping[str, ResolvedDate],
     named: Collection[str],
     resolve: _Resolve,
@@ -415,7 +415,10 @@ def _with_days(
 
 
 def _is_named(
-    found: ResolvedDate, meant: Mapping[str, ResolvedDate], named: Collection[str], sources: Sequence[Piece]
+    found: ResolvedDate,
+    meant: Mapping[str, ResolvedDate],
+    named: Collection[str],
+    sources: Sequence[EpisodePart],
 ) -> bool:
     """Whether an absolute date is one that was said: it lies within one that the words mean, or is a longer time that
     such a one belongs to, its numbers were said and it is near, it is the day on which it was said, or was known.
@@ -432,10 +435,10 @@ def _is_named(
     return all(str(day) in named or any(_is_said(day, piece) for piece in sources) for day in (start, end))
 
 
-def _is_said(day: date, piece: Piece) -> bool:
+def _is_said(day: date, piece: EpisodePart) -> bool:
     said_on = piece.said_at.date()
     number = day.day in said_in(piece.text).numbers
-    return day == said_on or (number and fits(Said((), (day.day,)), day, day, said_on))
+    return day == said_on or (number and fits(DayWords((), (day.day,)), day, day, said_on))
 
 
 def _is_absolute(found: ResolvedDate, resolve: _Resolve) -> bool:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from satchel.memory.dates.grammar import LANGUAGES, language, tokens_of
 
-__all__ = ["Said", "day_of", "fits", "said_in"]
+__all__ = ["DayWords", "day_of", "fits", "said_in"]
 
 _LONGEST: Final = timedelta(days=5 * 366)
 """From the day on which something was said: further away lies a slip of the model rather than a plan."""
@@ -28,7 +28,7 @@ _SHORT: Final = 3
 """Letters of a shortened name, such as "feb."."""
 
 
-class Said(NamedTuple):
+class DayWords(NamedTuple):
     """What words say of a day.
 
     Attributes:
@@ -67,7 +67,7 @@ def _names() -> Mapping[str, frozenset[tuple[str, int]]]:
     return {word: frozenset(meant) for word, meant in found.items()}
 
 
-def said_in(words: str) -> Said:
+def said_in(words: str) -> DayWords:
     """What words say of a day. Hours and lengths ("four weeks") are left out."""
     tokens = [token.word for token in tokens_of(words)]
     known = _names()
@@ -85,12 +85,12 @@ def said_in(words: str) -> Said:
             names.append((word, meant))
     # "do", "mar" or "sun" is a word of many things: what is short counts beside a number or another name.
     is_dated = bool(numbers) or len(names) > 1
-    return Said(
+    return DayWords(
         names=tuple(meant for word, meant in names if is_dated or len(word) > _SHORT), numbers=tuple(numbers)
     )
 
 
-def fits(said: Said, first: date, last: date, said_on: date) -> bool:
+def fits(said: DayWords, first: date, last: date, said_on: date) -> bool:
     """Whether the first and the last day of something agree with what was said.
 
     Each number is a day, a month or a year of one of the two, and the day of one of them is among the numbers. Each

@@ -23,10 +23,10 @@ from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Known, Proposal, Unreadable, ask_extractor, ask_gate, gate_version
 from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
-from satchel.memory.distill.windows import Piece, Stretch, Window, stretches_of
+from satchel.memory.distill.windows import EpisodePart, Stretch, Window, stretches_of
 from satchel.memory.micros import to_micros
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
-from satchel.memory.repository import Draft
+from satchel.memory.repository import MemoryDraft
 from satchel.memory.spending import Asked
 from satchel.messages import Usage
 from satchel.models.port import ChatModel
@@ -188,7 +188,7 @@ class Distiller:
     async def _read_sessions(self, run: _Run) -> None:
         gate = gate_version()
 
-        def find(connection: Connection, held: Collection[str]) -> list[list[Piece]]:
+        def find(connection: Connection, held: Collection[str]) -> list[list[EpisodePart]]:
             found = ledger.next_session(
                 connection, self._space.id, closing=run.closing, gate=gate, skip=run.skip, held=held
             )
@@ -205,7 +205,7 @@ class Distiller:
                         break
                     await self._read_stretch(stretch, run, is_judged=is_short)
 
-    def _claim_name(self, episodes: Sequence[Piece]) -> str:
+    def _claim_name(self, episodes: Sequence[EpisodePart]) -> str:
         return ledger.claim_name(self._space.id, episodes[0].session)
 
     async def _read_stretch(self, stretch: Stretch, run: _Run, *, is_judged: bool) -> None:
@@ -285,7 +285,7 @@ class Distiller:
                 more, left = self._checked(new, window, there)
                 good += more
             dropped = [why for _, why in left]
-        facts: list[tuple[CheckedFact, Draft]] = []
+        facts: list[tuple[CheckedFact, MemoryDraft]] = []
         for checked in good:
             draft = await self._draft_of(checked, window)
             if draft is not None:
@@ -388,7 +388,7 @@ class Distiller:
             found |= {some[place].id: some[place] for some in each if place < len(some)}
         return replace(page, near=tuple(list(found.values())[:_KNOWN_FACTS]))
 
-    async def _draft_of(self, fact: CheckedFact, window: Window) -> Draft | None:
+    async def _draft_of(self, fact: CheckedFact, window: Window) -> MemoryDraft | None:
         source, proposal = fact.source, fact.proposal
         place = (
             f"{self._space.user}\n{self._space.scope}\n{source.session}\n{source.turn}\n{source.position}\n"

@@ -18,18 +18,18 @@ from satchel.memory.cues import cues_of, replace_cues
 from satchel.memory.discretion_rows import AS_ASKED, part_to_read
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome
-from satchel.memory.distill.windows import Piece, Stretch, Window
+from satchel.memory.distill.windows import EpisodePart, Stretch, Window
 from satchel.memory.lifecycle import relate
 from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.page import rows as page_rows
 from satchel.memory.records import MemoryRecord
-from satchel.memory.repository import Draft, count_up, insert_drafts
+from satchel.memory.repository import MemoryDraft, count_up, insert_drafts
 from satchel.memory.spending import Asked, add_usage, read_spent
 from satchel.memory.tables import distill_windows, distilled, edges, memories
 
 __all__ = [
     "Closing",
-    "Written",
+    "WrittenFacts",
     "add_usage",
     "claim_name",
     "failing_since",
@@ -143,7 +143,7 @@ def next_session(
     gate: str,
     skip: Sequence[str],
     held: Collection[str],
-) -> list[Piece]:
+) -> list[EpisodePart]:
     """The pending episodes of the session that has waited longest, in order, after a few that were read already.
 
     Args:
@@ -195,9 +195,9 @@ def next_session(
     return [_piece(row, gate) for row in (*before, *rows)]
 
 
-def _piece(row: Any, gate: str) -> Piece:
+def _piece(row: Any, gate: str) -> EpisodePart:
     total = len(row.content)
-    return Piece(
+    return EpisodePart(
         rid=row.rid,
         id=row.id,
         session=row.source_session or "",
@@ -231,7 +231,7 @@ def failures_of(connection: Connection, space: int, place: str) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenFacts:
     """The results of a window: ids of new facts, ids of facts that were confirmed, and why other facts were dropped."""
 
     facts: tuple[str, ...]
@@ -243,13 +243,13 @@ def write_window(
     connection: Connection,
     space: int,
     window: Window,
-    facts: Sequence[tuple[CheckedFact, Draft]],
+    facts: Sequence[tuple[CheckedFact, MemoryDraft]],
     *,
     dropped: Sequence[str],
     spent: Sequence[Asked],
     at: int,
     day: str,
-) -> Written | None:
+) -> WrittenFacts | None:
     """Write the results of a window and mark it as read.
 
     Returns:
@@ -289,7 +289,7 @@ def write_window(
         facts=len(kept),
         dropped=len(lost),
     )
-    return Written(facts=tuple(kept), confirmed=tuple(dict.fromkeys(confirmed)), dropped=tuple(lost))
+    return WrittenFacts(facts=tuple(kept), confirmed=tuple(dict.fromkeys(confirmed)), dropped=tuple(lost))
 
 
 def write_worth(
@@ -360,7 +360,7 @@ def _add_result(
     )
 
 
-def _still_new(connection: Connection, space: int, read: Window | Stretch) -> list[Piece] | None:
+def _still_new(connection: Connection, space: int, read: Window | Stretch) -> list[EpisodePart] | None:
     """The new pieces whose episodes are still there; None if another process read one of them meanwhile."""
     read_to = _read_positions(connection, space, [piece.rid for piece in read.new])
     starts: dict[int, int] = {}
@@ -396,7 +396,7 @@ def _read_positions(connection: Connection, space: int, rids: Sequence[int]) -> 
     return {row.rid: row[1] for row in rows}
 
 
-def _mark_as_read(connection: Connection, pieces: Sequence[Piece], at: int) -> None:
+def _mark_as_read(connection: Connection, pieces: Sequence[EpisodePart], at: int) -> None:
     ends: dict[int, int] = {}
     for piece in pieces:
         ends[piece.rid] = max(ends.get(piece.rid, 0), piece.end)
@@ -408,7 +408,7 @@ def _mark_as_read(connection: Connection, pieces: Sequence[Piece], at: int) -> N
             connection.execute(insert(distilled).values(rid=rid, chars=end, distilled_at=at, worth_by=""))
 
 
-def _confirm(connection: Connection, space: int, id: str, sources: Sequence[Piece], at: int) -> bool:
+def _confirm(connection: Connection, space: int, id: str, sources: Sequence[EpisodePart], at: int) -> bool:
     """Add sources to a known fact. False if the fact no longer exists."""
     has_sources = (
         select(literal(1))
@@ -434,7 +434,7 @@ def _add_sources(
     connection: Connection,
     space: int,
     id: str,
-    sources: Sequence[Piece],
+    sources: Sequence[EpisodePart],
     at: int,
     relation: str = "derived_from",
 ) -> bool:

@@ -16,7 +16,7 @@ __all__ = [
     "OVERLAP_TOKENS",
     "SEEN_TOKENS",
     "WINDOW_TOKENS",
-    "Piece",
+    "EpisodePart",
     "Stretch",
     "Window",
     "shown",
@@ -45,7 +45,7 @@ _CHARS_A_TOKEN = 3.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class EpisodePart:
     """An episode or a part of one.
 
     Attributes:
@@ -76,10 +76,10 @@ class Piece:
 class Window:
     """Consecutive pieces of one conversation; context comes first."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[EpisodePart, ...]
 
     @property
-    def new(self) -> tuple[Piece, ...]:
+    def new(self) -> tuple[EpisodePart, ...]:
         """The pieces that are read for the first time."""
         return tuple(piece for piece in self.pieces if piece.is_new)
 
@@ -96,7 +96,7 @@ class Stretch:
     windows: tuple[Window, ...]
 
     @property
-    def new(self) -> tuple[Piece, ...]:
+    def new(self) -> tuple[EpisodePart, ...]:
         """The pieces that are read for the first time."""
         return tuple(piece for window in self.windows for piece in window.new)
 
@@ -111,7 +111,7 @@ class Stretch:
         return all(piece.is_worth for piece in self.new)
 
 
-def stretches_of(episodes: Sequence[Piece]) -> Iterator[Stretch]:
+def stretches_of(episodes: Sequence[EpisodePart]) -> Iterator[Stretch]:
     """Divide a conversation into windows, and gather those that the gate judges together.
 
     A turn that is too long for a window is never divided between stretches, and a stretch has one such turn at most.
@@ -130,13 +130,13 @@ class _Dividing:
     """The state of dividing a conversation."""
 
     def __init__(self) -> None:
-        self._before: list[Piece] = []
-        self._gathered: list[Piece] = []
+        self._before: list[EpisodePart] = []
+        self._gathered: list[EpisodePart] = []
         self._tokens = 0
         self._windows: list[Window] = []
         self._has_long = False
 
-    def add(self, episode: Piece) -> Iterator[Stretch]:
+    def add(self, episode: EpisodePart) -> Iterator[Stretch]:
         """Add the next episode, and yield the stretch that it ends."""
         if episode.start and not self._gathered and not self._windows:
             self._before.append(
@@ -161,7 +161,7 @@ class _Dividing:
             self._gathered.append(part)
             self._tokens += estimate_tokens(part.text)
 
-    def _is_full(self, part: Piece) -> bool:
+    def _is_full(self, part: EpisodePart) -> bool:
         return bool(self._gathered) and self._tokens + estimate_tokens(part.text) > WINDOW_TOKENS
 
     def _end_window(self) -> None:
@@ -178,7 +178,7 @@ class _Dividing:
         self._windows, self._has_long = [], False
 
 
-def _parts(episode: Piece, room: int) -> Iterator[Piece]:
+def _parts(episode: EpisodePart, room: int) -> Iterator[EpisodePart]:
     """The unread text of an episode in parts that fit into a window, the first one into `room` tokens, split between
     words if possible. Of an episode that is longer than `MAX_CHARS`, the middle is left out.
     """
@@ -221,9 +221,9 @@ def _fitting_end(text: str, start: int, last: int, tokens: int) -> int:
     return low
 
 
-def _overlap(before: Sequence[Piece]) -> tuple[Piece, ...]:
+def _overlap(before: Sequence[EpisodePart]) -> tuple[EpisodePart, ...]:
     """The last pieces before a window, about `OVERLAP_TOKENS`."""
-    found: list[Piece] = []
+    found: list[EpisodePart] = []
     left = OVERLAP_TOKENS
     for piece in reversed(before):
         if left <= 0:
@@ -253,7 +253,7 @@ def shown(window: Window) -> str:
 
 def shown_to_gate(stretch: Stretch) -> str:
     """The stretch as the gate sees it: each turn as one line, a long one cut to its beginning and its end."""
-    whole: dict[int, Piece] = {}
+    whole: dict[int, EpisodePart] = {}
     for piece in stretch.new:
         before = whole.get(piece.rid)
         whole[piece.rid] = piece if before is None else replace(before, text=before.text + piece.text)
@@ -272,7 +272,7 @@ def _ends_of(text: str, tokens: int) -> str:
     return f"{text[:first]}\n[… {last - first:,} characters …]\n{text[last:]}"
 
 
-def _lines(pieces: Sequence[Piece]) -> str:
+def _lines(pieces: Sequence[EpisodePart]) -> str:
     lines = []
     # What the user asked not to keep is blank.
     for number, piece in enumerate((piece for piece in pieces if piece.text.strip()), 1):

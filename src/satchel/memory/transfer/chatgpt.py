@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, parse
 from satchel.memory.transfer.parts import LeftOut, Part, stable_id
-from satchel.memory.transfer.transcripts import NO_TEXT, WRITTEN_BY_PROGRAM, Transcript, moment_of
+from satchel.memory.transfer.transcripts import NO_TEXT, WRITTEN_BY_PROGRAM, TurnNumbering, moment_of
 
 __all__ = ["is_conversation", "read"]
 
@@ -61,7 +61,7 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
 def _conversation(found: Mapping[str, Any], file: SourceFile, where: str) -> Iterator[Part]:
     mapping: Mapping[str, Any] = found["mapping"]
     name = found.get("conversation_id") or found.get("id") or stable_id(*sorted(mapping)[:50])
-    transcript = Transcript(f"chatgpt:{name}")
+    transcript = TurnNumbering(f"chatgpt:{name}")
     begun = moment_of(found.get("create_time")) or moment_of(found.get("update_time"))
     branch, problem = _branch(mapping, found.get("current_node"))
     if problem:

@@ -11,7 +11,7 @@ from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.transcripts import (
     NO_TEXT,
     WRITTEN_BY_PROGRAM,
-    Transcript,
+    TurnNumbering,
     moment_of,
     plain_text,
     without_wrappers,
@@ -41,7 +41,7 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         yield LeftOut(reason="the work of a sub-agent", where=file.name, expected=True)
         return
     last = None
-    transcripts: dict[str, Transcript] = {}  # by session: a file may contain several
+    transcripts: dict[str, TurnNumbering] = {}  # by session: a file may contain several
     for number, line in lines(stream, file.name):
         where = f"{file.name}:{number}"
         if isinstance(line, LeftOut):
@@ -63,7 +63,7 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
             yield LeftOut(reason=NO_TEXT, where=where, expected=True)
             continue
         name = str(line.get("sessionId") or file.base.removesuffix(".jsonl"))
-        transcript = transcripts.setdefault(name, Transcript(f"claude-code:{name}"))
+        transcript = transcripts.setdefault(name, TurnNumbering(f"claude-code:{name}"))
         uuid = line.get("uuid")
         names = ("claude-code", uuid) if isinstance(uuid, str) and uuid else ()
         yield transcript.episode(text, role=role, at=last, modified_at=file.modified_at, names=names)

@@ -12,7 +12,7 @@ from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.transcripts import (
     NO_TEXT,
     WRITTEN_BY_PROGRAM,
-    Transcript,
+    TurnNumbering,
     moment_of,
     plain_text,
     without_wrappers,
@@ -49,7 +49,7 @@ def is_own_line(line: Mapping[str, Any]) -> bool:
 def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
     """Read the messages of the user and the model, without tools, instructions and the work of sub-agents."""
     found = _UUID.search(file.base)
-    transcript = Transcript(f"codex:{found[0] if found else file.base.removesuffix('.jsonl')}")
+    transcript = TurnNumbering(f"codex:{found[0] if found else file.base.removesuffix('.jsonl')}")
     begun = None
     for number, line in lines(stream, file.name):
         where = f"{file.name}:{number}"

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, insert, select
 
 from satchel.memory.forgetting import Forgetting
 from satchel.memory.history import undo_comparing
-from satchel.memory.marks import Mark, Pending, Rebuilt, There
+from satchel.memory.marks import Mark, PendingLines, Rebuilt, There
 from satchel.memory.repository import known_ids, rids_by_id, slices
 from satchel.memory.tables import changes, distill_windows, distilled, memories, spaces
 from satchel.memory.transfer import own_format
@@ -31,7 +31,7 @@ _AT_ONCE: Final = 2_000
 _GONE, _MEMORY, _DISTILLED = b'{"type":"gone"', b'{"type":"memory"', b'{"type":"distilled"'
 
 
-def pending(connection: Connection, space: int, mark: Mark, there: There) -> Pending:
+def pending(connection: Connection, space: int, mark: Mark, there: There) -> PendingLines:
     """What was stored, changed and forgotten since a mark and is not there, from one snapshot."""
     changed = connection.execute(select(spaces.c.changed).where(spaces.c.id == space)).scalar_one()
     stored = connection.execute(
@@ -73,7 +73,7 @@ def pending(connection: Connection, space: int, mark: Mark, there: There) -> Pen
     lines += written
     if gone:
         lines += own_format.forgotten_lines(connection, space, since=mark.changed)
-    return Pending(
+    return PendingLines(
         head=own_format.header(connection, space),
         lines=[own_format.encoded(line) for line in lines],
         drop=drop,

@@ -20,7 +20,7 @@ from satchel.memory.hashing import WordHasher
 from satchel.memory.page import rows as page_rows
 from satchel.memory.redaction import redact, strip_private
 from satchel.memory.repository import (
-    Draft,
+    MemoryDraft,
     add_earlier_words,
     content_hash,
     insert_drafts,
@@ -51,15 +51,15 @@ from satchel.memory.transfer.parts import (
     Part,
     Tombstone,
 )
-from satchel.memory.transfer.report import ImportReport, ImportSource, Skipped, TransferProgress
+from satchel.memory.transfer.report import ImportReport, ImportSource, SkippedPart, TransferProgress
 from satchel.plain import as_json
 
 __all__ = [
     "Batch",
     "ImportState",
-    "Prepared",
+    "PreparedBatch",
     "Tally",
-    "Written",
+    "WrittenBatch",
     "batches_of",
     "prepare",
     "write_batch",
@@ -81,7 +81,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedBatch:
     """A batch that is ready to be written.
 
     Attributes:
@@ -92,7 +92,7 @@ class Prepared:
         rest: The parts that are not memories.
     """
 
-    drafts: Sequence[Draft]
+    drafts: Sequence[MemoryDraft]
     memories: Mapping[str, ImportedMemory]
     redacted: frozenset[str]
     stripped: frozenset[str]
@@ -100,7 +100,7 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class WrittenBatch:
     """The results of one transaction: ids of new memories, and counts.
 
     Attributes:
@@ -145,13 +145,13 @@ class Tally:
     stripped: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
-    examples: list[Skipped] = field(default_factory=list)
+    examples: list[SkippedPart] = field(default_factory=list)
 
     def leave_out(self, left: LeftOut) -> None:
         """Count something that was left out."""
         (self.ignored if left.expected else self.skipped)[left.reason] += 1
         if not left.expected and len(self.examples) < _MAX_EXAMPLES:
-            self.examples.append(Skipped(reason=left.reason, where=left.where))
+            self.examples.append(SkippedPart(reason=left.reason, where=left.where))
 
     def progress(self, batch: Batch) -> TransferProgress:
         """The progress to report after a batch."""
@@ -249,7 +249,7 @@ def _in_batches(
 
 def prepare(
     batch: Batch, known: set[str], *, now: int, redacts: bool, hasher: WordHasher, tally: Tally
-) -> Prepared:
+) -> PreparedBatch:
     """Prepare the new memories of a batch for storage; injected text, private parts and secrets are removed.
 
     Args:
@@ -260,7 +260,7 @@ def prepare(
         hasher: Makes the keyed hashes that recognise forgotten memories.
         tally: Counts known memories and parts that are left out.
     """
-    drafts: list[Draft] = []
+    drafts: list[MemoryDraft] = []
     new: dict[str, ImportedMemory] = {}
     redacted: set[str] = set()
     stripped: set[str] = set()
@@ -296,7 +296,7 @@ def prepare(
                 continue
             new[part.id] = part
             drafts.append(replace(_draft(part, content, quote, now, hasher), cues=cues))
-    return Prepared(
+    return PreparedBatch(
         drafts=drafts,
         memories=new,
         redacted=frozenset(redacted),
@@ -305,11 +305,13 @@ def prepare(
     )
 
 
-def _draft(memory: ImportedMemory, content: str, quote: str | None, now: int, hasher: WordHasher) -> Draft:
+def _draft(
+    memory: ImportedMemory, content: str, quote: str | None, now: int, hasher: WordHasher
+) -> MemoryDraft:
     # What was said when Satchel exported the file was obeyed then, and perhaps lifted since.
     is_new = memory.state is None and is_wishing(memory.kind, memory.trust, memory.speaker)
     has_place = memory.turn is not None and memory.position is not None
-    return Draft(
+    return MemoryDraft(
         id=memory.id,
         tags=memory.tags,
         words_hash=None
@@ -345,12 +347,12 @@ def _draft(memory: ImportedMemory, content: str, quote: str | None, now: int, ha
 def write_batch(
     connection: Connection,
     space: int,
-    batch: Prepared,
+    batch: PreparedBatch,
     *,
     now: int,
     state: ImportState,
     replays: bool = False,
-) -> Written:
+) -> WrittenBatch:
     """Write a batch. Memories in the store are not changed, and forgotten ones stay forgotten.
 
     Args:
@@ -376,7 +378,7 @@ def write_batch(
     entries = [part for part in batch.rest if isinstance(part, ImportedChange)]
     for version in (part for part in batch.rest if isinstance(part, ImportedPage)):
         page_rows.take_in(connection, space, version)
-    return Written(
+    return WrittenBatch(
         new=new,
         forgotten=len(wanted) - len(new),
         edges=stored_edges,

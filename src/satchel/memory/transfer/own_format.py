@@ -19,7 +19,7 @@ from sqlalchemy import Connection, func, select
 from satchel.errors import UsageError
 from satchel.memory.checking import MAX_CONTENT_CHARS, printable
 from satchel.memory.cues import cues_of, fitting_cues
-from satchel.memory.filters import Filter
+from satchel.memory.filters import CheckedFilters
 from satchel.memory.page.records import Author, State, lines_from_json
 from satchel.memory.records import Discretion, Kind, MemoryType, Tier, Trust, time_from_json
 from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
@@ -80,7 +80,7 @@ class _InvalidField(ValueError):
 def write(
     connection: Connection,
     space: int,
-    wanted: Filter,
+    wanted: CheckedFilters,
     out: Callable[[bytes], object],
     progress: Callable[[int, int], None],
 ) -> ExportReport:

@@ -10,7 +10,7 @@ __all__ = [
     "ExportReport",
     "ImportReport",
     "ImportSource",
-    "Skipped",
+    "SkippedPart",
     "TransferProgress",
     "export_report_to_json",
     "import_report_to_json",
@@ -43,7 +43,7 @@ class TransferProgress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
+class SkippedPart:
     """A part that was left out: why, and its file and position."""
 
     reason: str
@@ -78,7 +78,7 @@ class ImportReport:
     stripped: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
     ignored: Mapping[str, int] = field(default_factory=dict)
-    examples: tuple[Skipped, ...] = ()
+    examples: tuple[SkippedPart, ...] = ()
     dry_run: bool = False
 
 

@@ -19,9 +19,9 @@ from satchel.memory.transfer.formats import NamedReader
 from satchel.memory.transfer.importing import (
     Batch,
     ImportState,
-    Prepared,
+    PreparedBatch,
     Tally,
-    Written,
+    WrittenBatch,
     batches_of,
     prepare,
     write_batch,
@@ -92,7 +92,7 @@ class Transfer:
         *,
         dry_run: bool,
         counted: set[str],
-    ) -> tuple[Written, Prepared]:
+    ) -> tuple[WrittenBatch, PreparedBatch]:
         space = self._space
         ids = [part.id for part in batch.parts if isinstance(part, ImportedMemory)]
         known = await space.read(known_ids, ids) if ids else set()
@@ -110,13 +110,13 @@ class Transfer:
         )
         if dry_run:
             counted.update(ready.memories)
-            return Written(new=frozenset(ready.memories)), ready
+            return WrittenBatch(new=frozenset(ready.memories)), ready
         if not ready.drafts and not ready.rest:
-            return Written(), ready
+            return WrittenBatch(), ready
         return await space.write(write_batch, ready, now=now, state=state), ready
 
 
-def _count(tally: Tally, written: Written, ready: Prepared, batch: Batch) -> None:
+def _count(tally: Tally, written: WrittenBatch, ready: PreparedBatch, batch: Batch) -> None:
     tally.new += len(written.new)
     # Only those that were written: another process may have stored some of them meanwhile.
     tally.redacted += len(ready.redacted & written.new)

@@ -12,7 +12,7 @@ from typing import Any
 
 from satchel.memory.transfer.parts import UNDATED, ImportedMemory, said, stable_id
 
-__all__ = ["NO_TEXT", "WRITTEN_BY_PROGRAM", "Transcript", "moment_of", "plain_text", "without_wrappers"]
+__all__ = ["NO_TEXT", "WRITTEN_BY_PROGRAM", "TurnNumbering", "moment_of", "plain_text", "without_wrappers"]
 
 NO_TEXT = "no text of a person or a model in it"
 WRITTEN_BY_PROGRAM = "written by the agent's own program"
@@ -48,7 +48,7 @@ _IDE_REQUEST = re.compile(r"^## My request for Codex:[ \t]*\n", re.MULTILINE)
 
 
 @dataclass(slots=True)
-class Transcript:
+class TurnNumbering:
     """Numbers the messages of one conversation. Each message of the user begins a turn, at position 0."""
 
     session: str

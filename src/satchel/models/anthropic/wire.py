@@ -166,7 +166,7 @@ class _Part:
 
 
 class MessagesAnswer:
-    """Assembles one answer. See `satchel.models.hosted.Answer`."""
+    """Assembles one answer. See `satchel.models.hosted.AnswerAssembler`."""
 
     def __init__(self, ids: CallIds) -> None:
         """Store the generator of call ids."""

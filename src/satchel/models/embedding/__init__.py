@@ -1,6 +1,6 @@
 """Embedding models: the bundled default, a hashing double for tests, endpoints, libraries."""
 
-from satchel.models.embedding.fetching import Fetching, Progress, Source, SourceFailed
+from satchel.models.embedding.fetching import Fetching, FileSource, Progress, SourceFailed
 from satchel.models.embedding.hashing import HashingEmbedder
 from satchel.models.embedding.library import FastembedEmbedder
 from satchel.models.embedding.minilm import MiniLmEmbedder
@@ -13,8 +13,8 @@ from satchel.models.embedding.records import (
     RECORDS,
     USE_MULTILINGUAL,
     USE_WEIGHTS,
+    ModelFiles,
     WeightFile,
-    Weights,
     Wheel,
     record_of,
 )
@@ -52,12 +52,12 @@ __all__ = [
     "PipSource",
     "Progress",
     "RemoteEmbedder",
-    "Source",
+    "FileSource",
     "SourceFailed",
     "UseEmbedder",
     "UvSource",
     "WeightFile",
-    "Weights",
+    "ModelFiles",
     "Wheel",
     "as_embedder",
     "default_sources",

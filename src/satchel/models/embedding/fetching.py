@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from satchel.models.embedding.records import WeightFile, Weights
+from satchel.models.embedding.records import ModelFiles, WeightFile
 
-__all__ = ["COPY_BYTES", "Fetching", "Progress", "Source", "SourceFailed"]
+__all__ = ["COPY_BYTES", "Fetching", "Progress", "FileSource", "SourceFailed"]
 
 Progress: TypeAlias = Callable[[str, int, int], None]
 """Called with the current step ("downloading"), the bytes done, and the total bytes (0 if unknown)."""
@@ -32,7 +32,7 @@ class Fetching:
 
     def __init__(
         self,
-        weights: Weights,
+        weights: ModelFiles,
         folder: Path,
         scratch: Path,
         *,
@@ -69,7 +69,7 @@ class Fetching:
                 self.report("unpacking", done, file.size)
 
 
-class Source(Protocol):
+class FileSource(Protocol):
     """A source of the files."""
 
     @property

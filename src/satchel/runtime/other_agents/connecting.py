@@ -26,7 +26,7 @@ from satchel.config.home import locked_folder, replace_file
 from satchel.errors import ConfigError, StorageUnwritable, UsageError
 from satchel.runtime.other_agents import jsonc
 
-__all__ = ["AGENTS", "Agent", "Change", "Program", "apply", "diff_of", "is_connected", "plan"]
+__all__ = ["AGENTS", "Agent", "FileChange", "Program", "apply", "diff_of", "is_connected", "plan"]
 
 Agent: TypeAlias = Literal["claude-code", "codex", "goose", "generic"]
 
@@ -78,7 +78,7 @@ class Program:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class FileChange:
     """A change of one file.
 
     Attributes:
@@ -111,7 +111,7 @@ def plan(
     project: Path | None = None,
     file: Path | None = None,
     remove: bool = False,
-) -> tuple[Change, ...]:
+) -> tuple[FileChange, ...]:
     """The changes that connect an agent, or disconnect it.
 
     Args:
@@ -127,7 +127,7 @@ def plan(
         UsageError: The agent has no such files.
     """
     given: dict[str, Any] = {"environ": environ, "project": project, "file": file}
-    changes: list[Change] = []
+    changes: list[FileChange] = []
     taking_out = dict(_edits(agent, program, **given, remove=True))
     for path, edit in _edits(agent, program, **given, remove=remove):
         before = _read(path)
@@ -139,7 +139,7 @@ def plan(
         after: str | None = edit(before or "", str(path))
         if remove and is_ours:
             after = None
-        changes.append(Change(path=path, before=before, after=after, is_ours=is_ours))
+        changes.append(FileChange(path=path, before=before, after=after, is_ours=is_ours))
     return tuple(change for change in changes if change.is_change)
 
 
@@ -157,7 +157,7 @@ def is_connected(agent: Agent, *, environ: Mapping[str, str], project: Path | No
         return False
 
 
-def diff_of(change: Change) -> str:
+def diff_of(change: FileChange) -> str:
     """A change as a unified diff. What looks like a key is masked: such files may hold those of other programs."""
     before, after = change.before or "", change.after or ""
     lines = difflib.unified_diff(
@@ -171,7 +171,7 @@ def diff_of(change: Change) -> str:
     return mask_text("\n".join(lines))
 
 
-def apply(changes: Sequence[Change], *, home: Path, clock: Clock) -> tuple[Path, ...]:
+def apply(changes: Sequence[FileChange], *, home: Path, clock: Clock) -> tuple[Path, ...]:
     """Make the changes, each file atomically. The old content is copied into SATCHEL_HOME/agents/backups.
 
     Returns:

@@ -20,7 +20,12 @@ from satchel.clock import Clock
 from satchel.config.brief import BriefSettings, read_brief
 from satchel.config.home import ensure_home, home_of
 from satchel.errors import NotFound, SandboxError, SatchelError, StorageError, UsageError
-from satchel.runtime.other_agents.notebook import Conversation, queue, read_conversation, write_conversation
+from satchel.runtime.other_agents.notebook import (
+    AgentConversation,
+    queue,
+    read_conversation,
+    write_conversation,
+)
 from satchel.runtime.other_agents.payloads import HookEvent, read_event
 from satchel.runtime.serving import Serving, read_token, serving
 
@@ -143,7 +148,7 @@ class _Hook:
         if event.dialect in ("hermes", *_TELLS_NOTHING):
             return ""  # Hermes ignores this answer; it gets the profile with the first prompt.
         told = self._standing()
-        self._remember(Conversation(event.key, told.ids, bool(told.text), known.turn))
+        self._remember(AgentConversation(event.key, told.ids, bool(told.text), known.turn))
         return self._worded(told.text, note="" if self._server or self._settings.worker else _NO_SERVER)
 
     def _prompt(self) -> str:
@@ -308,7 +313,7 @@ class _Hook:
         if not leave_work_of(self._home, self._environ):
             self._note("queued: the process that captures it could not be started; the next one takes it")
 
-    def _remember(self, known: Conversation) -> None:
+    def _remember(self, known: AgentConversation) -> None:
         if not self._home.is_dir():
             return
         try:

@@ -20,7 +20,7 @@ from satchel.config.home import ensure_home
 from satchel.errors import StorageUnwritable
 
 __all__ = [
-    "Conversation",
+    "AgentConversation",
     "Queued",
     "has_queue",
     "queue",
@@ -36,7 +36,7 @@ _MOST_QUEUED: Final = 10_000
 """The most files that one run reads."""
 
 
-class Conversation(NamedTuple):
+class AgentConversation(NamedTuple):
     """The record of a conversation of another agent.
 
     Attributes:
@@ -81,13 +81,13 @@ class Queued(NamedTuple):
     said_at: str = ""
 
 
-def read_conversation(home: Path, key: str) -> Conversation:
+def read_conversation(home: Path, key: str) -> AgentConversation:
     """Read the record of a conversation; an empty one if its file is missing or damaged."""
     found = _read(_conversation_file(home, key))
     if found is None or found.get("key") != key:
-        return Conversation(key)
+        return AgentConversation(key)
     shown, turn = found.get("shown"), found.get("turn")
-    return Conversation(
+    return AgentConversation(
         key,
         tuple(id for id in shown if isinstance(id, str)) if isinstance(shown, list) else (),
         found.get("has_standing") is True,
@@ -95,7 +95,7 @@ def read_conversation(home: Path, key: str) -> Conversation:
     )
 
 
-def write_conversation(home: Path, known: Conversation) -> None:
+def write_conversation(home: Path, known: AgentConversation) -> None:
     """Write the record of a conversation.
 
     Raises:

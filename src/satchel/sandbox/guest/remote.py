@@ -40,7 +40,7 @@ def main() -> None:
     machine = os.uname().machine
     if plan["machine"] not in ("", machine):
         sys.exit(f"The template is for {machine}, and the packages are for {plan['machine']}.")
-    run = Run(plan)
+    run = GuestRun(plan)
     run.start()
     run.watch()
     run.end()
@@ -61,7 +61,7 @@ def unpacked(stage: str) -> "dict[str, Any]":
     return result
 
 
-class Run:
+class GuestRun:
     """One run."""
 
     def __init__(self, plan: "dict[str, Any]") -> None:

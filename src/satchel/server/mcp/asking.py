@@ -22,7 +22,7 @@ from satchel.events import Consent
 from satchel.tools import Approval, ApprovalRequest
 from satchel.tools.visible import visible
 
-__all__ = ["Elicitation", "InputNeeded", "can_ask"]
+__all__ = ["ElicitingApprover", "InputRequired", "can_ask"]
 
 _KEY: Final = "permission"
 _WAIT_S: Final = 600.0
@@ -43,7 +43,7 @@ _FORM: Final[dict[str, Any]] = {
 }
 
 
-class InputNeeded(Exception):
+class InputRequired(Exception):
     """The call waits for the user's answer: `result` asks the client, which repeats the call with it."""
 
     def __init__(self, result: InputRequiredResult) -> None:
@@ -60,7 +60,7 @@ def can_ask(context: ServerRequestContext[Any, Any]) -> bool:
     return asks is not None and (asks.form is not None or asks.url is None)
 
 
-class Elicitation:
+class ElicitingApprover:
     """Asks about one call. It is an `Approver`."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Elicitation:
         found = (self._params.input_responses or {}).get(_KEY)
         if isinstance(found, ElicitResult) and self._params.request_state == _KEY:
             return found
-        raise InputNeeded(
+        raise InputRequired(
             InputRequiredResult(input_requests={_KEY: ElicitRequest(params=form)}, request_state=_KEY)
         )
 

@@ -58,7 +58,7 @@ from satchel.errors import NotFound, SatchelError, UsageError, UserError
 from satchel.runtime import Satchel
 from satchel.runtime.agent_calls import AgentCall, AgentCalls
 from satchel.runtime.lines import counted
-from satchel.server.mcp.asking import Elicitation, InputNeeded, can_ask
+from satchel.server.mcp.asking import ElicitingApprover, InputRequired, can_ask
 from satchel.server.mcp.following import Following
 from satchel.server.mcp.prompts import Prompts
 from satchel.server.mcp.resources import (
@@ -251,7 +251,7 @@ class McpFace:
         approver = None
         if can_ask(context):
             details = await self._details(offered, input)
-            approver = Elicitation(context, params, client=client, details=details)
+            approver = ElicitingApprover(context, params, client=client, details=details)
         began_s = self._satchel.clock.monotonic_s()
         try:
             called = await self._calls.run(
@@ -263,7 +263,7 @@ class McpFace:
                 approver=approver,
                 progress=progress,
             )
-        except InputNeeded as needed:
+        except InputRequired as needed:
             return needed.result
         took_ms = round((self._satchel.clock.monotonic_s() - began_s) * 1000)
         data = {"tool": offered.name, "took_ms": took_ms}

@@ -21,8 +21,8 @@ __all__ = [
     "PROFILE",
     "SESSION_TEMPLATE",
     "MEMORY_TEMPLATE",
-    "Page",
-    "Reading",
+    "SessionPage",
+    "ResourceText",
     "Resources",
     "session_uri",
     "standing_text",
@@ -42,7 +42,7 @@ _MOST_COMPLETIONS: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class ResourceText:
     """A resource that was read."""
 
     uri: str
@@ -51,7 +51,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class SessionPage:
     """A page of the conversations, and the cursor of the next one, or None."""
 
     sessions: Sequence[SessionInfo]
@@ -65,7 +65,7 @@ class Resources:
         """`satchel` is read when a request asks."""
         self._satchel = satchel
 
-    async def page(self, cursor: str | None) -> Page:
+    async def page(self, cursor: str | None) -> SessionPage:
         """A page of the conversations, the most recent first.
 
         Raises:
@@ -76,9 +76,11 @@ class Resources:
         first = int(cursor or "0")
         sessions = await self._open_sessions()
         rest = len(sessions) > first + _PAGE
-        return Page(sessions=sessions[first : first + _PAGE], cursor=str(first + _PAGE) if rest else None)
+        return SessionPage(
+            sessions=sessions[first : first + _PAGE], cursor=str(first + _PAGE) if rest else None
+        )
 
-    async def read(self, uri: str) -> Reading:
+    async def read(self, uri: str) -> ResourceText:
         """Read a resource.
 
         Raises:
@@ -86,7 +88,7 @@ class Resources:
             StorageError: It can't be read.
         """
         if uri == PROFILE:
-            return Reading(uri=uri, text=await standing_text(self._satchel), mime_type="text/markdown")
+            return ResourceText(uri=uri, text=await standing_text(self._satchel), mime_type="text/markdown")
         found = _PLACE.fullmatch(uri)
         if found is None:
             raise NotFound(f"There is no resource {visible(uri[:200])!r}.")
@@ -97,13 +99,13 @@ class Resources:
                 raise NotFound("Memory is off, or could not be opened.")
             record = await granted_memory(memory, id, self._satchel.settings.memory.agent_spheres)
             text = json.dumps(record_to_json(record), ensure_ascii=False, indent=1)
-            return Reading(uri=uri, text=text, mime_type="application/json")
+            return ResourceText(uri=uri, text=text, mime_type="application/json")
         if not any(info.id == id for info in await self._open_sessions()):
             raise NotFound(f"There is no session {id!r}.")
         text = visible(await self._satchel.sessions.export(id, form="markdown"))
         if len(text) > _MOST_CHARS:
             text = f"{text[:_MOST_CHARS]}\n\n[… {len(text) - _MOST_CHARS:,} more characters …]\n"
-        return Reading(uri=uri, text=text, mime_type="text/markdown")
+        return ResourceText(uri=uri, text=text, mime_type="text/markdown")
 
     async def completed(self, template: str, beginning: str) -> tuple[list[str], int]:
         """Ids that begin with this text, and how many there are in all."""

@@ -16,7 +16,7 @@ from satchel.errors import ModelError, NotFound, Refused, UserError
 from satchel.runtime.lines import counted
 from satchel.runtime.tooling import ToolEntry
 from satchel.server.pages.charts import spark
-from satchel.server.pages.queries import Asked
+from satchel.server.pages.queries import FieldReader
 from satchel.server.pages.rendering import Saying, State, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
@@ -97,13 +97,13 @@ async def _entry(service: Service, capability: Capability) -> _Entry:
 @router.get("/capabilities")
 async def capabilities(request: Request, service: Serves) -> Response:
     """All capabilities, those that need the user first."""
-    return await _page(request, service, Asked.of(request))
+    return await _page(request, service, FieldReader.of(request))
 
 
 async def _page(
     request: Request,
     service: Service,
-    asked: Asked,
+    asked: FieldReader,
     *,
     name: str = "",
     description: str = "",
@@ -182,7 +182,7 @@ async def build(request: Request, service: Serves) -> Response:
                 state="off",
             )
             return see_other(request, f"/capabilities/{there.name}", say=say)
-    return await _page(request, service, Asked({}), name=name, description=description, problem=problem)
+    return await _page(request, service, FieldReader({}), name=name, description=description, problem=problem)
 
 
 # ---- A build

@@ -19,7 +19,7 @@ from satchel.errors import ModelError, NotFound, Refused, SandboxError, StorageE
 from satchel.runtime.lines import counted
 from satchel.server.pages.capabilities import capability_state, reliable
 from satchel.server.pages.kept import RunShown, kept_of
-from satchel.server.pages.queries import Asked
+from satchel.server.pages.queries import FieldReader
 from satchel.server.pages.rendering import Form, Saying, form_of
 from satchel.server.pages.schema_form import Field, fields_of, parse_json, place_problems, read_fields
 from satchel.server.pages.site import page, see_other
@@ -62,7 +62,7 @@ class _Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownOutcome:
     """The result of a run: JSON in its own layout, or text."""
 
     outcome: Outcome
@@ -83,7 +83,7 @@ class _Line:
 @router.get("/capabilities/{name}")
 async def show(request: Request, service: Serves, name: Name) -> Response:
     """One capability."""
-    asked = Asked.of(request)
+    asked = FieldReader.of(request)
     capability = await service.capabilities.catalogue.get(name)
     kept = kept_of(request)
     ran = kept.runs.get(asked.text("run"))
@@ -110,7 +110,7 @@ async def _page(
     service: Service,
     capability: Capability,
     *,
-    asked: Asked,
+    asked: FieldReader,
     fields: Sequence[Field],
     raw: str = "",
     raw_problem: str = "",
@@ -242,7 +242,9 @@ def _expected(case: Case) -> str:
     return json.dumps(dict(case.expect), ensure_ascii=False)
 
 
-async def _compared(service: Service, capability: Capability, asked: Asked) -> tuple[str, list[_Line]] | None:
+async def _compared(
+    service: Service, capability: Capability, asked: FieldReader
+) -> tuple[str, list[_Line]] | None:
     """The requested difference, with its heading."""
     if not asked.text("from"):
         return None
@@ -285,7 +287,7 @@ async def run(request: Request, service: Serves, name: Name) -> Response:
             request,
             service,
             capability,
-            asked=Asked({}),
+            asked=FieldReader({}),
             fields=fields,
             raw=raw,
             raw_problem=raw_problem,
@@ -355,14 +357,14 @@ def _as_text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _result(outcome: Outcome) -> Shown:
+def _result(outcome: Outcome) -> ShownOutcome:
     """A result in a readable layout. It is untrusted, so it is only ever shown as text."""
     text = outcome.result or ""
     is_json = False
     if text[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
             text, is_json = json.dumps(json.loads(text), ensure_ascii=False, indent=2), True
-    return Shown(outcome, text[:_MOST_TEXT], is_json, len(text) > _MOST_TEXT)
+    return ShownOutcome(outcome, text[:_MOST_TEXT], is_json, len(text) > _MOST_TEXT)
 
 
 def _at(capability: Capability) -> str:
@@ -392,7 +394,7 @@ async def test(request: Request, service: Serves, name: Name) -> Response:
     """Run the cases of a version, with the current files of its folder."""
     form = await form_of(request)
     capability = await service.capabilities.catalogue.get(name)
-    number = Asked({"version": form.get("version")}).number("version", 0, low=0, high=1_000_000)
+    number = FieldReader({"version": form.get("version")}).number("version", 0, low=0, high=1_000_000)
     try:
         tested = await service.capabilities.registrar.test(capability.name, number=number)
     except (UsageError, Refused, SandboxError) as error:
@@ -502,7 +504,9 @@ async def change(request: Request, service: Serves, name: Name, change: _Change)
                 after = await catalogue.rollback(capability.id)
                 say = _in_use(capability, after)
             case _:
-                number = Asked({"version": form.get("version")}).number("version", 0, low=0, high=1_000_000)
+                number = FieldReader({"version": form.get("version")}).number(
+                    "version", 0, low=0, high=1_000_000
+                )
                 after = await catalogue.activate(capability.id, number)
                 say = _in_use(capability, after)
     except (UserError, Refused) as error:

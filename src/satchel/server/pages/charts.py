@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from markupsafe import Markup, escape
 
-__all__ = ["Column", "Neighbour", "column_chart", "graph", "nice_step", "share", "spark", "wrapped"]
+__all__ = ["ChartColumn", "Neighbour", "column_chart", "graph", "nice_step", "share", "spark", "wrapped"]
 
 _FILLS: Final = ("cached", "fresh", "out")
 """The style sheet's names for outline, hatch and solid, in the order in which parts are stacked."""
@@ -34,7 +34,7 @@ _MOST_LABELS: Final = 13
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class ChartColumn:
     """One column of a chart.
 
     Attributes:
@@ -65,7 +65,7 @@ def nice_step(most: float, *, steps: int = 3) -> float:
 
 
 def column_chart(
-    columns: Sequence[Column],
+    columns: Sequence[ChartColumn],
     *,
     title: str,
     description: str,

@@ -19,7 +19,7 @@ from satchel.runtime.commands import COMMANDS, CommandContext, CommandResult, fi
 from satchel.runtime.lines import counted, receipt_lines
 from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.pages.following import Followed, follow, read_transcript, who_runs
+from satchel.server.pages.following import FollowedPart, follow, read_transcript, who_runs
 from satchel.server.pages.rendering import Form, Saying, form_of, text_of_template
 from satchel.server.pages.site import page, see_other
 from satchel.server.pages.transcript import Turn
@@ -158,7 +158,7 @@ async def events(
     if last_event_id is not None:
         first, after = _place(last_event_id)
     info = await service.satchel.sessions.info(id)
-    following = follow(service, request.scope, Followed(session_id=info.id, first=first, after=after))
+    following = follow(service, request.scope, FollowedPart(session_id=info.id, first=first, after=after))
     return EventStream(following, stopping=service.stopping, metrics=service.metrics)
 
 

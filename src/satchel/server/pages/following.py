@@ -13,11 +13,11 @@ from starlette.types import Scope
 from satchel.errors import UsageError
 from satchel.events import Record
 from satchel.server.pages.rendering import text_of_template
-from satchel.server.pages.transcript import Answer, Change, Steps, Transcript
+from satchel.server.pages.transcript import ModelAnswer, Redraw, Steps, Transcript
 from satchel.server.service import Service
 from satchel.server.streams import ServerEvent
 
-__all__ = ["Followed", "follow", "read_transcript", "who_runs"]
+__all__ = ["FollowedPart", "follow", "read_transcript", "who_runs"]
 
 _LOOK_S: Final = 1.0
 """How often the log of a session that is not open here is polled."""
@@ -29,7 +29,7 @@ _PAGE: Final = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class FollowedPart:
     """Which part of which session a page shows.
 
     Attributes:
@@ -67,7 +67,7 @@ async def who_runs(service: Service, session_id: str) -> str:
     return "elsewhere" if await service.satchel.sessions.writer(session_id) is not None else "nobody"
 
 
-async def follow(service: Service, scope: Scope, followed: Followed) -> AsyncGenerator[ServerEvent, None]:
+async def follow(service: Service, scope: Scope, followed: FollowedPart) -> AsyncGenerator[ServerEvent, None]:
     """Yield the changes of the page since `followed`, until the reader leaves.
 
     The events are `put` {id, html, into}: an element to replace, or to add at the end of another; `write` {id, blocks,
@@ -126,7 +126,7 @@ async def _batches(
 class _Drawing:
     """Turns changes of a transcript into events."""
 
-    def __init__(self, scope: Scope, followed: Followed, transcript: Transcript) -> None:
+    def __init__(self, scope: Scope, followed: FollowedPart, transcript: Transcript) -> None:
         self._scope = scope
         self._followed = followed
         self._transcript = transcript
@@ -154,16 +154,16 @@ class _Drawing:
             names[-1] = ServerEvent(name=names[-1].name, data=names[-1].data, id=place)
         return names
 
-    def _written(self, change: Change, piece: str) -> tuple[str, dict[str, Any]]:
+    def _written(self, change: Redraw, piece: str) -> tuple[str, dict[str, Any]]:
         assert change.turn is not None
         assert change.item is not None
         answer = self._transcript.turns[change.turn].items[change.item]
-        assert isinstance(answer, Answer)
+        assert isinstance(answer, ModelAnswer)
         assert answer.blocks is not None
         blocks, count = answer.blocks.feed(piece)
         return "write", {"id": f"turn-{change.turn}-{change.item}", "blocks": blocks, "count": count}
 
-    def _put(self, change: Change, where: str) -> tuple[str, dict[str, Any]]:
+    def _put(self, change: Redraw, where: str) -> tuple[str, dict[str, Any]]:
         turn = self._transcript.turns[change.turn] if change.turn is not None else None
         known: dict[str, Any] = {
             "session_id": self._followed.session_id,

@@ -16,10 +16,10 @@ from satchel.memory import Filters, Kind, Memory, MemoryRecord, Recall
 from satchel.memory.counts import DayCount
 from satchel.memory.page import SECTIONS
 from satchel.runtime.lines import counted
-from satchel.server.pages.charts import Column, column_chart
+from satchel.server.pages.charts import ChartColumn, column_chart
 from satchel.server.pages.kept import kept_of
 from satchel.server.pages.memory_words import KINDS, TYPES, reasons_of, shown
-from satchel.server.pages.queries import Asked, day_start, path_with
+from satchel.server.pages.queries import FieldReader, day_start, path_with
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
@@ -40,7 +40,7 @@ _MOST_TAGS_GIVEN: Final = 100
 @router.get("/memories")
 async def memories(request: Request, service: Serves) -> Response:
     """Search, or list the latest."""
-    asked = Asked.of(request)
+    asked = FieldReader.of(request)
     memory, settings = service.memory, service.satchel.settings.memory
     wanted = _filters(asked, service)
     query = asked.text("q")
@@ -108,7 +108,14 @@ def _memory_of(found: Any) -> MemoryRecord:
 
 
 async def _found(
-    memory: Memory, asked: Asked, wanted: Filters, query: str, number: int, now: datetime, *, everything: bool
+    memory: Memory,
+    asked: FieldReader,
+    wanted: Filters,
+    query: str,
+    number: int,
+    now: datetime,
+    *,
+    everything: bool,
 ) -> _Found:
     if asked.problems:
         return _Found((), 0)
@@ -124,7 +131,7 @@ async def _found(
     return _Found(hits[(number - 1) * _PAGE : number * _PAGE], len(hits), len(hits) == _MOST_FOUND)
 
 
-def _filters(asked: Asked, service: Service) -> Filters:
+def _filters(asked: FieldReader, service: Service) -> Filters:
     zone = service.satchel.clock.now().tzinfo
     since, until, as_of = asked.day("since"), asked.day("until"), asked.day("as_of")
     kind = asked.one_of("kind", get_args(Kind))
@@ -182,7 +189,7 @@ def tags_in(text: str) -> list[str]:
 @router.get("/memories/recalled")
 async def recalled(request: Request, service: Serves) -> Response:
     """What a message would recall now and why, and what models were shown recently."""
-    asked = Asked.of(request)
+    asked = FieldReader.of(request)
     message = asked.text("message")
     settings = service.satchel.settings.memory
     found: Recall | None = None
@@ -277,7 +284,7 @@ def over_time(days: Sequence[DayCount], today: date) -> OverTime | None:
     most = max(spans, key=lambda span: span.total)
     chart = column_chart(
         [
-            Column(
+            ChartColumn(
                 span.label, (float(span.said), float(span.facts), float(span.summaries)), is_now=span.is_now
             )
             for span in spans

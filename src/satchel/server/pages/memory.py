@@ -31,7 +31,7 @@ from satchel.server.pages.memory_words import (
     shown,
     value_words,
 )
-from satchel.server.pages.queries import Asked, day_start
+from satchel.server.pages.queries import FieldReader, day_start
 from satchel.server.pages.rendering import Form, Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
@@ -86,7 +86,7 @@ class Quoted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class HistoryStep:
     """A change in the history.
 
     Attributes:
@@ -111,7 +111,7 @@ async def show(request: Request, service: Serves, id: str) -> Response:
         record = await service.memory.get(id)
     except NotFound:
         return await _forgotten(request, service, id)
-    return await _page(request, service, record, asked=Asked.of(request))
+    return await _page(request, service, record, asked=FieldReader.of(request))
 
 
 async def _page(
@@ -119,7 +119,7 @@ async def _page(
     service: Service,
     record: MemoryRecord,
     *,
-    asked: Asked,
+    asked: FieldReader,
     typed: Mapping[str, str] | None = None,
     problem: str = "",
     changed_meanwhile: bool = False,
@@ -273,12 +273,12 @@ def _drawing(record: MemoryRecord, linked: Sequence[Linked], later: Sequence[Any
 # ---- Its history
 
 
-def _steps(history: Sequence[Change], id: str) -> list[Step]:
+def _steps(history: Sequence[Change], id: str) -> list[HistoryStep]:
     """The newest first."""
     return [_step(change, id) for change in reversed(history)]
 
 
-def _step(change: Change, id: str) -> Step:
+def _step(change: Change, id: str) -> HistoryStep:
     after = change.after.get("edge")
     edge = after or change.before.get("edge")
     link = None
@@ -286,7 +286,7 @@ def _step(change: Change, id: str) -> Step:
         outgoing = edge.get("source") == id
         other = str(edge.get("target" if outgoing else "source"))
         link = relation_words(str(edge.get("relation")), outgoing=outgoing), other
-    return Step(
+    return HistoryStep(
         change=change,
         words=change_words(change),
         fields=()
@@ -349,11 +349,13 @@ async def edit(request: Request, service: Serves, id: str) -> Response:
     typed = {name: form.get(name) for name in _FIELDS}
     history = await memory.history(record.id)
     if form.get("seen") and history and history[-1].id != form.get("seen"):
-        return await _page(request, service, record, asked=Asked({}), typed=typed, changed_meanwhile=True)
+        return await _page(
+            request, service, record, asked=FieldReader({}), typed=typed, changed_meanwhile=True
+        )
     try:
         change = await memory.edit(record.id, **_edits(form, record, service), why=typed["why"])
     except (UsageError, Refused) as error:
-        return await _page(request, service, record, asked=Asked({}), typed=typed, problem=str(error))
+        return await _page(request, service, record, asked=FieldReader({}), typed=typed, problem=str(error))
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Saved.", change))
 
 
@@ -376,7 +378,7 @@ def _edits(form: Form, record: MemoryRecord, service: Service) -> dict[str, Any]
             raise UsageError(f"The importance is {number[:40]!r}; it goes from 1 (trivial) to 5 (critical).")
         edits["importance"] = int(number)
     zone = service.satchel.clock.now().tzinfo
-    asked = Asked({name: form.get(name) for name in ("valid_from", "valid_to")})
+    asked = FieldReader({name: form.get(name) for name in ("valid_from", "valid_to")})
     for name, stored in (("valid_from", record.valid_from), ("valid_to", record.valid_to)):
         if form.has(name) and form.get(name) != now[name]:
             day = asked.day(name)

@@ -16,7 +16,7 @@ __all__ = [
     "TIERS",
     "TRUST",
     "TYPES",
-    "Shown",
+    "ListedMemory",
     "change_words",
     "changed_fields",
     "field_words",
@@ -105,7 +105,7 @@ def _reasons_to_show(hit: Hit) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ListedMemory:
     """A memory in a list.
 
     Attributes:
@@ -147,7 +147,7 @@ def shown(
     later: Mapping[str, Sequence[Successor]],
     titles: Mapping[str, str],
     evidence: Mapping[str, Sequence[MemoryRecord]] = MappingProxyType({}),
-) -> Shown:
+) -> ListedMemory:
     """A memory or a hit as lists show it.
 
     Args:
@@ -161,7 +161,7 @@ def shown(
     text = hit.passage.text if hit is not None and hit.passage is not None else memory.content
     words = one_line(text, _LIST_CHARS)
     successors = later.get(memory.id, ())
-    return Shown(
+    return ListedMemory(
         memory=memory,
         words=words,
         is_cut=len(" ".join(memory.content.split())) > len(words),

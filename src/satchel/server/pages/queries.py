@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-__all__ = ["Asked", "day_start", "path_with"]
+__all__ = ["FieldReader", "day_start", "path_with"]
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ _YEARS: Final = range(1601, 3001)
 
 
 @dataclass(slots=True)
-class Asked:
+class FieldReader:
     """Reads fields, and collects their problems.
 
     Attributes:
@@ -32,7 +32,7 @@ class Asked:
     problems: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, request: Request) -> Asked:
+    def of(cls, request: Request) -> FieldReader:
         """The fields of a query. Of a repeated one, the last is used."""
         return cls({name: value[:_MOST_CHARS] for name, value in request.query_params.items()})
 

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from satchel.config import (
     SETTINGS,
-    Rule,
+    PermissionRule,
     RuleAction,
     Setting,
     Settings,
@@ -373,7 +373,7 @@ async def add_rule(request: Request, service: Serves) -> Response:
             raise UsageError("Choose what the rule does.")
         parse_rule(known, tool)
         subject, options = rule_options(tool)
-        written = Rule(action=known, tool=subject, options=options)
+        written = PermissionRule(action=known, tool=subject, options=options)
         path = service.satchel.settings.config_path
         await anyio.to_thread.run_sync(add_permission, path, written)
     except (ConfigError, UsageError) as error:

@@ -52,7 +52,18 @@ from satchel.server.pages.markdown import MarkdownBlocks
 from satchel.tools.display import Shown
 from satchel.tools.visible import visible
 
-__all__ = ["Answer", "Ask", "Build", "Call", "Change", "Item", "Note", "Steps", "Transcript", "Turn"]
+__all__ = [
+    "ModelAnswer",
+    "QuestionCard",
+    "BuildCard",
+    "LedgerCall",
+    "Redraw",
+    "Item",
+    "Note",
+    "Steps",
+    "Transcript",
+    "Turn",
+]
 
 _LONG_CHARS: Final = 600
 _LONG_LINES: Final = 8
@@ -63,7 +74,7 @@ Progress: TypeAlias = tuple[float, float] | None
 
 
 @dataclass(slots=True)
-class Call:
+class LedgerCall:
     """One call of a tool, as a line of the ledger.
 
     Attributes:
@@ -93,7 +104,7 @@ class Call:
 class Steps:
     """Calls that follow each other."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[LedgerCall] = field(default_factory=list)
     kind: Literal["steps"] = "steps"
 
     @property
@@ -113,7 +124,7 @@ class Steps:
 
 
 @dataclass(slots=True)
-class Answer:
+class ModelAnswer:
     """What the model says.
 
     Attributes:
@@ -140,7 +151,7 @@ class Thought:
 
 
 @dataclass(slots=True)
-class Ask:
+class QuestionCard:
     """A question that waits for the user, or was answered.
 
     Attributes:
@@ -161,7 +172,7 @@ class Ask:
 
 
 @dataclass(slots=True)
-class Build:
+class BuildCard:
     """A capability that is being built for this conversation.
 
     Attributes:
@@ -174,7 +185,7 @@ class Build:
     name: str
     began: datetime
     steps: list[tuple[str, float]] = field(default_factory=list)
-    ask: Ask | None = None
+    ask: QuestionCard | None = None
     status: str = ""
     end: str = ""
     kind: Literal["build"] = "build"
@@ -197,7 +208,7 @@ class Note:
     kind: Literal["note"] = "note"
 
 
-Item: TypeAlias = Steps | Answer | Thought | Ask | Build | Note
+Item: TypeAlias = Steps | ModelAnswer | Thought | QuestionCard | BuildCard | Note
 
 
 @dataclass(slots=True)
@@ -244,7 +255,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Redraw:
     """A part of the page that has to be drawn again, or for the first time.
 
     Attributes:
@@ -273,13 +284,13 @@ class Transcript:
         self.preface: list[Item] = []
         self.seq = 0
         self._turn: Turn | None = None
-        self._answer: Answer | None = None
+        self._answer: ModelAnswer | None = None
         self._calls: dict[str, tuple[int, int, int]] = {}
         self._asks: dict[str, tuple[int, int]] = {}
-        self._line: dict[str, tuple[Note, Change]] = {}
+        self._line: dict[str, tuple[Note, Redraw]] = {}
         self._builds: dict[str, tuple[int | None, int]] = {}
-        self._changes: dict[Change, None] = {}
-        self._texts: dict[Change, str] = {}
+        self._changes: dict[Redraw, None] = {}
+        self._texts: dict[Redraw, str] = {}
         self._failure = ""
 
     @property
@@ -293,7 +304,7 @@ class Transcript:
         return self._turn is not None and not self._turn.is_over
 
     @property
-    def open_asks(self) -> list[Ask]:
+    def open_asks(self) -> list[QuestionCard]:
         """The questions that wait for the user."""
         return [item for turn in self.turns.values() for item in _asks_of(turn) if item.answer is None]
 
@@ -302,7 +313,7 @@ class Transcript:
         """How much text of the answer that is being written is drawn again with each piece."""
         return self._answer.blocks.open_chars if self._answer and self._answer.blocks else 0
 
-    def take_changes(self) -> Iterator[tuple[Change, str | None]]:
+    def take_changes(self) -> Iterator[tuple[Redraw, str | None]]:
         """What has changed since the last call, in the order of the page.
 
         With a change comes the new piece of an answer, if only that was added to it; otherwise None.
@@ -311,7 +322,7 @@ class Transcript:
         self._changes, self._texts = {}, {}
         whole = {change for change in changes if change not in texts}
         for change in changes:
-            covers = (Change(change.turn), Change(change.turn, change.item))
+            covers = (Redraw(change.turn), Redraw(change.turn, change.item))
             if any(cover in whole and cover != change for cover in covers):
                 continue
             yield change, texts.get(change)
@@ -349,7 +360,9 @@ class Transcript:
             case QuestionAnswered() as event:
                 self._answered(event)
             case AskUser() as event:
-                self._ask(Ask(id=event.call_id, asks="agent", text=event.question, options=event.options))
+                self._ask(
+                    QuestionCard(id=event.call_id, asks="agent", text=event.question, options=event.options)
+                )
             case BuildPosted() as event:
                 self._built(event, record.at)
             case FinalEvent(text=text, status=status):
@@ -397,7 +410,7 @@ class Transcript:
                 for number, call in enumerate(item.calls):
                     if call.state == "running":
                         call.state = "unknown"
-                        self._changed(Change(turn.number, place, number))
+                        self._changed(Redraw(turn.number, place, number))
         words = "Satchel stopped during this turn. Everything up to here is kept."
         if any(isinstance(i, Steps) and any(c.state == "unknown" for c in i.calls) for i in turn.items):
             words += " Whether the last call finished is not known."
@@ -410,9 +423,9 @@ class Transcript:
         if event.answers is not None and event.answers in self._asks:
             number, place = self._asks[event.answers]
             item = self.turns[number].items[place]
-            if isinstance(item, Ask):
+            if isinstance(item, QuestionCard):
                 item.answer = event.message.text
-                self._changed(Change(number, place))
+                self._changed(Redraw(number, place))
         for id in event.inbox:
             self._settle_waiting(id, "waited")
         turn = Turn(
@@ -424,9 +437,9 @@ class Transcript:
         # The agent's question is no longer open when the user sends another message.
         for earlier in self.turns.values():
             for place, ask in enumerate(earlier.items):
-                if isinstance(ask, Ask) and ask.asks == "agent" and ask.answer is None:
+                if isinstance(ask, QuestionCard) and ask.asks == "agent" and ask.answer is None:
                     ask.answer = ""
-                    self._changed(Change(earlier.number, place))
+                    self._changed(Redraw(earlier.number, place))
         self.turns[event.turn] = self._turn = turn
         self._failure = ""
         self._redraw()
@@ -454,12 +467,12 @@ class Transcript:
         self._close_answer()
         if turn is None or status in ("asking", "calling"):
             return
-        said = [item.text.strip() for item in turn.items if isinstance(item, Answer)]
+        said = [item.text.strip() for item in turn.items if isinstance(item, ModelAnswer)]
         if status == "cancelled":
             self._add(Note("You stopped it. Everything up to here is kept.", "off"))
         elif status == "done":
             if text.strip() and text.strip() not in said:
-                self._add(Answer(text))
+                self._add(ModelAnswer(text))
         else:
             words = text.removeprefix(said[-1] if said else "").strip() or self._failure
             self._add(Note(words, "failed" if status == "failed" else "warn"))
@@ -471,7 +484,7 @@ class Transcript:
             return
         turn.status, turn.usage, turn.duration_ms = event.status, event.usage, event.duration_ms
         for item in turn.items:
-            if isinstance(item, Ask) and item.answer is None and item.asks in ("permission", "tool"):
+            if isinstance(item, QuestionCard) and item.answer is None and item.asks in ("permission", "tool"):
                 item.answer = ""
         self._redraw()
 
@@ -482,10 +495,10 @@ class Transcript:
         if turn is None:
             return
         if self._answer is None:
-            self._answer = Answer(blocks=MarkdownBlocks())
+            self._answer = ModelAnswer(blocks=MarkdownBlocks())
             self._add(self._answer)
         self._answer.text += text
-        change = Change(turn.number, self._place(self._answer))
+        change = Redraw(turn.number, self._place(self._answer))
         if change in self._changes and change not in self._texts:
             return  # it is drawn as a whole
         self._texts[change] = self._texts.get(change, "") + text
@@ -498,7 +511,7 @@ class Transcript:
         last = turn.items[-1] if turn.items else None
         if isinstance(last, Thought):
             last.text += text
-            self._changed(Change(turn.number, len(turn.items) - 1))
+            self._changed(Redraw(turn.number, len(turn.items) - 1))
         else:
             self._add(Thought(text))
 
@@ -508,7 +521,7 @@ class Transcript:
             self._turn.model = f"{event.provider}:{event.model}"
         if self._answer is None:
             if text.strip():
-                self._add(Answer(text))
+                self._add(ModelAnswer(text))
             return
         self._answer.text = text or self._answer.text
         self._close_answer()
@@ -519,7 +532,7 @@ class Transcript:
         if answer is None or self._turn is None:
             return
         answer.blocks = None
-        self._changed(Change(self._turn.number, self._place(answer)))
+        self._changed(Redraw(self._turn.number, self._place(answer)))
 
     # Calls
 
@@ -527,7 +540,7 @@ class Transcript:
         turn = self._turn
         if turn is None or display_of(event.tool).is_question:
             return
-        call = Call(
+        call = LedgerCall(
             id=event.call_id,
             tool=event.tool,
             input=event.input,
@@ -535,25 +548,25 @@ class Transcript:
         )
         self._add_call(turn, call)
 
-    def _add_call(self, turn: Turn, call: Call) -> None:
+    def _add_call(self, turn: Turn, call: LedgerCall) -> None:
         last = turn.items[-1] if turn.items else None
         if isinstance(last, Steps):
             last.calls.append(call)
             place = (turn.number, len(turn.items) - 1, len(last.calls) - 1)
             # The line before it may have been the last.
-            self._changed(Change(place[0], place[1], place[2]))
+            self._changed(Redraw(place[0], place[1], place[2]))
         else:
             self._add(Steps([call]))
             place = (turn.number, len(turn.items) - 1, 0)
         self._calls[call.id] = place
 
-    def _call(self, id: str) -> tuple[Call, Change] | None:
+    def _call(self, id: str) -> tuple[LedgerCall, Redraw] | None:
         if id not in self._calls:
             return None
         number, place, at = self._calls[id]
         item = self.turns[number].items[place]
         assert isinstance(item, Steps)
-        return item.calls[at], Change(number, place, at)
+        return item.calls[at], Redraw(number, place, at)
 
     def _progress(self, id: str, data: Mapping[str, Any]) -> None:
         found = self._call(id)
@@ -565,7 +578,7 @@ class Transcript:
 
     def _permitted(self, event: Permission) -> None:
         if event.decision == "deny" and self._turn is not None and event.call_id not in self._calls:
-            refused = Call(event.call_id, event.tool, {}, "", state="refused", reason=event.reason)
+            refused = LedgerCall(event.call_id, event.tool, {}, "", state="refused", reason=event.reason)
             self._add_call(self._turn, refused)
 
     def _observed(self, event: Observation) -> None:
@@ -573,7 +586,7 @@ class Transcript:
         if found is None:
             if display_of(event.tool).is_question or self._turn is None:
                 return
-            self._add_call(self._turn, Call(event.call_id, event.tool, {}, ""))
+            self._add_call(self._turn, LedgerCall(event.call_id, event.tool, {}, ""))
             found = self._call(event.call_id)
         assert found is not None
         call, change = found
@@ -589,15 +602,15 @@ class Transcript:
     def _asked(self, event: QuestionAsked) -> None:
         calls = [(call, visible(describe_call(call.tool, call.input))) for call in event.calls]
         asks: Literal["permission", "tool"] = event.kind
-        self._ask(Ask(event.id, asks, event.text, event.options, calls, event.is_secret))
+        self._ask(QuestionCard(event.id, asks, event.text, event.options, calls, event.is_secret))
 
-    def _ask(self, ask: Ask) -> None:
+    def _ask(self, ask: QuestionCard) -> None:
         if self._turn is None:
             return
         if ask.id in self._asks:  # asked again after a restart
             number, place = self._asks[ask.id]
             self.turns[number].items[place] = ask
-            self._changed(Change(number, place))
+            self._changed(Redraw(number, place))
             return
         self._add(ask)
         self._asks[ask.id] = (self._turn.number, len(self._turn.items) - 1)
@@ -607,7 +620,7 @@ class Transcript:
             return
         number, place = self._asks[event.id]
         item = self.turns[number].items[place]
-        if not isinstance(item, Ask):
+        if not isinstance(item, QuestionCard):
             return
         if event.consents:
             item.answer = ", ".join(dict.fromkeys(_CONSENTS[each.consent] for each in event.consents))
@@ -615,14 +628,14 @@ class Transcript:
             item.answer = "answered; the answer was not stored"
         else:
             item.answer = event.text if event.text is not None else ("declined" if event.by else "")
-        self._changed(Change(number, place))
+        self._changed(Redraw(number, place))
 
     # Builds
 
     def _built(self, event: BuildPosted, at: datetime) -> None:
         turn = self._turn
         if event.build_id not in self._builds:
-            build = Build(event.build_id, event.capability, at)
+            build = BuildCard(event.build_id, event.capability, at)
             self._builds[event.build_id] = (
                 turn.number if turn else None,
                 len(turn.items if turn else self.preface),
@@ -630,11 +643,11 @@ class Transcript:
             self._add(build)
         number, place = self._builds[event.build_id]
         item = (self.turns[number].items if number is not None else self.preface)[place]
-        assert isinstance(item, Build)
+        assert isinstance(item, BuildCard)
         took_ms = (at - item.began).total_seconds() * 1000
         match event.kind:
             case "question":
-                item.ask = Ask(event.id, "builder", event.text, event.options)
+                item.ask = QuestionCard(event.id, "builder", event.text, event.options)
             case "answer":
                 item.steps.append((f"“{event.text}”" if event.text else "The Builder decides.", took_ms))
                 item.ask = None
@@ -645,15 +658,15 @@ class Transcript:
             case "complete" | "error":
                 item.ask, item.end = None, event.text
                 item.status = event.status or ("failed" if event.kind == "error" else "active")
-        self._changed(Change(number, place))
+        self._changed(Redraw(number, place))
 
     # Changes
 
-    def _add(self, item: Item) -> Change:
+    def _add(self, item: Item) -> Redraw:
         turn = self._turn
         items = self.preface if turn is None else turn.items
         items.append(item)
-        place = Change(turn.number if turn else None, len(items) - 1)
+        place = Redraw(turn.number if turn else None, len(items) - 1)
         self._changed(place)
         return place
 
@@ -663,9 +676,9 @@ class Transcript:
 
     def _redraw(self) -> None:
         assert self._turn is not None
-        self._changed(Change(self._turn.number))
+        self._changed(Redraw(self._turn.number))
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: Redraw) -> None:
         self._changes.setdefault(change)
         self._texts.pop(change, None)
 
@@ -676,7 +689,7 @@ class Transcript:
         for place, item in enumerate(turn.items):
             if isinstance(item, Note) and item.action:
                 turn.items[place] = Note("It continued after Satchel was started again.", "done")
-                self._changed(Change(turn.number, place))
+                self._changed(Redraw(turn.number, place))
 
 
 _CONSENTS: Final = {
@@ -687,11 +700,11 @@ _CONSENTS: Final = {
 }
 
 
-def _asks_of(turn: Turn) -> Iterator[Ask]:
+def _asks_of(turn: Turn) -> Iterator[QuestionCard]:
     for item in turn.items:
-        if isinstance(item, Ask):
+        if isinstance(item, QuestionCard):
             yield item
-        elif isinstance(item, Build) and item.ask is not None:
+        elif isinstance(item, BuildCard) and item.ask is not None:
             yield item.ask
 
 

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from satchel.clock import local_day
 from satchel.messages import Usage
 from satchel.runtime.background_models import BACKGROUND
-from satchel.server.pages.charts import Column, column_chart, share
-from satchel.server.pages.queries import Asked
+from satchel.server.pages.charts import ChartColumn, column_chart, share
+from satchel.server.pages.queries import FieldReader
 from satchel.server.pages.site import page
 from satchel.server.service import Serves
 from satchel.sessions import UsageRow
@@ -71,7 +71,7 @@ class Part:
 @router.get("/usage")
 async def usage(request: Request, service: Serves) -> Response:
     """One month."""
-    asked = Asked.of(request)
+    asked = FieldReader.of(request)
     rows = await service.satchel.usage()
     today = date.fromisoformat(local_day(service.satchel.clock.now()))
     month = asked.text("month") or f"{today:%Y-%m}"
@@ -142,7 +142,7 @@ def _chart(days: Sequence[Day], month: str, today: date) -> Any:
     top = max(day.usage.total_tokens for day in days)
     return column_chart(
         [
-            Column(
+            ChartColumn(
                 str(day.day.day),
                 (
                     float(day.usage.cache_read_tokens),

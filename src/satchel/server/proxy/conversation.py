@@ -16,7 +16,7 @@ from satchel.memory.block import strip_injected
 from satchel.memory.transfer.transcripts import without_wrappers
 from satchel.server.proxy.raw_messages import RawMessages
 
-__all__ = ["Conversation", "Turn", "digest_of", "is_auxiliary", "read_conversation"]
+__all__ = ["ProxiedConversation", "UserMessage", "digest_of", "is_auxiliary", "read_conversation"]
 
 _SUMMARY: Final = "This session is being continued from a previous conversation"
 _SURFACED: Final = 3
@@ -24,7 +24,7 @@ _SURFACED: Final = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class UserMessage:
     """A message in which the user says something.
 
     Attributes:
@@ -39,7 +39,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class ProxiedConversation:
     """The conversation in a request.
 
     Attributes:
@@ -52,18 +52,18 @@ class Conversation:
     """
 
     name: str
-    turns: tuple[Turn, ...]
+    turns: tuple[UserMessage, ...]
     is_new: bool
     is_summarised: bool
     has_outside: bool
     recent: tuple[Mapping[str, str], ...]
 
 
-def read_conversation(request: RawMessages) -> Conversation | None:
+def read_conversation(request: RawMessages) -> ProxiedConversation | None:
     """Read a request; None if the user says nothing in it."""
     name = _name_of(request.fields)
     key = digest_of("anthropic", name)
-    turns: list[Turn] = []
+    turns: list[UserMessage] = []
     recent: list[Mapping[str, str]] = []
     is_new = is_summarised = has_outside = False
     for number, message in enumerate(request.messages):
@@ -79,14 +79,14 @@ def read_conversation(request: RawMessages) -> Conversation | None:
             words = _words(content)
             if words:
                 key = digest_of(key, words)
-                turns.append(Turn(number=number, key=key, words=words))
+                turns.append(UserMessage(number=number, key=key, words=words))
                 recent.append({"role": "user", "content": words})
                 is_new, has_outside = True, _has_results(content)
             elif text.lstrip().startswith(_SUMMARY):
                 key, is_summarised = digest_of(key, text), True
     if not turns:
         return None
-    return Conversation(
+    return ProxiedConversation(
         name=name and digest_of(name)[:16],
         turns=tuple(turns),
         is_new=is_new,
@@ -97,7 +97,7 @@ def read_conversation(request: RawMessages) -> Conversation | None:
 
 
 def is_auxiliary(
-    request: RawMessages, conversation: Conversation, *, agent: str, prompts: Collection[str]
+    request: RawMessages, conversation: ProxiedConversation, *, agent: str, prompts: Collection[str]
 ) -> bool:
     """Whether the request is the agent's own: a probe, a title, a summary, a sub-agent.
 

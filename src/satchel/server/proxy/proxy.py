@@ -16,15 +16,15 @@ from satchel.config import ProviderSettings
 from satchel.runtime import Satchel
 from satchel.server.binding import is_loopback
 from satchel.server.metrics import Metrics
-from satchel.server.proxy.conversation import Conversation, is_auxiliary, read_conversation
+from satchel.server.proxy.conversation import ProxiedConversation, is_auxiliary, read_conversation
 from satchel.server.proxy.provider_answer import ProviderAnswer
 from satchel.server.proxy.raw_messages import RawMessages
-from satchel.server.proxy.relay import Header, Relay, passed_on, upstream_client
+from satchel.server.proxy.relay import Header, RelayedResponse, passed_on, upstream_client
 from satchel.server.proxy.remembering import Remembering, Replayed
 from satchel.server.streams import Stopping
 from satchel.server.v1_errors import V1Failure
 
-__all__ = ["Proxy"]
+__all__ = ["MemoryProxy"]
 
 _KEY: Final = b"x-api-key"
 _AUTHORIZATION: Final = b"authorization"
@@ -32,7 +32,7 @@ _SHORT_BYTES: Final = 200_000
 """This much JSON is parsed in 2 ms."""
 
 
-class Proxy:
+class MemoryProxy:
     """Passes requests on to the provider that the settings name, with memory."""
 
     def __init__(self, satchel: Satchel, *, holds_token: Callable[[str], bool], metrics: Metrics) -> None:
@@ -97,7 +97,9 @@ class Proxy:
             raise V1Failure(404, "There is no such path.")
         return self._relay(request, self._headers(request), await request.body(), stopping=stopping)
 
-    async def _conversation(self, request: Request, body: bytes) -> tuple[RawMessages, Conversation] | None:
+    async def _conversation(
+        self, request: Request, body: bytes
+    ) -> tuple[RawMessages, ProxiedConversation] | None:
         """The conversation of a request, or None if memory has nothing to do with it."""
         if request.headers.get("x-satchel-memory", "").lower() == "off" or not self._satchel.memory:
             return None
@@ -139,12 +141,12 @@ class Proxy:
 
     def _relay(
         self, request: Request, headers: Sequence[Header], body: bytes, *, stopping: Stopping, **more: object
-    ) -> Relay:
+    ) -> RelayedResponse:
         if self._client is None:
             self._client = upstream_client()
         url = self._url(request)
         passed = httpx2.Request(request.method, url, headers=list(headers), content=body or None)
-        return Relay(
+        return RelayedResponse(
             passed,
             client=self._client,
             stopping=stopping,
@@ -179,7 +181,7 @@ async def _object_of(request: Request) -> bytes:
     return body
 
 
-def _read(body: bytes) -> tuple[RawMessages, Conversation] | None:
+def _read(body: bytes) -> tuple[RawMessages, ProxiedConversation] | None:
     raw = RawMessages.read(body)
     conversation = read_conversation(raw) if raw is not None else None
     return (raw, conversation) if raw is not None and conversation is not None else None

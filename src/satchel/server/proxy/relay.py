@@ -17,7 +17,7 @@ from satchel.server.proxy.provider_answer import AnswerCollector, ProviderAnswer
 from satchel.server.streams import Stopping
 from satchel.server.v1_errors import v1_answer, v1_fields
 
-__all__ = ["Header", "Relay", "passed_on", "upstream_client"]
+__all__ = ["Header", "RelayedResponse", "passed_on", "upstream_client"]
 
 Header = tuple[bytes, bytes]
 
@@ -80,7 +80,7 @@ def upstream_client() -> httpx2.AsyncClient:
     )
 
 
-class Relay(Response):
+class RelayedResponse(Response):
     """The provider's answer: status, headers and bytes are its own. If the provider breaks off, so does this."""
 
     def __init__(

@@ -20,7 +20,7 @@ import anyio
 from satchel.errors import SatchelError
 from satchel.memory import Episode, Memory
 from satchel.runtime import Satchel
-from satchel.server.proxy.conversation import Conversation, Turn, digest_of
+from satchel.server.proxy.conversation import ProxiedConversation, UserMessage, digest_of
 from satchel.server.proxy.provider_answer import ProviderAnswer
 from satchel.sessions import ClientPlace
 
@@ -63,7 +63,7 @@ class Remembering:
         """The hashes of texts that models have recently written as arguments of calls."""
         return frozenset(self._prompts)
 
-    async def replayed(self, conversation: Conversation, *, searches: bool = True) -> Replayed | None:
+    async def replayed(self, conversation: ProxiedConversation, *, searches: bool = True) -> Replayed | None:
         """The blocks for a request; None if memory is unavailable.
 
         Args:
@@ -80,7 +80,9 @@ class Remembering:
             _log.warning("The memory proxy continues without memory: %s", type(error).__name__)
             return None
 
-    async def _replayed(self, memory: Memory, conversation: Conversation, *, searches: bool) -> Replayed:
+    async def _replayed(
+        self, memory: Memory, conversation: ProxiedConversation, *, searches: bool
+    ) -> Replayed:
         history = self._satchel.sessions.client_history
         turns = conversation.turns
         places = await history.find([turn.key for turn in turns])
@@ -111,14 +113,20 @@ class Remembering:
             place=place,
         )
 
-    async def _new_place(self, conversation: Conversation, known: Sequence[ClientPlace]) -> ClientPlace:
+    async def _new_place(
+        self, conversation: ProxiedConversation, known: Sequence[ClientPlace]
+    ) -> ClientPlace:
         newest = conversation.turns[-1]
         session = known[-1].session_id if known else f"proxy-{conversation.name or newest.key[:16]}"
         number = await self._satchel.sessions.client_history.last_number(session) + 1
         return ClientPlace(key=newest.key, session_id=session, number=number)
 
     async def _found(
-        self, memory: Memory, conversation: Conversation, place: ClientPlace, known: Sequence[ClientPlace]
+        self,
+        memory: Memory,
+        conversation: ProxiedConversation,
+        place: ClientPlace,
+        known: Sequence[ClientPlace],
     ) -> ClientPlace:
         """The place, with the block that memory has for it."""
         settings = self._satchel.settings.memory
@@ -158,14 +166,14 @@ class Remembering:
 
     # Capture
 
-    def begun(self, turn: Turn, place: ClientPlace) -> anyio.Event:
+    def begun(self, turn: UserMessage, place: ClientPlace) -> anyio.Event:
         """Capture what the user said: the provider has taken the request. The event is set when that has ended."""
         return self._start_capture(turn.words, place, 0, is_from_outside=False)
 
     async def answered(
         self,
         heard: ProviderAnswer,
-        conversation: Conversation,
+        conversation: ProxiedConversation,
         place: ClientPlace,
         *,
         said: anyio.Event | None,

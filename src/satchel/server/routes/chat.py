@@ -16,7 +16,7 @@ from satchel.server.routes.documented import STREAMS
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import ChatRequest
 from satchel.server.streams import EventStream
-from satchel.server.turn_stream import Place, begun_events, logged_turn, turn_events
+from satchel.server.turn_stream import TurnPosition, begun_events, logged_turn, turn_events
 
 __all__ = ["router"]
 
@@ -48,7 +48,7 @@ async def chat(
     The turn goes on when the client leaves. To get the rest, send the request again with the `Last-Event-ID`.
     """
     if last_event_id is not None:
-        return await _resumed(service, Place.parse(last_event_id))
+        return await _resumed(service, TurnPosition.parse(last_event_id))
     if service.stopping.has_begun:
         raise HTTPException(503, "The server is stopping.")
     known = request.session_id is not None
@@ -79,7 +79,7 @@ async def _check_known(service: Service, session: Session, request: ChatRequest)
         session.use_model(await service.satchel.model(request.model))
 
 
-async def _resumed(service: Service, place: Place) -> Response:
+async def _resumed(service: Service, place: TurnPosition) -> Response:
     # Before the stream begins, so that an unknown session is a 404.
     first = await service.satchel.sessions.records(place.session_id, after_seq=place.first, limit=_FIRST)
     if not first:
@@ -91,5 +91,5 @@ async def _resumed(service: Service, place: Place) -> Response:
     return _stream(service, logged_turn(service.satchel, place), place)
 
 
-def _stream(service: Service, records: AsyncGenerator[Record, None], start: Place) -> Response:
+def _stream(service: Service, records: AsyncGenerator[Record, None], start: TurnPosition) -> Response:
     return EventStream(turn_events(records, start=start), stopping=service.stopping, metrics=service.metrics)

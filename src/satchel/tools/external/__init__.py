@@ -3,7 +3,7 @@
 from satchel.tools.external.discovery import Entry, Status
 from satchel.tools.external.envelope import ErrorCode, failure, success, to_text
 from satchel.tools.external.folders import FolderKind, ToolFolder
-from satchel.tools.external.schema import Definition, parse_schema
+from satchel.tools.external.schema import ExternalDefinition, parse_schema
 from satchel.tools.external.templates import LANGUAGES, new_tool
 from satchel.tools.external.tool import ExternalTool
 from satchel.tools.external.toolset import ApprovalRecord, ExternalTools, ScanState
@@ -11,7 +11,7 @@ from satchel.tools.external.toolset import ApprovalRecord, ExternalTools, ScanSt
 __all__ = [
     "LANGUAGES",
     "ApprovalRecord",
-    "Definition",
+    "ExternalDefinition",
     "Entry",
     "ErrorCode",
     "ExternalTool",

@@ -13,16 +13,16 @@ from typing import Any
 
 from satchel.config.home import locked_folder, replace_file
 from satchel.tools.external.folders import Stamp
-from satchel.tools.external.schema import Definition, definition_from_json, definition_to_json
+from satchel.tools.external.schema import ExternalDefinition, definition_from_json, definition_to_json
 
-__all__ = ["Asked", "load_asked", "save_asked"]
+__all__ = ["SchemaAnswer", "load_asked", "save_asked"]
 
 _SCHEMAS = "tool-schemas.json"
 _FORM = 2  # 2: definitions with `returns`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SchemaAnswer:
     """What an executable answered to `--schema`.
 
     Attributes:
@@ -32,18 +32,18 @@ class Asked:
 
     stamp: Stamp
     sha256: str
-    definition: Definition | None
+    definition: ExternalDefinition | None
     problem: str = ""
     asked_at: float = 0.0
 
 
-def load_asked(home: Path) -> dict[str, Asked]:
+def load_asked(home: Path) -> dict[str, SchemaAnswer]:
     """Read the cache, by path. Damaged entries and those of another format are ignored, and asked again."""
-    found: dict[str, Asked] = {}
+    found: dict[str, SchemaAnswer] = {}
     for path, value in _read(home / _SCHEMAS).items():
         try:
             size, mtime_ns, inode, ctime_ns = map(int, value["stamp"])
-            found[path] = Asked(
+            found[path] = SchemaAnswer(
                 stamp=Stamp(size=size, mtime_ns=mtime_ns, inode=inode, ctime_ns=ctime_ns),
                 sha256=str(value["sha256"]),
                 definition=definition_from_json(value["definition"]) if value["definition"] else None,
@@ -55,7 +55,7 @@ def load_asked(home: Path) -> dict[str, Asked]:
     return found
 
 
-def save_asked(home: Path, asked: Mapping[str, Asked]) -> None:
+def save_asked(home: Path, asked: Mapping[str, SchemaAnswer]) -> None:
     """Write the cache.
 
     Raises:

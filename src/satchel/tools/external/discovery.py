@@ -16,9 +16,9 @@ from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import ProcessResult, StreamName, run_process
 from satchel.tools.box import Box
 from satchel.tools.boxed import Workspace
-from satchel.tools.external.asked import Asked
+from satchel.tools.external.asked import SchemaAnswer
 from satchel.tools.external.folders import Candidate
-from satchel.tools.external.schema import MAX_SCHEMA_BYTES, Definition, parse_schema
+from satchel.tools.external.schema import MAX_SCHEMA_BYTES, ExternalDefinition, parse_schema
 
 __all__ = [
     "Entry",
@@ -117,7 +117,7 @@ class Schemas:
         return run.result
 
 
-def is_known(asked: Asked, candidate: Candidate, *, now: datetime, asks_failed: bool) -> bool:
+def is_known(asked: SchemaAnswer, candidate: Candidate, *, now: datetime, asks_failed: bool) -> bool:
     """Whether the cached answer is still valid. If only the ctime differs, the caller compares the content."""
     if asked.definition is None and (asks_failed or now.timestamp() - asked.asked_at > FAILED_AGAIN_S):
         return False
@@ -130,7 +130,7 @@ async def ask_all(
     *,
     start: Start,
     limit_s: float,
-) -> dict[Path, Definition | str]:
+) -> dict[Path, ExternalDefinition | str]:
     """Ask executables for their schemas, concurrently.
 
     Args:
@@ -141,7 +141,7 @@ async def ask_all(
     Returns:
         By path: the definition, or a sentence that says why there is none.
     """
-    answers: dict[Path, Definition | str] = {}
+    answers: dict[Path, ExternalDefinition | str] = {}
     slow: list[Candidate] = []
 
     async def one(candidate: Candidate, places: anyio.Semaphore, is_last: bool) -> None:
@@ -168,7 +168,7 @@ async def ask_all(
     return answers
 
 
-async def ask(candidate: Candidate, *, start: Start, limit_s: float) -> Definition | str | None:
+async def ask(candidate: Candidate, *, start: Start, limit_s: float) -> ExternalDefinition | str | None:
     """Ask one executable for its schema.
 
     Returns:

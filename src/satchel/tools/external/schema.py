@@ -13,7 +13,13 @@ from satchel.tools.input_schema import check_schema
 from satchel.tools.visible import hidden_in_schema, visible, visible_schema
 from satchel.wording import one_line
 
-__all__ = ["MAX_SCHEMA_BYTES", "Definition", "definition_from_json", "definition_to_json", "parse_schema"]
+__all__ = [
+    "MAX_SCHEMA_BYTES",
+    "ExternalDefinition",
+    "definition_from_json",
+    "definition_to_json",
+    "parse_schema",
+]
 
 MAX_SCHEMA_BYTES = 262_144
 """The most that `--schema` may print: ten times the longest definition that a model could use."""
@@ -28,7 +34,7 @@ EMPTY: Mapping[str, Any] = {"type": "object", "properties": {}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class ExternalDefinition:
     """What a tool says about itself.
 
     Attributes:
@@ -47,7 +53,7 @@ class Definition:
     returns: Mapping[str, Any] | None = None
 
 
-def parse_schema(printed: bytes) -> Definition:
+def parse_schema(printed: bytes) -> ExternalDefinition:
     """Parse the output of `--schema`. Unknown fields are ignored.
 
     Args:
@@ -75,7 +81,7 @@ def parse_schema(printed: bytes) -> Definition:
     schema = _input_schema(value.get("parameters"))
     reads, writes = _effects(value.get("effects"), schema)
     returns = value.get("returns")
-    return Definition(
+    return ExternalDefinition(
         name=name,
         description=_clean(description),
         input_schema=schema,
@@ -88,7 +94,7 @@ def parse_schema(printed: bytes) -> Definition:
     )
 
 
-def definition_to_json(definition: Definition) -> dict[str, Any]:
+def definition_to_json(definition: ExternalDefinition) -> dict[str, Any]:
     """The definition as JSON data."""
     return {
         "name": definition.name,
@@ -100,7 +106,7 @@ def definition_to_json(definition: Definition) -> dict[str, Any]:
     }
 
 
-def definition_from_json(value: Any) -> Definition:
+def definition_from_json(value: Any) -> ExternalDefinition:
     """The inverse of `definition_to_json`.
 
     Raises:
@@ -108,7 +114,7 @@ def definition_from_json(value: Any) -> Definition:
     """
     if not NAME.fullmatch(value["name"]) or value["input_schema"]["type"] != "object":
         raise ValueError("not a definition")
-    return Definition(
+    return ExternalDefinition(
         name=value["name"],
         description=str(value["description"]),
         input_schema=dict(value["input_schema"]),

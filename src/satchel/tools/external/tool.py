@@ -19,7 +19,7 @@ from satchel.tools.boxed.notes import Refusals, refusal_notes
 from satchel.tools.external.discovery import run_when_free, start_problem
 from satchel.tools.external.envelope import SHOWN_CHARS, as_result, failure, success
 from satchel.tools.external.folders import Stamp, digest_of, stamp_of
-from satchel.tools.external.schema import Definition
+from satchel.tools.external.schema import ExternalDefinition
 from satchel.tools.port import Annotations, Effect, ToolContext, ToolResult, ToolSpec
 
 __all__ = ["SPARE_S", "ExternalTool"]
@@ -48,7 +48,7 @@ class ExternalTool:
     def __init__(
         self,
         path: Path,
-        definition: Definition,
+        definition: ExternalDefinition,
         *,
         stamp: Stamp,
         sha256: str,

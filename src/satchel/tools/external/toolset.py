@@ -14,7 +14,7 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import NotFound, SatchelError, StorageError, UsageError
 from satchel.tools.boxed import Workspaces
-from satchel.tools.external.asked import Asked, load_asked, save_asked
+from satchel.tools.external.asked import SchemaAnswer, load_asked, save_asked
 from satchel.tools.external.discovery import (
     Entry,
     Outside,
@@ -26,7 +26,7 @@ from satchel.tools.external.discovery import (
     is_known,
 )
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
-from satchel.tools.external.schema import Definition, definition_from_json, definition_to_json
+from satchel.tools.external.schema import ExternalDefinition, definition_from_json, definition_to_json
 from satchel.tools.external.tool import ExternalTool
 from satchel.tools.pins import Pin, PinFile, Pins, pin_path
 from satchel.tools.port import Tool
@@ -36,7 +36,7 @@ __all__ = ["ApprovalRecord", "ExternalTools", "ScanState"]
 ScanState: TypeAlias = Literal["not_started", "in_progress", "complete", "failed"]
 """The states of a scan for executables (seed-1)."""
 
-_Approved: TypeAlias = Mapping[str, Pin[Definition]]
+_Approved: TypeAlias = Mapping[str, Pin[ExternalDefinition]]
 """Approvals by file path."""
 
 MOST_ELSEWHERE = 5000
@@ -55,8 +55,8 @@ class ApprovalRecord:
 
     name: str
     path: Path
-    before: Definition | None
-    after: Definition
+    before: ExternalDefinition | None
+    after: ExternalDefinition
     sha256: str
     was_same: bool = False
 
@@ -67,7 +67,7 @@ class _Read:
 
     candidate: Candidate
     sha256: str
-    asked: Asked | None
+    asked: SchemaAnswer | None
 
 
 @dataclass(slots=True)
@@ -228,14 +228,14 @@ class ExternalTools:
                     was_same=True,
                 )
             answer = await ask(candidate, start=await self._start(), limit_s=self._schema_timeout_s)
-            if not isinstance(answer, Definition):
+            if not isinstance(answer, ExternalDefinition):
                 why = answer or f"--schema did not answer within {self._schema_timeout_s:g} s."
                 raise UsageError(f"{candidate.path} can't be approved: {why}")
             now = self._clock.now()
             await _in_thread(_check_same, candidate, digest)
             pin = Pin(sha256=digest, shown=answer, approved_at=now.isoformat())
             await _in_thread(self._pin, {str(candidate.path): pin}, False)
-            asked = Asked(stamp=stamp, sha256=digest, definition=answer, asked_at=now.timestamp())
+            asked = SchemaAnswer(stamp=stamp, sha256=digest, definition=answer, asked_at=now.timestamp())
             await _in_thread(_remember, self._home, {str(candidate.path): asked})
             await self._discover(asks_failed=False)
         return ApprovalRecord(
@@ -329,7 +329,7 @@ class ExternalTools:
             if asked is not None and asked.sha256 != digest:
                 asked = None
             if asked is not None:
-                asked = Asked(
+                asked = SchemaAnswer(
                     stamp=candidate.stamp,
                     sha256=digest,
                     definition=asked.definition,
@@ -349,7 +349,9 @@ class ExternalTools:
             self._pin(accepted, False)
         return found, reads, {**approvals, **accepted}
 
-    def _keep(self, asked: Mapping[str, Asked], approvals: _Approved, at: str) -> tuple[_Approved, str]:
+    def _keep(
+        self, asked: Mapping[str, SchemaAnswer], approvals: _Approved, at: str
+    ) -> tuple[_Approved, str]:
         """Save the answers, and approve the files that are new.
 
         Returns:
@@ -378,13 +380,13 @@ class ExternalTools:
             only_new: Keep existing pins: a file that is new to this process must not replace what another one wrote.
         """
 
-        def edit(pins: Pins[Definition] | None) -> Pins[Definition]:
+        def edit(pins: Pins[ExternalDefinition] | None) -> Pins[ExternalDefinition]:
             known = pins.approved if pins is not None else {}
             return Pins(approved={**more, **known} if only_new else {**known, **more})
 
         return self._pins.change(edit).approved
 
-    def _save_asked(self, asked: Mapping[str, Asked]) -> None:
+    def _save_asked(self, asked: Mapping[str, SchemaAnswer]) -> None:
         here = {str(folder.path) for folder in self._folders}
         elsewhere = {p: one for p, one in load_asked(self._home).items() if str(Path(p).parent) not in here}
         save_asked(self._home, {**dict(list(elsewhere.items())[-MOST_ELSEWHERE:]), **asked})
@@ -393,7 +395,7 @@ class ExternalTools:
         self,
         found: Sequence[Candidate | Unusable],
         reads: Sequence[_Read],
-        asked: Mapping[str, Asked],
+        asked: Mapping[str, SchemaAnswer],
         approvals: _Approved,
     ) -> _Found:
         """Decide which tools are offered, and what to say about the others."""
@@ -418,7 +420,7 @@ class ExternalTools:
         self,
         candidate: Candidate,
         digest: str,
-        asked: Mapping[str, Asked],
+        asked: Mapping[str, SchemaAnswer],
         approvals: _Approved,
         by_name: dict[str, Path],
         chosen: _Found,
@@ -490,11 +492,11 @@ class ExternalTools:
         )
         return entry("available", reason)
 
-    def _find(self, name: str) -> tuple[Candidate, Pin[Definition] | None]:
+    def _find(self, name: str) -> tuple[Candidate, Pin[ExternalDefinition] | None]:
         """The file that a name means. If several have the name, one that needs approval is preferred."""
         approvals = self._approved()
         known = load_asked(self._home)
-        fitting: list[tuple[Candidate, Pin[Definition] | None]] = []
+        fitting: list[tuple[Candidate, Pin[ExternalDefinition] | None]] = []
         for one in scan(self._folders):
             path = str(one.path)
             approval, asked = approvals.get(path), known.get(path)
@@ -525,7 +527,7 @@ def _is_withheld(read: _Read, approvals: _Approved) -> bool:
     return is_changed or _is_new_in_project(read.candidate, read.sha256, approval)
 
 
-def _is_new_in_project(candidate: Candidate, sha256: str, approval: Pin[Definition] | None) -> bool:
+def _is_new_in_project(candidate: Candidate, sha256: str, approval: Pin[ExternalDefinition] | None) -> bool:
     """Whether it was added to a trusted project after the user trusted it."""
     folder = candidate.folder
     return folder.accepted is not None and approval is None and not folder.accepts(candidate.path, sha256)
@@ -547,12 +549,12 @@ def _check_same(candidate: Candidate, digest: str) -> None:
 
 def _settle(
     candidates: Sequence[Candidate],
-    answers: Mapping[Path, Definition | str],
+    answers: Mapping[Path, ExternalDefinition | str],
     digests: Mapping[Path, str],
     at: float,
-) -> dict[str, Asked]:
+) -> dict[str, SchemaAnswer]:
     """The answers, except those of files that changed in the meantime: it is unknown which content gave them."""
-    settled: dict[str, Asked] = {}
+    settled: dict[str, SchemaAnswer] = {}
     for candidate in candidates:
         answer = answers[candidate.path]
         try:
@@ -562,17 +564,17 @@ def _settle(
         except OSError as error:
             digest, stamp = digests[candidate.path], candidate.stamp
             answer = f"it can no longer be read: {error.strerror}."
-        settled[str(candidate.path)] = Asked(
+        settled[str(candidate.path)] = SchemaAnswer(
             stamp=stamp,
             sha256=digest,
-            definition=answer if isinstance(answer, Definition) else None,
+            definition=answer if isinstance(answer, ExternalDefinition) else None,
             problem=answer if isinstance(answer, str) else "",
             asked_at=at,
         )
     return settled
 
 
-def _pins_of_older_form(value: Any) -> Pins[Definition]:
+def _pins_of_older_form(value: Any) -> Pins[ExternalDefinition]:
     """Approvals that earlier releases kept in `tool-approvals.json`."""
     return Pins(
         approved={
@@ -586,7 +588,7 @@ def _pins_of_older_form(value: Any) -> Pins[Definition]:
     )
 
 
-def _remember(home: Path, more: Mapping[str, Asked]) -> None:
+def _remember(home: Path, more: Mapping[str, SchemaAnswer]) -> None:
     save_asked(home, {**load_asked(home), **more})
 
 

@@ -1,6 +1,6 @@
 """The tools, resources and prompts of MCP servers: programs and addresses that speak the Model Context Protocol."""
 
-from satchel.tools.mcp.definitions import Definition as McpDefinition
+from satchel.tools.mcp.definitions import ServerDefinition as McpDefinition
 from satchel.tools.mcp.logins import LoginStore
 from satchel.tools.mcp.offers import Prompt as McpPrompt
 from satchel.tools.mcp.offers import Resource as McpResource

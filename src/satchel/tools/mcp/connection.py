@@ -21,7 +21,7 @@ from satchel.tools.mcp.definitions import (
     left_out,
     read_listing,
 )
-from satchel.tools.mcp.exchange import Exchange, Failed, InputNeeded
+from satchel.tools.mcp.exchange import Failed, InputNeeded, ServerRequest
 from satchel.tools.mcp.failures import reason_of
 from satchel.tools.mcp.offers import MAX_OFFERS, Prompt, Resource, prompt_from, resource_from
 from satchel.tools.mcp.tasks import call_as_task, follow, tasks_extension
@@ -159,7 +159,7 @@ class Connection:
         self,
         name: str,
         input: Mapping[str, Any],
-        exchange: Exchange,
+        exchange: ServerRequest,
         *,
         answers: Mapping[str, Any] | None = None,
         state: str | None = None,
@@ -229,7 +229,7 @@ class Connection:
             return ""
         return visible(f"its result does not fit the schema that the server declared: {problems[0]}")
 
-    async def read(self, uri: str, exchange: Exchange) -> Mapping[str, Any] | Failed | InputNeeded:
+    async def read(self, uri: str, exchange: ServerRequest) -> Mapping[str, Any] | Failed | InputNeeded:
         """Read a resource; the protocol's result."""
 
         async def send(responses: Any, state: str | None) -> Any:
@@ -241,7 +241,7 @@ class Connection:
         return result if isinstance(result, Failed | InputNeeded) else _plain(result)
 
     async def prompt(
-        self, name: str, arguments: Mapping[str, str], exchange: Exchange
+        self, name: str, arguments: Mapping[str, str], exchange: ServerRequest
     ) -> Mapping[str, Any] | Failed | InputNeeded:
         """Get a prompt; the protocol's result."""
 

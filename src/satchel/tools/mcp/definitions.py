@@ -20,7 +20,7 @@ __all__ = [
     "RESERVED",
     "RESOURCES",
     "SERVER",
-    "Definition",
+    "ServerDefinition",
     "Listing",
     "about_server",
     "full_names",
@@ -53,7 +53,7 @@ _SHORT = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Definition:
+class ServerDefinition:
     """One tool of a server, as the server describes it; or, under a reserved name, what else it says.
 
     Attributes:
@@ -99,7 +99,7 @@ class Definition:
 class Listing:
     """The tools of a server, sorted by name, and one sentence for each that was left out."""
 
-    tools: tuple[Definition, ...] = ()
+    tools: tuple[ServerDefinition, ...] = ()
     problems: tuple[str, ...] = ()
 
 
@@ -111,7 +111,7 @@ def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) 
         raw: Each with `name`, `description`, `inputSchema`, `annotations`, as in the protocol.
         is_known: It was read by this function before, so the slow check of the schemas is skipped.
     """
-    found: dict[str, Definition] = {}
+    found: dict[str, ServerDefinition] = {}
     problems: list[str] = []
     for position, entry in enumerate(raw):
         if position >= MAX_TOOLS:
@@ -130,7 +130,7 @@ def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) 
     return Listing(tools=tuple(found[name] for name in sorted(found)), problems=tuple(problems))
 
 
-def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[Definition, ...]:
+def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[ServerDefinition, ...]:
     """What a server says beside its tools, in the form in which those are pinned.
 
     Args:
@@ -143,7 +143,7 @@ def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[
         text = f"{text[:MAX_INSTRUCTIONS]} […]"
     said = {SERVER: bool(text), RESOURCES: resources, PROMPTS: prompts}
     return tuple(
-        Definition(
+        ServerDefinition(
             name=name,
             description=text if name == SERVER else "",
             input_schema={"type": "object"},
@@ -190,7 +190,7 @@ def readable(entry: object) -> dict[str, Any] | str:
     return found
 
 
-def _read(entry: object, *, is_known: bool) -> Definition | str:
+def _read(entry: object, *, is_known: bool) -> ServerDefinition | str:
     """The definition, or what is wrong with it."""
     found = readable(entry)
     if isinstance(found, str):
@@ -202,7 +202,7 @@ def _read(entry: object, *, is_known: bool) -> Definition | str:
     checked = dict(schema) if is_known else _schema(schema)
     if isinstance(checked, str):
         return checked
-    return Definition(
+    return ServerDefinition(
         name=name,
         description=description
         if len(description) <= MAX_DESCRIPTION

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import anyio
 
 from satchel.errors import SatchelError
-from satchel.tools.mcp.questions import Answer, Elicitation, read_answer
+from satchel.tools.mcp.questions import Elicitation, ElicitationAnswer, read_answer
 from satchel.tools.mcp.sampling import Sampled, Sampler, is_consent, read_sampling
 from satchel.tools.port import Ask
 from satchel.tools.visible import visible
@@ -20,7 +20,7 @@ from satchel.tools.visible import visible
 if TYPE_CHECKING:
     from mcp.types import CreateMessageResult, ErrorData, InputRequiredResult, InputResponses
 
-__all__ = ["Caller", "Exchange", "Failed", "InputNeeded", "Send", "roots_result"]
+__all__ = ["Caller", "ServerRequest", "Failed", "InputNeeded", "Send", "roots_result"]
 
 T = TypeVar("T")
 MAX_ROUNDS = 10
@@ -81,7 +81,7 @@ class InputNeeded:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Exchange:
+class ServerRequest:
     """One request; its time limit stands still while the user is asked.
 
     Attributes:
@@ -303,7 +303,7 @@ def roots_result(roots: Sequence[Path]) -> Any:
     )
 
 
-async def _answer_to(step: Elicitation, ask: Ask) -> Answer:
+async def _answer_to(step: Elicitation, ask: Ask) -> ElicitationAnswer:
     """What the user says to one question, which is put to them again where it can't be read."""
     problem = ""
     for _ in range(MAX_TRIES):
@@ -314,4 +314,4 @@ async def _answer_to(step: Elicitation, ask: Ask) -> Answer:
         problem = answer.problem
         if not problem:
             return answer
-    return Answer(action="cancel")
+    return ElicitationAnswer(action="cancel")

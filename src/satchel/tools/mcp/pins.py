@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.tools import pins as store
-from satchel.tools.mcp.definitions import PROMPTS, RESOURCES, Definition, read_listing
+from satchel.tools.mcp.definitions import PROMPTS, RESOURCES, ServerDefinition, read_listing
 
 __all__ = ["PinStore", "Pins"]
 
-Pins: TypeAlias = store.Pins[Definition]
+Pins: TypeAlias = store.Pins[ServerDefinition]
 """Of one server, by the server's own names."""
 
 
@@ -45,7 +45,9 @@ class PinStore:
         """
         return self._file(entry).load()
 
-    def merged(self, entry: McpServerSettings, known: Pins | None, listed: Iterable[Definition]) -> Pins:
+    def merged(
+        self, entry: McpServerSettings, known: Pins | None, listed: Iterable[ServerDefinition]
+    ) -> Pins:
         """The pins after a server has listed its tools; stores nothing.
 
         Args:
@@ -62,7 +64,7 @@ class PinStore:
         accepted = found if known is None or entry.accept_changes else (RESOURCES, PROMPTS)
         return (known or Pins()).listing(found, accepted=accepted, at=self._clock.now().isoformat())
 
-    def learn(self, entry: McpServerSettings, listed: Iterable[Definition]) -> Pins:
+    def learn(self, entry: McpServerSettings, listed: Iterable[ServerDefinition]) -> Pins:
         """Store what a server lists now, and return its pins.
 
         Raises:
@@ -85,23 +87,23 @@ class PinStore:
         """Delete the pins of a server, so that the next contact is the first. Returns whether there were any."""
         return self._file(entry).forget()
 
-    def _file(self, entry: McpServerSettings) -> store.PinFile[Definition]:
+    def _file(self, entry: McpServerSettings) -> store.PinFile[ServerDefinition]:
         # An entry with another program or address is another server.
         identity = json.dumps([entry.command, entry.args, entry.cwd, entry.url, str(entry.base or "")])
         digest = hashlib.sha256(identity.encode()).hexdigest()[:12]
         return store.PinFile(
             store.pin_path(self._home, "mcp", entry.name, identity=identity),
             read=_definition,
-            write=Definition.to_json,
+            write=ServerDefinition.to_json,
             older=(self._home / "mcp" / f"{entry.name}-{digest}.json", _pins_of_older_form),
         )
 
 
-def _pin(definition: Definition) -> store.Pin[Definition]:
+def _pin(definition: ServerDefinition) -> store.Pin[ServerDefinition]:
     return store.Pin(sha256=definition.sha256, shown=definition)
 
 
-def _definition(value: Any) -> Definition | None:
+def _definition(value: Any) -> ServerDefinition | None:
     """A stored definition, checked like a listed one; None if it would not be offered any more."""
     listing = read_listing("", [value], is_known=True)
     return listing.tools[0] if listing.tools else None
@@ -110,7 +112,7 @@ def _definition(value: Any) -> Definition | None:
 def _pins_of_older_form(value: Any) -> Pins:
     """What earlier releases kept in `mcp/NAME-DIGEST.json`."""
 
-    def pins(raw: Any) -> dict[str, store.Pin[Definition]]:
+    def pins(raw: Any) -> dict[str, store.Pin[ServerDefinition]]:
         return {each.name: _pin(each) for each in read_listing("", raw, is_known=True).tools}
 
     return Pins(

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from satchel.tools.port import Question
 from satchel.tools.visible import hidden_in, visible
 
-__all__ = ["Answer", "Elicitation", "quoted", "read_answer"]
+__all__ = ["ElicitationAnswer", "Elicitation", "quoted", "read_answer"]
 
 Value: TypeAlias = str | int | float | bool | list[str] | None
 
@@ -180,7 +180,7 @@ class Elicitation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ElicitationAnswer:
     """The answer to the server.
 
     Attributes:
@@ -192,7 +192,7 @@ class Answer:
     problem: str = ""
 
 
-def read_answer(elicitation: Elicitation, text: str) -> Answer:
+def read_answer(elicitation: Elicitation, text: str) -> ElicitationAnswer:
     """Read the user's words.
 
     Args:
@@ -203,35 +203,35 @@ def read_answer(elicitation: Elicitation, text: str) -> Answer:
     if not said and elicitation.step is not None:
         name, part = next(iter(elicitation.fields.items()))
         if part.get("default") is not None:
-            return Answer(action="accept", content={name: part["default"]})
+            return ElicitationAnswer(action="accept", content={name: part["default"]})
         if name in elicitation.required:
-            return Answer(action="cancel", problem="this field is required; 'decline' ends this")
-        return Answer(action="accept", content={})
+            return ElicitationAnswer(action="cancel", problem="this field is required; 'decline' ends this")
+        return ElicitationAnswer(action="accept", content={})
     if not said or said.lower().rstrip(".!") in _DECLINING:
-        return Answer(action="decline")
+        return ElicitationAnswer(action="decline")
     if elicitation.url or not elicitation.fields:
         if said.lower().rstrip(".!") in _NO:
-            return Answer(action="decline")
+            return ElicitationAnswer(action="decline")
         # Anything other than a plain yes may mean the opposite.
         if said.lower().rstrip(".!") not in _YES:
-            return Answer(action="cancel", problem="answer yes or decline")
-        return Answer(action="accept", content=None if elicitation.url else {})
+            return ElicitationAnswer(action="cancel", problem="answer yes or decline")
+        return ElicitationAnswer(action="accept", content=None if elicitation.url else {})
     given = _fields_in(elicitation, said)
     if isinstance(given, str):
-        return Answer(action="cancel", problem=given)
+        return ElicitationAnswer(action="cancel", problem=given)
     content: dict[str, Value] = {}
     for name, part in elicitation.fields.items():
         if name not in given:
             if name in elicitation.required and part.get("default") is None:
-                return Answer(action="cancel", problem=f"{name} is missing")
+                return ElicitationAnswer(action="cancel", problem=f"{name} is missing")
             if part.get("default") is not None:
                 content[name] = part["default"]
             continue
         try:
             content[name] = _value(part, given[name])
         except ValueError as error:
-            return Answer(action="cancel", problem=f"{name}: {error}")
-    return Answer(action="accept", content=content)
+            return ElicitationAnswer(action="cancel", problem=f"{name}: {error}")
+    return ElicitationAnswer(action="accept", content=content)
 
 
 def _fields_in(elicitation: Elicitation, said: str) -> dict[str, Any] | str:

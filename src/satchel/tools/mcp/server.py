@@ -19,8 +19,8 @@ from satchel.errors import SandboxError, SatchelError, UserError
 from satchel.tools.box import Box
 from satchel.tools.boxed import Workspaces, moved_notes
 from satchel.tools.mcp.connection import Connection, connect
-from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, Definition, Listing
-from satchel.tools.mcp.exchange import Caller, Exchange, Failed, InputNeeded, roots_result
+from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, Listing, ServerDefinition
+from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded, ServerRequest, roots_result
 from satchel.tools.mcp.failures import first_error, is_refusal, load_sdk, reason_of
 from satchel.tools.mcp.log import CappedLog
 from satchel.tools.mcp.logins import LoginStore, collecting_refusals
@@ -33,7 +33,7 @@ from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_tr
 if TYPE_CHECKING:
     from httpx2 import Auth
 
-__all__ = ["Host", "McpServer", "Outcome", "Place", "State"]
+__all__ = ["ServerHost", "McpServer", "Outcome", "ServerBox", "State"]
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ UNKNOWN_TRIES = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class ServerHost:
     """What the servers share.
 
     Attributes:
@@ -97,7 +97,7 @@ class _Known:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ServerBox:
     """A sandbox in which a server runs: that of a folder, and what it may reach beyond it."""
 
     folder: Path
@@ -118,9 +118,9 @@ class McpServer:
     def __init__(
         self,
         entry: McpServerSettings,
-        host: Host,
+        host: ServerHost,
         *,
-        place: Place | None = None,
+        place: ServerBox | None = None,
         known: _Known | None = None,
     ) -> None:
         """Take the entry as it is written. Nothing is started.
@@ -135,7 +135,7 @@ class McpServer:
         self.refusal = ""
         self._place = place
         self._known = known or _Known()
-        self._boxed: dict[Place, McpServer] = {}
+        self._boxed: dict[ServerBox, McpServer] = {}
         self._boxed_last: McpServer | None = None
         self.state: State = "idle"
         self.reason = ""
@@ -162,7 +162,7 @@ class McpServer:
         self._was_told_down = False
         self._failures = 0
         self._retry_at_s = 0.0
-        self._exchanges: list[Exchange] = []
+        self._exchanges: list[ServerRequest] = []
         self._sampled: Counter[str] = Counter()
         self._ended = anyio.Event()
 
@@ -195,7 +195,7 @@ class McpServer:
             return self
         return self._boxed_last
 
-    def in_box(self, place: Place) -> McpServer:
+    def in_box(self, place: ServerBox) -> McpServer:
         """The server in a sandbox. One that runs and may reach at least as much serves as well."""
         for other, server in self._boxed.items():
             if other.folder == place.folder and not other.box.lacks(place.box) and server.state == "ready":
@@ -208,7 +208,7 @@ class McpServer:
         return found
 
     @property
-    def offered(self) -> tuple[Definition, ...]:
+    def offered(self) -> tuple[ServerDefinition, ...]:
         """The tools that a model may see, sorted by name."""
         return tuple(each for each in self._accepted if each.name not in RESERVED)
 
@@ -228,7 +228,7 @@ class McpServer:
         return any(each.name == PROMPTS for each in self._accepted)
 
     @property
-    def _accepted(self) -> tuple[Definition, ...]:
+    def _accepted(self) -> tuple[ServerDefinition, ...]:
         return self.pins.offered if self.pins is not None else ()
 
     @property
@@ -397,7 +397,7 @@ class McpServer:
             await self._speak_http(entry)
 
     def _in_its_box(
-        self, entry: McpServerSettings, environ: Mapping[str, str], place: Place
+        self, entry: McpServerSettings, environ: Mapping[str, str], place: ServerBox
     ) -> AbstractAsyncContextManager[Any]:
         if self._host.boxes is None:
             raise SandboxError(
@@ -555,7 +555,7 @@ class McpServer:
             The outcome, and what else the model should know.
         """
 
-        async def request(connection: Connection, exchange: Exchange) -> Outcome:
+        async def request(connection: Connection, exchange: ServerRequest) -> Outcome:
             why = self.withheld(name)
             if why:
                 return Failed(reason=f"it is withheld: {why}")
@@ -566,7 +566,7 @@ class McpServer:
     async def read(self, uri: str, caller: Caller) -> tuple[Outcome, Sequence[str]]:
         """Read one of its resources; returns as `call`."""
 
-        async def request(connection: Connection, exchange: Exchange) -> Outcome:
+        async def request(connection: Connection, exchange: ServerRequest) -> Outcome:
             if not self.has_resources:
                 return Failed(
                     reason=f"the MCP server {self.name} offers no resources, or they wait for approval"
@@ -580,7 +580,7 @@ class McpServer:
     ) -> tuple[Outcome, Sequence[str]]:
         """Get one of its prompts, by the server's own name; returns as `call`."""
 
-        async def request(connection: Connection, exchange: Exchange) -> Outcome:
+        async def request(connection: Connection, exchange: ServerRequest) -> Outcome:
             return await connection.prompt(name, arguments, exchange)
 
         return await self._request(request, caller)
@@ -590,7 +590,7 @@ class McpServer:
         if not self.has_resources:
             return ()
 
-        async def request(connection: Connection, _: Exchange) -> tuple[Resource, ...]:
+        async def request(connection: Connection, _: ServerRequest) -> tuple[Resource, ...]:
             return await connection.resources()
 
         return (await self._request(request, Caller()))[0]
@@ -600,13 +600,13 @@ class McpServer:
         if not self.has_prompts:
             return ()
 
-        async def request(connection: Connection, _: Exchange) -> tuple[Prompt, ...]:
+        async def request(connection: Connection, _: ServerRequest) -> tuple[Prompt, ...]:
             return await connection.prompts()
 
         return (await self._request(request, Caller()))[0]
 
     async def _request(
-        self, request: Callable[[Connection, Exchange], Awaitable[T]], caller: Caller
+        self, request: Callable[[Connection, ServerRequest], Awaitable[T]], caller: Caller
     ) -> tuple[T | Failed, Sequence[str]]:
         """Make a request to the process that serves it; what one in a sandbox leaves behind meanwhile is set aside."""
         server = self.current
@@ -621,7 +621,7 @@ class McpServer:
         return outcome, [*notes, *moved_notes(moved, can_ask=False)]
 
     async def _send(
-        self, request: Callable[[Connection, Exchange], Awaitable[T]], caller: Caller
+        self, request: Callable[[Connection, ServerRequest], Awaitable[T]], caller: Caller
     ) -> tuple[T | Failed, Sequence[str]]:
         """Start the server if necessary, and make a request within its time limit."""
         limit_s = self.limit_s
@@ -629,7 +629,7 @@ class McpServer:
         if down or self._connection is None:
             return Failed(reason=f"the MCP server {self.name} is unavailable: {down}"), ()
         connection, gone = self._connection, self._gone
-        exchange = Exchange(
+        exchange = ServerRequest(
             server=self.name,
             caller=caller,
             limit_s=limit_s,

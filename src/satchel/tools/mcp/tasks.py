@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from satchel.tools.mcp.exchange import Exchange, Failed
+from satchel.tools.mcp.exchange import Failed, ServerRequest
 from satchel.tools.visible import visible
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ Tell = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
 async def call_as_task(
-    session: ClientSession, name: str, input: Mapping[str, Any], *, exchange: Exchange, tell: Tell
+    session: ClientSession, name: str, input: Mapping[str, Any], *, exchange: ServerRequest, tell: Tell
 ) -> CallToolResult | Failed:
     """Call a tool that runs only as a task, on a server of the revision 2025-11-25."""
     from mcp.types import (  # noqa: PLC0415  loaded in `load_sdk`
@@ -54,7 +54,7 @@ async def call_as_task(
 
 
 async def follow(
-    session: ClientSession, result: Any, *, exchange: Exchange, tell: Tell
+    session: ClientSession, result: Any, *, exchange: ServerRequest, tell: Tell
 ) -> CallToolResult | Failed:
     """Wait for the result of a task; a result that is none is returned as it is.
 
@@ -115,7 +115,7 @@ def tasks_extension() -> ClientExtension:
 
 
 async def _give_input(
-    session: ClientSession, task_id: str, requests: Any, answered: set[str], exchange: Exchange
+    session: ClientSession, task_id: str, requests: Any, answered: set[str], exchange: ServerRequest
 ) -> str:
     """Answer what a task asks, each question once; why one was refused, or ""."""
     from mcp.types import ErrorData, InputRequest  # noqa: PLC0415  loaded in `load_sdk`

@@ -10,21 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from satchel.tools.box import Box
-from satchel.tools.mcp.definitions import Definition
+from satchel.tools.mcp.definitions import ServerDefinition
 from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded
 from satchel.tools.mcp.questions import Elicitation, read_answer
 from satchel.tools.mcp.results import keep_file, tool_result
-from satchel.tools.mcp.server import McpServer, Outcome, Place
+from satchel.tools.mcp.server import McpServer, Outcome, ServerBox
 from satchel.tools.port import Annotations, Effect, Question, ToolContext, ToolResult, ToolSpec
 
-__all__ = ["McpTool", "Pending", "caller_of", "pending_path"]
+__all__ = ["McpTool", "PendingCall", "caller_of", "pending_path"]
 
 OUTER_LIMIT_S = 3_600.0
 """The outer limit of a call, with the time that the user takes to answer; the server's own limit holds inside it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pending:
+class PendingCall:
     """A call that waits for the user, whose next message answers the server's question.
 
     Attributes:
@@ -56,7 +56,7 @@ class Pending:
         )
 
     @classmethod
-    def read(cls, text: str) -> Pending | None:
+    def read(cls, text: str) -> PendingCall | None:
         """Read it from JSON; None if it is something else."""
         try:
             match json.loads(text):
@@ -96,7 +96,7 @@ def pending_path(spill_dir: Path, call_id: str) -> Path:
 class McpTool:
     """See `satchel.tools.Tool`. The server is started by the first call."""
 
-    def __init__(self, server: McpServer, definition: Definition, *, name: str) -> None:
+    def __init__(self, server: McpServer, definition: ServerDefinition, *, name: str) -> None:
         """Take the server, its tool, and the tool's full name."""
         self._server = server
         self._definition = definition
@@ -130,7 +130,7 @@ class McpTool:
 
     def _in(self, box: Box | None, context: ToolContext) -> McpServer:
         """The server's process for a call that was permitted in a sandbox, or outside."""
-        return self._server if box is None else self._server.in_box(Place(folder=context.cwd, box=box))
+        return self._server if box is None else self._server.in_box(ServerBox(folder=context.cwd, box=box))
 
     async def resume(self, answer: str, context: ToolContext) -> ToolResult:
         """See `satchel.tools.Resumable`."""
@@ -175,7 +175,7 @@ class McpTool:
     async def _asking(
         self, input: Mapping[str, Any], needed: InputNeeded, context: ToolContext
     ) -> ToolResult:
-        pending = Pending(
+        pending = PendingCall(
             tool=self._spec.name,
             input=input,
             key=needed.key,
@@ -196,11 +196,11 @@ class McpTool:
         return ToolResult(text=question.text, question=question)
 
 
-def _take_pending(path: Path) -> Pending | None:
+def _take_pending(path: Path) -> PendingCall | None:
     """Read a waiting call and delete it: it goes on once."""
     try:
         text = path.read_text(encoding="utf-8")
         path.unlink()
     except (OSError, UnicodeDecodeError):
         return None
-    return Pending.read(text)
+    return PendingCall.read(text)

@@ -17,7 +17,7 @@ from satchel.config import McpServerSettings
 from satchel.errors import NotFound
 from satchel.tools.box import Box
 from satchel.tools.boxed import Workspaces
-from satchel.tools.mcp.definitions import SERVER, Definition, full_names
+from satchel.tools.mcp.definitions import SERVER, ServerDefinition, full_names
 from satchel.tools.mcp.instructions import instructions_part
 from satchel.tools.mcp.logins import LoginStore
 from satchel.tools.mcp.offers import Prompt, Resource
@@ -26,7 +26,7 @@ from satchel.tools.mcp.places import Lookup
 from satchel.tools.mcp.prompts import ServerPrompts
 from satchel.tools.mcp.resources import Attachment, Mentions, ServerResources
 from satchel.tools.mcp.sampling import Sampler
-from satchel.tools.mcp.server import Host, McpServer, Place, State
+from satchel.tools.mcp.server import McpServer, ServerBox, ServerHost, State
 from satchel.tools.mcp.tool import McpTool
 from satchel.tools.port import Tool, ToolContext
 
@@ -49,8 +49,8 @@ class WithheldTool:
     """
 
     name: str
-    before: Definition | None
-    now: Definition
+    before: ServerDefinition | None
+    now: ServerDefinition
 
     @property
     def is_server(self) -> bool:
@@ -146,7 +146,7 @@ class McpToolset:
         self._first_wait_s = first_wait_s
         self._limiter = anyio.CapacityLimiter(2)
         self._pins = PinStore(home, clock)
-        host = Host(
+        host = ServerHost(
             environ=environ,
             lookup=lookup,
             cwd=cwd,
@@ -202,7 +202,7 @@ class McpToolset:
             folder: The session's.
         """
         server = self._servers[name]
-        (server if box is None else server.in_box(Place(folder=folder, box=box))).begin()
+        (server if box is None else server.in_box(ServerBox(folder=folder, box=box))).begin()
 
     def hold_back(self, name: str, reason: str) -> None:
         """Don't start a server whose tools are not known, because the user refused it."""

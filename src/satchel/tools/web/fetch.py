@@ -16,7 +16,7 @@ from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 from satchel.tools.web.fetching import Fetcher
 from satchel.tools.web.reader import read_apart
-from satchel.tools.web.reading import Reading, needs_parser, read_page
+from satchel.tools.web.reading import PageContent, needs_parser, read_page
 from satchel.wording import one_line
 
 __all__ = ["DISPLAY", "READS_THE_WEB", "WEB_FETCH", "fetch_tool", "short_address"]
@@ -42,7 +42,7 @@ class _Fetched:
     url: str
     status: int
     is_cut: bool
-    reading: Reading
+    reading: PageContent
 
 
 def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:

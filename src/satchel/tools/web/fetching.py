@@ -17,13 +17,13 @@ from satchel.tools.web.addresses import AddressRules, Target
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["Fetcher", "Page"]
+__all__ = ["Fetcher", "FetchedPage"]
 
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class FetchedPage:
     """A fetched page.
 
     Attributes:
@@ -69,7 +69,7 @@ class Fetcher:
         self._max_redirects = max_redirects
         self._kept_from = kept_from
 
-    async def get(self, url: str, *, leaves_host: bool = True) -> Page:
+    async def get(self, url: str, *, leaves_host: bool = True) -> FetchedPage:
         """Fetch a page.
 
         Args:
@@ -104,7 +104,7 @@ class Fetcher:
                 f"{url[:200]} could not be fetched: {str(error) or type(error).__name__}."
             ) from error
 
-    async def _follow(self, client: httpx2.AsyncClient, url: str, *, leaves_host: bool) -> Page:
+    async def _follow(self, client: httpx2.AsyncClient, url: str, *, leaves_host: bool) -> FetchedPage:
         for _ in range(self._max_redirects + 1):
             target = await self._rules.check(url)
             request = client.build_request(
@@ -137,7 +137,7 @@ class Fetcher:
             f"The page redirects more than {self._max_redirects} times; the last address was {url[:200]}."
         )
 
-    async def _read(self, target: Target, response: httpx2.Response) -> Page:
+    async def _read(self, target: Target, response: httpx2.Response) -> FetchedPage:
         body, is_cut = bytearray(), False
         inflate = _inflater(response.headers.get("content-encoding", ""), target.url)
         # Decompressed here and not by the library, which would decompress a small piece of a bomb to gigabytes at
@@ -150,7 +150,7 @@ class Fetcher:
                 break
         kind, _, parameters = response.headers.get("content-type", "").partition(";")
         charset = parameters.partition("charset=")[2].partition(";")[0].strip(" \"'")
-        return Page(
+        return FetchedPage(
             url=target.url,
             status=response.status_code,
             kind=kind.strip().lower(),

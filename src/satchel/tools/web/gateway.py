@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketListener
 
 from satchel.errors import SatchelError
-from satchel.sandbox.relay import Asked, Refusal, Relay, Route
+from satchel.sandbox.relay import Refusal, Relay, RequestHead, Route
 from satchel.tools.web.addresses import AddressRules
 
 __all__ = ["USER", "Gateway", "Spawn"]
@@ -76,7 +76,7 @@ class Gateway:
             self._scope.cancel()
             await self._is_over.wait()
 
-    async def _decide(self, asked: Asked) -> Route | Refusal:
+    async def _decide(self, asked: RequestHead) -> Route | Refusal:
         if not self._is_known(asked):
             return Refusal(status="407 Proxy Authentication Required", text=_STRANGER, headers=[_ASKS_WHO])
         try:
@@ -92,7 +92,7 @@ class Gateway:
             host_header="" if asked.tunnels else target.host_header,
         )
 
-    def _is_known(self, asked: Asked) -> bool:
+    def _is_known(self, asked: RequestHead) -> bool:
         said = [value for name, value in asked.headers if name == b"proxy-authorization"]
         expected = b"Basic " + base64.b64encode(f"{USER}:{self.password}".encode())
         return len(said) == 1 and hmac.compare_digest(said[0], expected)

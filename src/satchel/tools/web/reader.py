@@ -15,8 +15,8 @@ from pathlib import Path
 
 from satchel.errors import SatchelError, UsageError
 from satchel.sandbox.process import run_process
-from satchel.tools.web.fetching import Page
-from satchel.tools.web.reading import Reading, read_page
+from satchel.tools.web.fetching import FetchedPage
+from satchel.tools.web.reading import PageContent, read_page
 
 __all__ = ["read_apart"]
 
@@ -27,7 +27,7 @@ _MOST_OUTPUT_BYTES = 64_000_000
 """A character takes at most 12 bytes as JSON, and only the first half of the output is kept without gaps."""
 
 
-async def read_apart(page: Page, *, environ: Mapping[str, str], timeout_s: float) -> Reading:
+async def read_apart(page: FetchedPage, *, environ: Mapping[str, str], timeout_s: float) -> PageContent:
     """Extract the text of a page.
 
     Args:
@@ -64,7 +64,7 @@ async def read_apart(page: Page, *, environ: Mapping[str, str], timeout_s: float
         ) from None
     if "error" in found:
         raise UsageError(found["error"])
-    return Reading(title=found["title"], text=found["text"])
+    return PageContent(title=found["title"], text=found["text"])
 
 
 def _main() -> None:
@@ -72,7 +72,7 @@ def _main() -> None:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
     head = json.loads(sys.stdin.buffer.readline())
-    page = Page(body=sys.stdin.buffer.read(), **head)
+    page = FetchedPage(body=sys.stdin.buffer.read(), **head)
     try:
         reading = read_page(page)
         found = {"title": reading.title[:500], "text": reading.text[:_MOST_CHARS]}

@@ -8,9 +8,9 @@ import json
 from dataclasses import dataclass
 
 from satchel.errors import UsageError
-from satchel.tools.web.fetching import Page
+from satchel.tools.web.fetching import FetchedPage
 
-__all__ = ["Reading", "needs_parser", "read_page"]
+__all__ = ["PageContent", "needs_parser", "read_page"]
 
 _MOST_PDF_PAGES = 500
 _TEXT_KINDS = (
@@ -27,19 +27,19 @@ _MOST_GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class PageContent:
     """The content of a page; `title` may be ""."""
 
     title: str
     text: str
 
 
-def needs_parser(page: Page) -> bool:
+def needs_parser(page: FetchedPage) -> bool:
     """Whether a parser has to read it; a hostile page can keep a parser busy forever."""
     return _is_pdf(page) or _is_html(page)
 
 
-def read_page(page: Page) -> Reading:
+def read_page(page: FetchedPage) -> PageContent:
     """Extract the text of a page. This blocks: don't call it on the event loop.
 
     Raises:
@@ -50,25 +50,25 @@ def read_page(page: Page) -> Reading:
     if _is_html(page):
         return _html(page)
     if page.kind.startswith("text/") or page.kind in _TEXT_KINDS or page.kind.endswith(("+json", "+xml")):
-        return Reading(title="", text=_indented(_decode(page), page.kind))
+        return PageContent(title="", text=_indented(_decode(page), page.kind))
     if not page.kind and b"\0" not in page.body[:4000]:
-        return Reading(title="", text=_decode(page))
+        return PageContent(title="", text=_decode(page))
     raise UsageError(
         f"{page.url} is {page.kind or 'binary data'} of {len(page.body):,} bytes: it has no text to read."
     )
 
 
-def _is_pdf(page: Page) -> bool:
+def _is_pdf(page: FetchedPage) -> bool:
     return page.body.startswith(b"%PDF-")
 
 
-def _is_html(page: Page) -> bool:
+def _is_html(page: FetchedPage) -> bool:
     if page.kind:
         return page.kind in ("text/html", "application/xhtml+xml")
     return b"<html" in page.body[:2000].lower()
 
 
-def _decode(page: Page) -> str:
+def _decode(page: FetchedPage) -> str:
     if page.charset:
         try:
             name = codecs.lookup(page.charset).name
@@ -102,7 +102,7 @@ def _indented(text: str, kind: str) -> str:
     return text
 
 
-def _html(page: Page) -> Reading:
+def _html(page: FetchedPage) -> PageContent:
     # Imported on demand: 150 ms with lxml.
     import trafilatura  # noqa: PLC0415
 
@@ -123,10 +123,10 @@ def _html(page: Page) -> Reading:
         raise UsageError(
             f"{page.url} shows no text without its scripts. Use the browser tool, if it is available."
         )
-    return Reading(title=title, text=text)
+    return PageContent(title=title, text=text)
 
 
-def _pdf(page: Page) -> Reading:
+def _pdf(page: FetchedPage) -> PageContent:
     # Imported on demand.
     from pypdf import PdfReader  # noqa: PLC0415
     from pypdf.errors import PyPdfError  # noqa: PLC0415
@@ -144,4 +144,4 @@ def _pdf(page: Page) -> Reading:
     )
     if not text:
         raise UsageError(f"{page.url} is a PDF without text; its pages are pictures.")
-    return Reading(title=title, text=text)
+    return PageContent(title=title, text=text)
