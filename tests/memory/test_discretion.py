@@ -467,6 +467,14 @@ async def test_what_says_nothing_of_keeping_it_back_is_no_wish() -> None:
     assert [text for text in said if wish_of(text)] == []
 
 
+@requirement("memory:discretion:obeyed")
+@pytest.mark.parametrize("text", ["This is confidential.", "C'est confidentiel."])
+async def test_what_is_confidential_is_nobodys_name(text: str) -> None:
+    wish = wish_of(text)
+    assert wish is not None
+    assert wish.kind == "confidential"
+
+
 @requirement("memory:discretion:part")
 @pytest.mark.parametrize(
     ("text", "quote", "is_read"),

@@ -213,7 +213,9 @@ def telling_words(text: str) -> set[int]:
 
 def _kind_of(sentence: str) -> WishKind | None:
     plain = _plain(sentence)
-    return next((kind for kind in _ORDER if _forms()[kind].search(plain)), None)
+    # "This is confidential" is nobody's name.
+    order = sorted(_ORDER, key=_BY_NAME.__contains__)
+    return next((kind for kind in order if _forms()[kind].search(plain)), None)
 
 
 def _name_in(sentence: str, kind: WishKind) -> str:
