@@ -328,6 +328,16 @@ def test_doctor_names_a_broken_file_of_associations(run: Run, tmp_path: Path) ->
     assert "associations.json is not used" in checks["associations"]["text"]
 
 
+def test_doctor_says_that_the_program_for_packages_is_missing(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "packages" not in {check["part"] for check in run("doctor", "--json").json}
+    monkeypatch.setitem(sys.modules, "uv", None)
+    checks = {check["part"]: check for check in run("doctor", "--json").json}
+    assert checks["packages"]["state"] == "warning"
+    assert "pip install uv" in checks["packages"]["text"]
+
+
 def test_with_a_broken_database_doctor_exits_with_1_and_the_conversation_continues(
     run: Run, tmp_path: Path
 ) -> None:

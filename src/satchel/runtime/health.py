@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from satchel.clock import local_day
 from satchel.config import Settings
-from satchel.errors import EmbedderError, SatchelError, StorageUnwritable
+from satchel.errors import EmbedderError, SandboxError, SatchelError, StorageUnwritable
 from satchel.memory import Memory
 from satchel.memory.associations import read_associations
 from satchel.models.embedding import (
@@ -33,6 +33,7 @@ from satchel.runtime.memory_work import why_not_left, work_state
 from satchel.runtime.satchel import Satchel
 from satchel.runtime.web import engines_of, missing_for_browser
 from satchel.sandbox.choice import probes, refusal
+from satchel.sandbox.layers import find_uv
 from satchel.sandbox.port import Feature
 from satchel.storage import Database
 from satchel.tools.mcp import McpStatus
@@ -95,6 +96,7 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
     checks.append(await _model(satchel))
     checks.append(await _sandbox(satchel.settings))
     checks.append(_ripgrep(satchel))
+    checks += _packages()
     checks += _web(satchel.settings)
     checks.append(await _external(satchel))
     checks += _skills(satchel)
@@ -414,6 +416,15 @@ async def _sandbox(settings: Settings) -> Check:
         )
         return Check(part="sandbox", state="warning", text=text.strip())
     return Check(part="sandbox", state="ok", text=f"{used.name} works.")
+
+
+def _packages() -> list[Check]:
+    try:
+        find_uv()
+    except SandboxError as error:
+        text = f"Capabilities that need packages can't be built or run. {error}"
+        return [Check(part="packages", state="warning", text=text)]
+    return []
 
 
 def _ripgrep(satchel: Satchel) -> Check:
