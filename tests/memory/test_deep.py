@@ -127,6 +127,7 @@ async def test_no_schema_of_memorys_tools_has_a_choice_at_its_top() -> None:
         "recall_memory",
         "deep_memory",
         "forget_memory",
+        "hold_back",
     ]
     assert not any({"anyOf", "oneOf", "allOf"} & set(tool.spec.input_schema) for tool in tools)
 

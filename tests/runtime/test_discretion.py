@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from satchel.memory import Discretion, Memory
+from satchel.memory.discretion import wish_of
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.runtime.capture import compare
 from tests.requirements import requirement
 from tests.runtime.world import logged, opened
 
@@ -104,3 +107,33 @@ async def test_while_a_guest_writes_the_model_gets_nothing_of_what_it_was_shown_
         assert "cellar" in str(model.requests[-1].messages)
         await fresh.run_turn("Thank you.")
         assert "cellar" not in str(model.requests[-1].messages)
+
+
+@requirement("memory:discretion:understood")
+@pytest.mark.parametrize(("how", "discretion"), [("forget", "withheld"), ("confidential", "confidential")])
+async def test_a_wish_in_words_that_only_a_model_understands_is_obeyed_at_once_and_from_the_log(
+    tmp_path: Path, how: str, discretion: Discretion
+) -> None:
+    wish = "Best if that one never made it into your notebook."
+    assert wish_of(wish) is None
+
+    def reply(request: ModelRequest) -> Reply:
+        last = str(request.messages[-1])
+        if wish in last and "ToolResultBlock" not in last:
+            return Reply(calls=[Call(name="hold_back", input={"how": how, "before": True})])
+        return Reply(text="Done." if "ToolResultBlock" in last else "Noted.")
+
+    async with opened(tmp_path, ScriptedModel(reply)) as satchel:
+        assert satchel.memory is not None
+        session = await satchel.session()
+        await session.run_turn("I like tulips.")
+        await session.run_turn(SECRET)
+        turn = await session.run_turn(wish)
+        assert [(step.tool, step.was_refused) for step in turn.steps] == [("hold_back", False)]
+        assert any(one.startswith("Held back") for one in turn.notices) == (how == "forget")
+        held = {one.content for one in await satchel.memory.list(discretion=discretion)}
+        assert {SECRET, wish} <= held
+        assert "I like tulips." not in held
+        async with Memory.open(":memory:", embedder="none") as other:
+            await compare(satchel.sessions, other, capture=True)
+            assert {one.content for one in await other.list(discretion=discretion)} == held

@@ -303,13 +303,14 @@ class CapabilityTools:
         return function_tool(
             call,
             name="request_capability",
-            description="Have a new tool built, in the background, for what none of your tools does and the user may "
-            "want again; or have a capability changed or repaired. Say so and go on: a message tells when it is ready.",
+            description="Have a new tool built in the background, for what none of your tools does and the user may "
+            "want again, or with `change` = true a capability changed or repaired. Say so and go on: a message tells "
+            "when it is ready.",
             properties={
                 "name": {
                     "type": "string",
                     "pattern": "^[a-z][a-z0-9_]{0,59}$",
-                    "description": "Lowercase with underscores, as weather_lookup",
+                    "description": "As weather_lookup",
                 },
                 "description": {
                     "type": "string",
@@ -330,7 +331,7 @@ class CapabilityTools:
             required=["name", "description"],
             annotations=_BUILDS,
             effects=lambda _, __: (Effect(resource="capabilities", writes=True),),
-            seldom=("input_schema", "distinct"),
+            seldom=("input_schema", "change", "distinct"),
         )
 
     def _execute(self) -> Tool:

@@ -25,7 +25,8 @@ from satchel.memory.checking import (
 )
 from satchel.memory.cues import clean_cues
 from satchel.memory.decay import EPISODE_DECAY_RATE
-from satchel.memory.discretion import is_wishing, wish_of
+from satchel.memory.discretion import DiscretionWish, is_wishing, wish_of
+from satchel.memory.discretion_rows import as_asked_in
 from satchel.memory.echoes import may_repeat, said_only
 from satchel.memory.micros import to_micros
 from satchel.memory.places import settle
@@ -38,6 +39,7 @@ from satchel.memory.records import (
     Moment,
     Tier,
     Trust,
+    Wished,
 )
 from satchel.memory.redaction import strip_private
 from satchel.memory.repository import MemoryDraft, place_hash
@@ -82,6 +84,8 @@ class NewMemory:
     discretion: Discretion = "open"
     kept_from: str = ""
     spheres: Iterable[str] = ()
+    wished: Wished = ""
+    wished_before: bool = False
 
 
 class Capture:
@@ -146,6 +150,8 @@ class Capture:
                     turn=turn,
                     position=position,
                     trust=episode.trust,
+                    wished=episode.wished,
+                    wished_before=episode.wished_before,
                 )
             )
             if draft is not None:
@@ -197,7 +203,7 @@ class Capture:
             words_hash=None
             if new.session is None
             else space.hasher.words(new.session, content, turn=new.turn if placed else None),
-            wish=wish_of(content) if is_wishing(new.kind, trust, new.speaker) else None,
+            wish=_wish_in(new, content) if is_wishing(new.kind, trust, new.speaker) else None,
             row={
                 "kind": one_of(new.kind, Kind, "kind"),
                 "content": content,
@@ -226,3 +232,11 @@ class Capture:
                 "time": None if new.time is None else json.dumps(as_json(new.time)),
             },
         )
+
+
+def _wish_in(new: NewMemory, content: str) -> DiscretionWish | None:
+    """What the user asks for: in words that are known, or as a model understood them."""
+    wish = wish_of(content)
+    if wish is not None or not new.wished or new.turn is None:
+        return wish
+    return DiscretionWish(kind=new.wished, words=as_asked_in(new.turn), points_back=new.wished_before)

@@ -32,6 +32,7 @@ __all__ = [
     "Tier",
     "TimeKind",
     "Trust",
+    "Wished",
     "hit_to_json",
     "receipt_to_json",
     "record_to_json",
@@ -52,6 +53,8 @@ Trust: TypeAlias = Literal["user", "agent", "outside"]
 """Whose words they are: the user's, a model's, or somebody's who is not part of the conversation."""
 
 Discretion: TypeAlias = Literal["open", "confidential", "withheld"]
+Wished: TypeAlias = Literal["forget", "confidential", ""]
+"""What somebody asks for: that something is not kept, or is shown only when they ask about it."""
 """Whether a memory is shown unasked; only when the user asks about it; never, because the user wants it forgotten."""
 
 TRUST_RANK: Final[Mapping[Trust, int]] = {"outside": 0, "agent": 1, "user": 2}
@@ -168,6 +171,8 @@ class Episode:
         position: Which of the things said in that turn; None counts them in the order given, after what the turn has
             already.
         trust: Whose words they are.
+        wished: What the user asks for in it, as the model that answers them understands it: that it is forgotten, or
+            confidential, with the turn before (`wished_before`) or without it.
     """
 
     session: str
@@ -177,6 +182,8 @@ class Episode:
     said_at: Moment | None = None
     position: int | None = None
     trust: Trust = "user"
+    wished: Wished = ""
+    wished_before: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,8 +42,7 @@ _STORE = ToolSpec(
     name="store_memory",
     description=(
         "Remember a fact, preference, decision or plan in one sentence that is clear on its own: names instead of "
-        "pronouns, dates instead of 'tomorrow'. What is said here is remembered word for word anyway. Never store "
-        "secrets."
+        "pronouns, dates instead of 'tomorrow'. Never store secrets."
     ),
     input_schema={
         "type": "object",
@@ -87,7 +86,7 @@ _STORE = ToolSpec(
             },
             "supersedes": {
                 "type": "string",
-                "description": "The id of the memory that it replaces",
+                "description": "Id of the memory that it replaces",
             },
         },
         "required": ["content"],
@@ -141,7 +140,7 @@ _RECALL = ToolSpec(
             "tier": {"type": "string", "enum": list(get_args(Tier)), "description": "Only this tier."},
             "speaker": {"type": "string", "description": "Only what this person said."},
             "since": {"type": "string", "description": "Said then or later, as 2026-03-01"},
-            "until": {"type": "string", "description": "Said before then; for all of March 2026-04-01"},
+            "until": {"type": "string", "description": "Said before then"},
             "as_of": {
                 "type": "string",
                 "description": "What was believed then, instead of what holds now: what has been replaced since, too.",
@@ -183,8 +182,8 @@ _DEEP = ToolSpec(
 _FORGET = ToolSpec(
     name="forget_memory",
     description=(
-        "Remove memories for good when the user asks for it. `query` only shows what would be found, with ids; `ids` "
-        "removes those and all that rests on them alone. Look first, and ask the user which ones are meant."
+        "Remove memories for good when the user asks. `query` shows what would be found, with ids; `ids` removes those "
+        "and what rests on them alone. Look first, and ask which are meant."
     ),
     input_schema={
         "type": "object",
@@ -206,6 +205,26 @@ _FORGET = ToolSpec(
 )
 
 
+_HOLD = ToolSpec(
+    name="hold_back",
+    description=(
+        "Call this at once when the user asks not to keep what they say, takes it back, or wants it kept from somebody "
+        "or not brought up; `before` = true: with their message before."
+    ),
+    input_schema={
+        "type": "object",
+        "properties": {
+            "how": {"type": "string", "enum": ["forget", "confidential"]},
+            "before": {"type": "boolean"},
+        },
+        "required": ["how"],
+        "additionalProperties": False,
+    },
+    annotations=Annotations(read_only=False, destructive=False, idempotent=True, open_world=False),
+    seldom=("before",),
+)
+
+
 def _show(input: Mapping[str, Any], text: str) -> Shown:
     found = [
         re.sub(r"^- \S+ \(score [\d.]+\) ", "", row) for row in text.splitlines() if row.startswith("- ")
@@ -222,6 +241,7 @@ DISPLAYS: Final[Mapping[str, Display]] = {
     _RECALL.name: Display(call=fields("query", "keywords"), result=_show, kind="search"),
     _DEEP.name: Display(call=fields("query"), kind="search"),
     _FORGET.name: Display(call=fields("query", "ids"), result=_show, kind="delete"),
+    _HOLD.name: Display(call=fields("how")),
 }
 
 
@@ -291,11 +311,12 @@ class MemoryTools:
             _MemoryTool(memory, _RECALL, _READS_MEMORY, self._recall),
             _MemoryTool(memory, _DEEP, _READS_MEMORY, self._deep),
             _MemoryTool(memory, _FORGET, _WRITES_MEMORY, self._forget_some),
+            _MemoryTool(memory, _HOLD, _WRITES_MEMORY, self._hold_back),
         )
 
     @property
     def all(self) -> Sequence[Tool]:
-        """store_memory, recall_memory, deep_memory, forget_memory."""
+        """store_memory, recall_memory, deep_memory, forget_memory, hold_back."""
         return self._tools
 
     async def tools(self) -> Sequence[Tool]:
@@ -410,6 +431,17 @@ class MemoryTools:
                 untrusted=any(hit.memory.trust == "outside" for hit in found.hits),
             ),
             self._memory.degraded,
+        )
+
+    async def _hold_back(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Whoever stores the turn holds it back; see `Episode.wished`."""
+        how, before = input["how"], input.get("before", False)
+        what = (
+            "It will be shown to no model" if how == "forget" else "It will be told only when the user asks"
+        )
+        return ToolResult(
+            text=f"Held back with this turn{' and the one before' if before else ''}. {what}.",
+            data={"held_back": how, "before": before},
         )
 
     async def _forget_some(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:

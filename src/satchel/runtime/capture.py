@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import get_args
 
 from satchel.errors import SatchelError, StorageLocked
-from satchel.events import Final, MemoryCaptured, Notice, Record, SessionStart, TurnStart
-from satchel.memory import Episode, Memory
+from satchel.events import Final, MemoryCaptured, Notice, Observation, Record, SessionStart, TurnStart
+from satchel.memory import Episode, Memory, Wished
 from satchel.runtime.lines import counted
 from satchel.sessions import FORGOTTEN, Log, SessionStore
 
@@ -31,6 +32,7 @@ class SaidInTurn:
     Attributes:
         answer: "" if there was none, or if it must not be captured.
         is_from_outside: The model had read something from outside when it answered, so the answer may repeat it.
+        wished: What the model has held back as the user asked; see `Episode`.
     """
 
     turn: int
@@ -39,6 +41,8 @@ class SaidInTurn:
     answer: str = ""
     answer_at: datetime | None = None
     is_from_outside: bool = False
+    wished: Wished = ""
+    wished_before: bool = False
 
 
 def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[SaidInTurn, ...]:
@@ -83,6 +87,10 @@ class _SaidReader:
                     said[turn] = replace(
                         said[turn], answer=text, answer_at=record.at, is_from_outside=untrusted
                     )
+            case Observation(
+                turn=turn, tool="hold_back", data={"held_back": kind, "before": bool(before)}
+            ) if turn in said and kind in get_args(Wished):
+                said[turn] = replace(said[turn], wished=kind, wished_before=before)
             case MemoryCaptured(turn=turn, ids=ids) if ids and self._with_captured:
                 self.captured[turn] = ids
             case MemoryCaptured(turn=turn):
@@ -103,6 +111,8 @@ def episodes_of(session_id: str, said: SaidInTurn) -> tuple[Episode, ...]:
                 text=said.user,
                 said_at=said.user_at,
                 position=0,
+                wished=said.wished,
+                wished_before=said.wished_before,
             )
         )
     if said.answer.strip() not in ("", FORGOTTEN):

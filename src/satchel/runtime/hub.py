@@ -119,6 +119,13 @@ _CLOSING_STEP_S: Final = 5.0
 """The time limit of each step of closing, because a tool that hangs must not keep the session locked."""
 
 
+def _is_said(event: Event) -> bool:
+    """Whether an event is read for what was said in a turn, and what of it is held back."""
+    return isinstance(event, TurnStart | FinalEvent) or (
+        isinstance(event, Observation) and event.tool == "hold_back"
+    )
+
+
 @dataclass(slots=True)
 class _Gathered:
     """What is collected during a turn for its capture and its result.
@@ -715,7 +722,7 @@ class SessionHub:
         if not events:
             return
         records = await self.record(*events)
-        gathered.said.extend(record for record in records if isinstance(record.event, TurnStart | FinalEvent))
+        gathered.said.extend(record for record in records if _is_said(record.event))
         for event in events:
             match event:
                 case MemorySurfaced(memories=memories):

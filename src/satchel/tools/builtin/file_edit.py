@@ -59,6 +59,7 @@ def file_edit_tool(fence: Fence) -> Tool:
             "replace_all": {"type": "boolean"},
         },
         required=["path", "old", "new"],
+        seldom=("replace_all",),
         annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=False),
         effects=effects,
         pattern_key="path",

@@ -112,12 +112,12 @@ def file_read_tool(fence: Fence) -> Tool:
             "path": {"type": "string"},
             "offset": {
                 "type": "integer",
-                "description": "The first line, from 1; -50: the last 50 lines",
+                "description": "First line, from 1; -50: the last 50 lines",
             },
             "limit": {
                 "type": "integer",
                 "minimum": 1,
-                "description": f"Lines; default {PAGE_LINES}",
+                "description": "Lines",
             },
             "column": {
                 "type": "integer",

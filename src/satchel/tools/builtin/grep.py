@@ -126,7 +126,7 @@ def grep_tool(fence: Fence) -> Tool:
             },
         },
         required=["pattern"],
-        seldom=("limit",),
+        seldom=("context", "output", "limit"),
         annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
         pattern_key="path",
     )

@@ -92,6 +92,7 @@ def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
             "offset": {"type": "integer", "minimum": 0},
         },
         required=["url"],
+        seldom=("offset",),
         annotations=READS_THE_WEB,
         timeout_s=timeout_s,
         pattern_key="url",
