@@ -310,13 +310,12 @@ class CapabilityTools:
                 "name": {
                     "type": "string",
                     "pattern": "^[a-z][a-z0-9_]{0,59}$",
-                    "description": "As weather_lookup",
                 },
                 "description": {
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 4000,
-                    "description": "What it shall do, or what shall change, with all that the user said",
+                    "description": "What it shall do or what shall change, with all that the user said",
                 },
                 "change": {
                     "type": "boolean",

@@ -139,7 +139,7 @@ _RECALL = ToolSpec(
             },
             "tier": {"type": "string", "enum": list(get_args(Tier)), "description": "Only this tier."},
             "speaker": {"type": "string", "description": "Only what this person said."},
-            "since": {"type": "string", "description": "Said then or later, as 2026-03-01"},
+            "since": {"type": "string", "description": "As 2026-03-01"},
             "until": {"type": "string", "description": "Said before then"},
             "as_of": {
                 "type": "string",
@@ -208,8 +208,8 @@ _FORGET = ToolSpec(
 _HOLD = ToolSpec(
     name="hold_back",
     description=(
-        "Call this at once when the user asks not to keep what they say, takes it back, or wants it kept from somebody "
-        "or not brought up; `before` = true: with their message before."
+        "Call this at once when the user asks not to keep something, takes it back, or wants it kept from somebody or "
+        "not brought up. `before`: their message before, too."
     ),
     input_schema={
         "type": "object",

@@ -723,8 +723,8 @@ COMMANDS: Mapping[str, SlashCommand] = {
         SlashCommand(name="cancel", arguments="[NAME]", help="Cancel a build.", run=_cancel),
         SlashCommand(
             name="capability",
-            arguments="[[approve | rollback | disable | enable] NAME | change NAME WISH]",
-            help="List, show, approve or change capabilities.",
+            arguments="[[VERB] NAME]",
+            help="List, show; VERB: approve, change, rollback, disable, enable.",
             run=_capability,
             is_logged=True,
         ),
