@@ -191,7 +191,7 @@ async def test_the_tools_say_what_they_do_and_never_change_their_bytes() -> None
         "recall_memory": (True, False),
         "deep_memory": (True, False),
         "forget_memory": (False, True),
-        "hold_back": (False, False),
+        "hold_back": (True, False),
     }
     effects = {tool.spec.name: [effect.writes for effect in tool.effects({}, context())] for tool in tools}
     assert effects == {
@@ -199,7 +199,7 @@ async def test_the_tools_say_what_they_do_and_never_change_their_bytes() -> None
         "recall_memory": [False],
         "deep_memory": [False],
         "forget_memory": [True],
-        "hold_back": [True],
+        "hold_back": [False],
     }
     for spec in first:
         jsonschema.Draft202012Validator.check_schema(dict(spec.input_schema))

@@ -123,7 +123,7 @@ async def test_a_wish_in_words_that_only_a_model_understands_is_obeyed_at_once_a
             return Reply(calls=[Call(name="hold_back", input={"how": how, "before": True})])
         return Reply(text="Done." if "ToolResultBlock" in last else "Noted.")
 
-    async with opened(tmp_path, ScriptedModel(reply)) as satchel:
+    async with opened(tmp_path, ScriptedModel(reply), agent__mode="plan") as satchel:
         assert satchel.memory is not None
         session = await satchel.session()
         await session.run_turn("I like tulips.")
@@ -137,3 +137,23 @@ async def test_a_wish_in_words_that_only_a_model_understands_is_obeyed_at_once_a
         async with Memory.open(":memory:", embedder="none") as other:
             await compare(satchel.sessions, other, capture=True)
             assert {one.content for one in await other.list(discretion=discretion)} == held
+
+
+@requirement("memory:discretion:understood")
+async def test_of_two_readings_of_a_wish_the_one_that_shows_less_holds(tmp_path: Path) -> None:
+    said = ["Between us: I dream of leaving.", "I dream of the sea."]
+
+    def reply(request: ModelRequest) -> Reply:
+        last = str(request.messages[-1])
+        if "ToolResultBlock" in last:
+            return Reply(text="Done.")
+        how = ["forget"] if said[0] in last else ["forget", "confidential"]
+        return Reply(calls=[Call(name="hold_back", input={"how": one}) for one in how])
+
+    async with opened(tmp_path, ScriptedModel(reply)) as satchel:
+        assert satchel.memory is not None
+        session = await satchel.session()
+        for text in said:
+            await session.run_turn(text)
+        held = await satchel.memory.list(discretion="withheld")
+        assert set(said) <= {one.content for one in held}

@@ -25,7 +25,7 @@ from satchel.memory.checking import (
 )
 from satchel.memory.cues import clean_cues
 from satchel.memory.decay import EPISODE_DECAY_RATE
-from satchel.memory.discretion import DiscretionWish, is_wishing, wish_of
+from satchel.memory.discretion import DiscretionWish, is_wishing, stricter, wish_of
 from satchel.memory.discretion_rows import as_asked_in
 from satchel.memory.echoes import may_repeat, said_only
 from satchel.memory.micros import to_micros
@@ -235,8 +235,11 @@ class Capture:
 
 
 def _wish_in(new: NewMemory, content: str) -> DiscretionWish | None:
-    """What the user asks for: in words that are known, or as a model understood them."""
+    """What the user asks for: in words that are known, or as a model understood them, whichever shows less."""
     wish = wish_of(content)
-    if wish is not None or not new.wished or new.turn is None:
+    if not new.wished or new.turn is None:
         return wish
-    return DiscretionWish(kind=new.wished, words=as_asked_in(new.turn), points_back=new.wished_before)
+    asked = DiscretionWish(kind=new.wished, words=as_asked_in(new.turn), points_back=new.wished_before)
+    if wish is None or stricter(wish.discretion, asked.discretion) != wish.discretion:
+        return asked
+    return wish._replace(points_back=wish.points_back or asked.points_back)

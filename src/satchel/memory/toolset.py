@@ -220,7 +220,8 @@ _HOLD = ToolSpec(
         "required": ["how"],
         "additionalProperties": False,
     },
-    annotations=Annotations(read_only=False, destructive=False, idempotent=True, open_world=False),
+    # It changes nothing itself: the turn, which is stored in every mode, is stored held back.
+    annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
     seldom=("before",),
 )
 
@@ -311,7 +312,7 @@ class MemoryTools:
             _MemoryTool(memory, _RECALL, _READS_MEMORY, self._recall),
             _MemoryTool(memory, _DEEP, _READS_MEMORY, self._deep),
             _MemoryTool(memory, _FORGET, _WRITES_MEMORY, self._forget_some),
-            _MemoryTool(memory, _HOLD, _WRITES_MEMORY, self._hold_back),
+            _MemoryTool(memory, _HOLD, _READS_MEMORY, self._hold_back),
         )
 
     @property
@@ -436,11 +437,9 @@ class MemoryTools:
     async def _hold_back(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Whoever stores the turn holds it back; see `Episode.wished`."""
         how, before = input["how"], input.get("before", False)
-        what = (
-            "It will be shown to no model" if how == "forget" else "It will be told only when the user asks"
-        )
+        what = "no model will be shown it" if how == "forget" else "it comes only when the user asks about it"
         return ToolResult(
-            text=f"Held back with this turn{' and the one before' if before else ''}. {what}.",
+            text=f"Held back, this turn{' and the one before' if before else ''}: {what}.",
             data={"held_back": how, "before": before},
         )
 

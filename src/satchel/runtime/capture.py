@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import get_args
 
 from satchel.errors import SatchelError, StorageLocked
-from satchel.events import Final, MemoryCaptured, Notice, Observation, Record, SessionStart, TurnStart
+from satchel.events import Event, Final, MemoryCaptured, Notice, Observation, Record, SessionStart, TurnStart
 from satchel.memory import Episode, Memory, Wished
 from satchel.runtime.lines import counted
 from satchel.sessions import FORGOTTEN, Log, SessionStore
 
-__all__ = ["Compared", "SaidInTurn", "catch_up", "compare", "episodes_of", "said_in"]
+__all__ = ["Compared", "SaidInTurn", "catch_up", "compare", "episodes_of", "is_said", "said_in"]
 
 RECALL_PROVIDER = "none"
 """The provider that only recalls. Its answers quote memories; capturing them would store each memory again."""
@@ -43,6 +42,13 @@ class SaidInTurn:
     is_from_outside: bool = False
     wished: Wished = ""
     wished_before: bool = False
+
+
+def is_said(event: Event) -> bool:
+    """Whether `said_in` reads an event while a turn is running."""
+    return isinstance(event, TurnStart | Final) or (
+        isinstance(event, Observation) and event.tool == "hold_back"
+    )
 
 
 def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[SaidInTurn, ...]:
@@ -89,8 +95,11 @@ class _SaidReader:
                     )
             case Observation(
                 turn=turn, tool="hold_back", data={"held_back": kind, "before": bool(before)}
-            ) if turn in said and kind in get_args(Wished):
-                said[turn] = replace(said[turn], wished=kind, wished_before=before)
+            ) if turn in said and kind in ("forget", "confidential"):
+                one = said[turn]
+                # Of two calls in a turn, the stricter one holds.
+                wished: Wished = "forget" if "forget" in (kind, one.wished) else "confidential"
+                said[turn] = replace(one, wished=wished, wished_before=before or one.wished_before)
             case MemoryCaptured(turn=turn, ids=ids) if ids and self._with_captured:
                 self.captured[turn] = ids
             case MemoryCaptured(turn=turn):

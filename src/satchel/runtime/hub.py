@@ -67,7 +67,7 @@ from satchel.models import ChatModel, Completion
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.builds import Builds
-from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
+from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, is_said, said_in
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
 from satchel.runtime.lines import held_back_notice
@@ -119,13 +119,6 @@ _CLOSING_STEP_S: Final = 5.0
 """The time limit of each step of closing, because a tool that hangs must not keep the session locked."""
 
 
-def _is_said(event: Event) -> bool:
-    """Whether an event is read for what was said in a turn, and what of it is held back."""
-    return isinstance(event, TurnStart | FinalEvent) or (
-        isinstance(event, Observation) and event.tool == "hold_back"
-    )
-
-
 @dataclass(slots=True)
 class _Gathered:
     """What is collected during a turn for its capture and its result.
@@ -133,7 +126,7 @@ class _Gathered:
     Attributes:
         keeps: The turn is captured as memory.
         is_written: Its first event is in the log.
-        said: The records that are captured: what the user said, and the answer.
+        said: The records that are captured: what the user said, the answer, and what of it is held back.
         refused: The ids of the calls that were refused.
         forgotten: Take the words out that were forgotten since the turn began.
     """
@@ -722,7 +715,7 @@ class SessionHub:
         if not events:
             return
         records = await self.record(*events)
-        gathered.said.extend(record for record in records if _is_said(record.event))
+        gathered.said.extend(record for record in records if is_said(record.event))
         for event in events:
             match event:
                 case MemorySurfaced(memories=memories):
