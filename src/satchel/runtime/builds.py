@@ -54,7 +54,7 @@ _ADOPTED_AFTER: Final = timedelta(seconds=5)
 _FOLLOW_S: Final = 0.3
 _WATCH_S: Final = 10.0
 _MOST_WATCH_S: Final = 600.0
-"""How often a process looks whether what waits has a worker. One that was just started takes a few seconds."""
+"""How often a process checks that waiting builds have a worker. A worker takes a few seconds to start."""
 _RETRY_S: Final = 2.0
 _RETRIES: Final = 3
 
@@ -337,7 +337,7 @@ class Builds:
             except NotFound:
                 if capability.version:
                     # What was to change is not known any more.
-                    reason = "Satchel was ended before the change was noted. Ask for it again."
+                    reason = "Satchel ended before it had noted the change. Ask for it again."
                     await self.catalogue.fail(capability.id, [reason], build_id=id)
                     continue
                 asked = capability.provenance if capability.provenance.build_id == id else None
@@ -362,14 +362,14 @@ class Builds:
             self._start_worker()
 
     async def watch(self) -> None:
-        """See to it, as long as this process lives, that a worker is there for what waits: one may have been killed."""
+        """Start a worker whenever builds wait and none is alive, for as long as this process runs."""
         pause_s = _WATCH_S
         while True:
             await anyio.sleep(pause_s)
             with suppress(StorageError):
                 waits = any(build.model for build in await self.queue.open_builds())
                 is_alone = waits and not is_working(self._parts.settings.home, WORKER)
-                # One that dies whenever it starts is not started for ever.
+                # A worker that dies at each start is started less and less often.
                 pause_s = min(2 * pause_s, _MOST_WATCH_S) if is_alone else _WATCH_S
                 if is_alone:
                     await self.dispatch()

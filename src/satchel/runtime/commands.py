@@ -301,9 +301,11 @@ async def _capability(context: CommandContext, rest: str) -> CommandResult:
     found = await parts.catalogue.get(name)
     match word:
         case "approve":
-            return await _approving(parts.registrar, found)
+            return await _approving(context.session, parts.registrar, found)
         case "change":
             session = context.session
+            if not wish and found.reliability.failing_since is None:
+                raise UsageError(f"Say what should be different: /capability change {found.name} WISH.")
             requested = await parts.builds.repair(found.id, wish=wish, asked_by=session.id)
             begun = f"A new version of {found.name} is being built." if requested.is_new else ""
             return _shown(notes=[begun or f"{found.name} is being built or changed already."])
@@ -317,13 +319,14 @@ async def _capability(context: CommandContext, rest: str) -> CommandResult:
     return _shown(_state_of(found))
 
 
-async def _approving(registrar: Registrar, found: Capability) -> CommandResult:
+async def _approving(session: Session, registrar: Registrar, found: Capability) -> CommandResult:
     number, access = await registrar.to_approve(found.name)
 
     async def proceed() -> CommandResult:
         if (number, access) != await registrar.to_approve(found.name):
             raise UsageError("Another version waits for approval by now. Look at it first.")
         done = await registrar.approve(found.name)
+        await session.refresh_tools()
         if done.is_active:
             return _shown(f"{found.name} is ready: version {done.number} passed its cases.")
         return _shown(f"A case failed, so version {done.number} of {found.name} is not used.")

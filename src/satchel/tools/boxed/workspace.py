@@ -23,8 +23,7 @@ from satchel.errors import NoSandbox, SandboxError, StorageUnwritable
 from satchel.sandbox.aside import Before, Moved, left_by_killed, save
 from satchel.sandbox.bwrap import interpreter_folders
 from satchel.sandbox.paths import identity, make_folder
-from satchel.sandbox.port import Feature, Network, Pinned, Probe, Sandbox, WorkspaceBox
-from satchel.sandbox.port import OpenBox as OpenBox
+from satchel.sandbox.port import Feature, Network, OpenBox, Pinned, Probe, Sandbox, WorkspaceBox
 from satchel.sandbox.process import ProcessResult, run_process, watch_notes
 from satchel.sandbox.running import RunningProcess, run_alongside
 from satchel.sandbox.selfrun import has_settings
