@@ -217,6 +217,19 @@ async def test_commands_are_those_of_the_table_and_complete_with_tab(tmp_path: P
 
 
 @requirement("tui:commands")
+async def test_enter_sends_what_was_typed_when_the_menu_is_still_about_an_earlier_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with screen(tmp_path, ScriptedModel([])) as hands:
+        await hands.type("/")
+        await hands.until(lambda: hands.app.query_one(Menu).display)
+        monkeypatch.setattr(type(hands.app._host), "completions", lambda *_: anyio.sleep_forever())
+        await hands.type("mode plan")
+        await hands.pilot.press("enter")
+        await hands.see("Mode plan from now on.")
+
+
+@requirement("tui:commands")
 async def test_forgetting_asks_first(tmp_path: Path) -> None:
     async with screen(tmp_path, ScriptedModel([])) as hands:
         assert hands.satchel is not None

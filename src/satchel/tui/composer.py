@@ -39,9 +39,11 @@ class Menu(OptionList, can_focus=False):
         """Nothing is offered."""
         super().__init__(id="menu", markup=False, compact=True)
         self.words: list[str] = []
+        self.offered_for = ""
 
-    def offer(self, found: Sequence[tuple[str, str]]) -> None:
-        """Show words, each with its help; none hides the menu."""
+    def offer(self, found: Sequence[tuple[str, str]], before: str = "") -> None:
+        """Show words, each with its help, that may end the text before the cursor; none hides the menu."""
+        self.offered_for = before
         self.words = [word for word, _ in found]
         width = max((len(word) for word in self.words), default=0)
         self.clear_options()
@@ -102,6 +104,11 @@ class Composer(TextArea):
         """The text before the cursor."""
         return self.get_text_range((0, 0), self.cursor_location)
 
+    @property
+    def _is_offered(self) -> bool:
+        """Whether the menu is about what stands before the cursor, and not about an earlier text."""
+        return self._menu.display and self._menu.offered_for == self.before
+
     def put(self, text: str) -> None:
         """Replace the text of the field."""
         self.load_text(text)
@@ -109,7 +116,7 @@ class Composer(TextArea):
 
     def complete(self) -> None:
         """Accept the highlighted word of the menu."""
-        if self._menu.highlighted is None:
+        if self._menu.highlighted is None or not self._is_offered:
             return
         word = self._menu.words[self._menu.highlighted]
         row, column = self.cursor_location
@@ -140,8 +147,7 @@ class Composer(TextArea):
         elif event.key == "enter":
             event.stop()
             event.prevent_default()
-            is_whole = self._menu.display and self.last_word in self._menu.words
-            if self._menu.display and not is_whole:
+            if self._is_offered and self.last_word not in self._menu.words:
                 self.complete()
             else:
                 self.send()

@@ -701,7 +701,8 @@ class ConversationScreen(App[int]):
             last = self._composer.last_word
             is_whole = [word for word, _ in found] == [last]
             # A complete word comes before those that continue it.
-            self._menu.offer(() if is_whole else sorted(found, key=lambda each: each[0] != last))
+            found = () if is_whole else sorted(found, key=lambda each: each[0] != last)
+            self._menu.offer(found, before)
 
     async def _read_said(self) -> None:
         self._composer.remember([text async for text in self._host.said_before()])
