@@ -65,6 +65,14 @@ async def until(session: Session, kind: str) -> BuildPosted:
     raise AssertionError("the session was closed")
 
 
+async def built(satchel: Satchel) -> None:
+    """Have `greet` built, and wait for its end."""
+    assert satchel.builds is not None
+    first = await satchel.builds.build(Wanted(name="greet", description="Greet a city."))
+    async for _ in satchel.builds.follow(first.build_id):
+        pass
+
+
 @requirement("loop:request-capability:build-id", "capabilities:announced", "capabilities:request:background")
 async def test_a_capability_is_asked_for_reported_answered_about_announced_and_used(tmp_path: Path) -> None:
     async with opens(tmp_path) as satchel:
@@ -209,9 +217,7 @@ async def test_a_repair_gets_the_failing_input_and_becomes_a_new_version_beside_
     tmp_path: Path,
 ) -> None:
     async with opens(tmp_path, builder__question_wait_s=0.0) as satchel:
-        first = await satchel.builds.build(Wanted(name="greet", description="Greet a city."))
-        async for _ in satchel.builds.follow(first.build_id):
-            pass
+        await built(satchel)
         folder = (await satchel.capabilities.catalogue.get("greet")).folder
         edited = GREET + "# by hand\n"
         (folder / "main.py").write_text(edited)
@@ -236,9 +242,7 @@ async def test_a_conversation_has_a_capability_changed_and_uses_the_present_vers
     tmp_path: Path,
 ) -> None:
     async with opens(tmp_path, builder__question_wait_s=0.0) as satchel:
-        first = await satchel.builds.build(Wanted(name="greet", description="Greet a city."))
-        async for _ in satchel.builds.follow(first.build_id):
-            pass
+        await built(satchel)
         session = await satchel.session()
         turn = await session.run_turn("It should shout.")
         assert "Until then, version 1 works as before" in turn.text
@@ -276,9 +280,7 @@ async def test_the_user_approves_changes_and_rolls_back_a_capability_in_the_conv
             return (await run(text)).lines[0].text
 
         session = await satchel.session()
-        first = await made.build(Wanted(name="greet", description="Greet a city."))
-        async for _ in made.follow(first.build_id):
-            pass
+        await built(satchel)
         assert (await line("/capability")).startswith("greet  proposed")
         asked = await run("/capability approve greet")
         assert "example.org" in asked.lines[0].text
