@@ -14,6 +14,7 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.tools import Registry, ToolContext, ToolResult, builtin_tools
+from satchel.tools.box import Box, Wish
 
 T = TypeVar("T")
 
@@ -66,6 +67,42 @@ class Session:
         with anyio.fail_after(120):
             tool.effects(input, self.context)
             return await tool.call(input, self.context)
+
+
+class Boxing:
+    """A machine with a sandbox, or without one."""
+
+    def __init__(self, lacking: str = "", on_path: tuple[str, ...] = ()) -> None:
+        self.why = lacking
+        self.on_path = on_path
+        self.asked: list[str] = []
+        self.told: list[str] = []
+
+    async def lacking(self, source: str, *, quietly: bool = False) -> str:
+        self.asked.append(source)
+        if self.why and not quietly:
+            self.told.append(self.why)
+        return self.why
+
+    def wish(self, tool: str) -> Wish:
+        fetched = tool.startswith("mcp__fetched__")
+        return Wish(box=Box(network=("registry.npmjs.org",)), reason="to fetch it") if fetched else Wish()
+
+    @property
+    def areas(self) -> tuple[str, ...]:
+        return ("/srv/project",)
+
+    def is_writable(self, path: str) -> bool:
+        return path.startswith("/srv/project/") and not path.endswith(".envrc")
+
+    def is_readable(self, path: str) -> bool:
+        return path.startswith(("/srv/project/", "/usr/"))
+
+    async def programs(self) -> tuple[str, ...]:
+        return self.on_path
+
+    def problem(self, path: str, *, reads: bool = False) -> str:
+        return "No command may write there." if path.startswith("/home/ann/.satchel") else ""
 
 
 @pytest.fixture

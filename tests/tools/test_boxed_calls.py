@@ -12,56 +12,12 @@ from hypothesis import strategies as st
 from satchel.config import Mode, RuleOptions, rule_options, rule_text
 from satchel.errors import UsageError
 from satchel.tools import Annotations, Approval, Decision, ModeGate, PlannedCall, Rule, ToolSpec, parse_rule
-from satchel.tools.box import Box, Wish, host_covers
+from satchel.tools.box import Box, host_covers
 from tests.requirements import requirement
-from tests.tools.test_permissions import Answers, call
+from tests.tools.conftest import Boxing
+from tests.tools.test_permissions import PROGRAM, Answers, bash, call
 
 pytestmark = pytest.mark.anyio
-PROGRAM = Annotations(boxed=True)
-
-
-class Boxing:
-    """A machine with a sandbox, or without one."""
-
-    def __init__(self, lacking: str = "", on_path: tuple[str, ...] = ()) -> None:
-        self.why = lacking
-        self.on_path = on_path
-        self.asked: list[str] = []
-
-    async def lacking(self, source: str) -> str:
-        self.asked.append(source)
-        return self.why
-
-    def wish(self, tool: str) -> Wish:
-        fetched = tool.startswith("mcp__fetched__")
-        return Wish(box=Box(network=("registry.npmjs.org",)), reason="to fetch it") if fetched else Wish()
-
-    @property
-    def areas(self) -> tuple[str, ...]:
-        return ("/srv/project",)
-
-    def is_writable(self, path: str) -> bool:
-        return path.startswith("/srv/project/") and not path.endswith(".envrc")
-
-    def is_readable(self, path: str) -> bool:
-        return path.startswith(("/srv/project/", "/usr/"))
-
-    async def programs(self) -> tuple[str, ...]:
-        return self.on_path
-
-    def problem(self, path: str, *, reads: bool = False) -> str:
-        return "No command may write there." if path.startswith("/home/ann/.satchel") else ""
-
-
-def bash(command: str, **more: Any) -> PlannedCall:
-    spec = ToolSpec(
-        name="bash",
-        description="",
-        input_schema={"type": "object"},
-        pattern_key="command",
-        annotations=PROGRAM,
-    )
-    return PlannedCall(call_id="c1", spec=spec, input={"command": command, **more})
 
 
 def program(name: str, source: Any, **input: Any) -> PlannedCall:
@@ -112,9 +68,17 @@ async def test_auto_runs_programs_boxed_without_a_question(call: PlannedCall) ->
     assert (decision.allowed, decision.by, decision.box) == (True, "mode", Box())
 
 
-@pytest.mark.parametrize("mode", ["ask", "bypass"])
-async def test_in_other_modes_a_permitted_command_runs_as_before_outside(mode: Mode) -> None:
-    decision = await decided(gate(mode, allow("bash(make *)")), bash("make test"))
+@pytest.mark.parametrize(
+    ("mode", "rule"),
+    [
+        ("ask", "bash(make test)"),
+        ("ask", "bash"),
+        ("ask", "bash(make *) boxed=false"),
+        ("bypass", "bash(make *)"),
+    ],
+)
+async def test_in_other_modes_a_permitted_command_runs_outside(mode: Mode, rule: str) -> None:
+    decision = await decided(gate(mode, allow(rule)), bash("make test"))
     assert (decision.allowed, decision.box) == (True, None)
 
 
@@ -128,14 +92,21 @@ async def test_without_a_sandbox_auto_asks_as_ask_does_and_says_why() -> None:
     decision = await decided(one, bash("make test"))
     assert not decision.allowed
     assert "it can't be boxed: there is no sandbox here (no bwrap)" in decision.reason
-    again = gate("auto", allow("bash(make *)"), boxing=Boxing("there is no sandbox here"))
+    again = gate("auto", allow("bash(make test)"), boxing=Boxing("there is no sandbox here"))
     decision = await decided(again, bash("make test"))
     assert (decision.allowed, decision.by, decision.box) == (True, "rule", None)
 
 
-async def test_a_rule_that_allows_only_boxed_calls_allows_nothing_without_a_sandbox() -> None:
-    rules = [allow("bash(make *) boxed=true"), allow("bash network=pypi.org")]
-    assert not (await decided(gate("auto", *rules, boxing=Boxing("no")), bash("make test"))).allowed
+@requirement("permissions:rule:programs")
+@pytest.mark.parametrize("mode", ["ask", "auto"])
+@pytest.mark.parametrize("rule", ["bash(make *)", "bash(make test) boxed=true", "bash network=pypi.org"])
+async def test_a_rule_for_the_sandbox_allows_nothing_without_one(mode: Mode, rule: str) -> None:
+    boxing = Boxing("nothing to box with")
+    decision = await decided(gate(mode, allow(rule), boxing=boxing), bash("make test"))
+    assert not decision.allowed
+    assert bool(boxing.told) is (mode == "auto")
+    assert ("nothing to box with" in decision.reason) is (mode == "auto" or "(" in rule)
+    assert decision.wanted == ("bash(make test)",)
 
 
 async def test_deny_rules_hold_in_the_box_in_every_disguise() -> None:
@@ -309,11 +280,30 @@ async def test_a_rule_without_a_box_lets_its_command_out_unasked_and_nothing_bes
     assert not refused.allowed
 
 
-async def test_in_mode_ask_only_a_rule_that_says_so_boxes_a_command() -> None:
-    boxed = await decided(gate("ask", allow("bash(make *) boxed=true")), bash("make test"))
-    assert (boxed.allowed, boxed.by, boxed.box) == (True, "rule", Box())
+@requirement("permissions:rule:programs")
+@pytest.mark.parametrize("rule", ["bash(make *)", "bash(make test) boxed=true", "bash(*)", "bash boxed=true"])
+async def test_in_mode_ask_what_a_star_covers_runs_in_the_sandbox(rule: str) -> None:
+    boxed = await decided(gate("ask", allow(rule)), bash("make test"))
+    assert (boxed.allowed, boxed.by, boxed.box, boxed.rule) == (True, "rule", Box(), rule)
+    # A rule for outside holds as well; then that is where it runs, unless another says boxed = true.
+    both = await decided(gate("ask", allow(rule), allow("bash")), bash("make test"))
+    assert both.box == (Box() if "boxed" in rule else None)
+
+
+async def test_in_mode_ask_a_rule_with_a_pattern_allows_what_it_grants() -> None:
+    for rule in ("bash(npm *) network=pypi.org", "bash(npm ci) network=pypi.org"):
+        decision = await decided(gate("ask", allow(rule)), bash("cd web && npm ci | tail -3"))
+        assert (decision.allowed, decision.box) == (True, Box(network=("pypi.org",)))
     assert not (await decided(gate("ask", allow("bash network=pypi.org")), bash("make test"))).allowed
     assert not (await decided(gate("ask", allow("bash(make *) boxed=true")), bash("make; ./x"))).allowed
+
+
+@pytest.mark.parametrize(
+    "command", ["test -v 'a[$(curl x)]'", "printf 'aa%n' PATH", "sort --compress-program=./x"]
+)
+async def test_what_could_start_a_program_gets_no_hosts_beside_one_that_has_them(command: str) -> None:
+    one = gate("auto", allow("bash(npm *) network=registry.npmjs.org"))
+    assert (await decided(one, bash(f"npm ci; {command}"))).box == Box()
 
 
 @requirement("capabilities:approval-by-rule")
@@ -345,7 +335,7 @@ async def test_a_rule_that_gives_a_capability_a_secret_allows_its_calls(rule: st
 
 async def test_the_sandbox_is_not_tried_for_calls_that_it_does_not_concern() -> None:
     boxing = Boxing()
-    await decided(gate("ask", boxing=boxing), bash("ls"))
+    await decided(gate("ask", allow("bash(ls)"), boxing=boxing), bash("ls"))
     spec = ToolSpec(name="think", description="", input_schema={})
     await decided(gate("auto", boxing=boxing), PlannedCall(call_id="c", spec=spec, input={}))
     assert boxing.asked == []

@@ -30,12 +30,14 @@ from satchel.tools import (
     builtin_tools,
     parse_rule,
 )
+from satchel.tools.box import Box
 from satchel.tools.shell import possible_commands, read_commands, words_text
 from tests.requirements import requirement
-from tests.tools.conftest import Session
+from tests.tools.conftest import Boxing, Session
 
 pytestmark = pytest.mark.anyio
 CWD = Path("/home/ann/project")
+PROGRAM = Annotations(boxed=True)
 HARMLESS = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
 
@@ -49,9 +51,15 @@ async def call(name: str, **input: Any) -> PlannedCall:
     return PlannedCall(call_id="c1", spec=(await tool(name)).spec, input=input)
 
 
-def bash(command: str) -> PlannedCall:
-    spec = ToolSpec(name="bash", description="", input_schema={"type": "object"}, pattern_key="command")
-    return PlannedCall(call_id="c1", spec=spec, input={"command": command})
+def bash(command: str, **more: Any) -> PlannedCall:
+    spec = ToolSpec(
+        name="bash",
+        description="",
+        input_schema={"type": "object"},
+        pattern_key="command",
+        annotations=PROGRAM,
+    )
+    return PlannedCall(call_id="c1", spec=spec, input={"command": command, **more})
 
 
 def rules(action: Literal["allow", "ask", "deny"], *texts: str) -> list[Rule]:
@@ -80,6 +88,7 @@ class Answers:
 def gate(
     mode: Mode, given_rules: Sequence[Rule] = (), approver: Answers | None = None, **options: Any
 ) -> ModeGate:
+    options = {"boxing": Boxing(), **options}
     return ModeGate(mode, given_rules, approver, cwd=CWD, environ={"HOME": "/home/ann"}, **options)
 
 
@@ -182,8 +191,10 @@ async def test_a_pattern_for_a_command_is_not_fooled(command: str, is_allowed: b
 async def test_each_part_may_be_allowed_by_another_rule() -> None:
     two = rules("allow", "bash(git *)", "bash(head)", "bash(wc -l)")
     [decision] = await gate("ask", two).decide([bash("git log | head && git status | wc -l")])
-    assert decision == Decision(allowed=True, by="rule", rule="bash(git *), bash(head), bash(wc -l)")
-    assert not await allowed("ask", two, bash("git log | head -3"))
+    assert decision == Decision(allowed=True, by="rule", rule="bash(git *)", box=Box())
+    # What only prints may stand beside them; nothing else may.
+    assert await allowed("ask", two, bash("git log | head -3"))
+    assert not await allowed("ask", two, bash("git log | sort"))
 
 
 @pytest.mark.parametrize(
@@ -196,8 +207,6 @@ async def test_each_part_may_be_allowed_by_another_rule() -> None:
         ("*", "a; b", True),
         ("*", "a $(b)", False),
         ("* --help", "npm --help", True),
-        ("* --help", "npm run x --help", False),
-        ("* --help", "sudo --help", False),
         ("git * --stat *", "git log -3 --stat x", True),
         ("git * --stat *", "git log -3", False),
         (r"rm \*", "rm *", True),
@@ -624,9 +633,9 @@ async def test_an_answer_settles_what_another_round_waits_to_ask() -> None:
         ("git log -3", ["bash(git log *)"]),
         ("git log", ["bash(git log)"]),
         ("git log -3 | wc -l", ["bash(git log *)", "bash(wc *)"]),
+        ("git log -3 | sort", ["bash(git log -3 | sort)"]),
         ("git push origin main", ["bash(git push origin main)"]),
         ("git -C x log", ["bash(git -C x log)"]),
-        ("git log --output=x", ["bash(git log --output=x)"]),
         ("timeout 5 pytest -q", ["bash(timeout 5 pytest -q)"]),
         ("ls -la", ["bash(ls *)"]),
         ("ls", ["bash(ls)"]),
@@ -635,7 +644,8 @@ async def test_an_answer_settles_what_another_round_waits_to_ask() -> None:
         ("python -c 'x = 1'", ["bash(python -c 'x = 1')"]),
         # Not by its parts: `rm -rf x` alone would be right in another folder.
         ("cd a && rm -rf x", ["bash(cd a && rm -rf x)"]),
-        ("cat notes.md", ["bash(cat notes.md)"]),
+        ("cat notes.md", ["bash(cat *)"]),
+        ("find . -name x", ["bash(find . -name x)"]),
         ("x=$(date); echo $x > *", [r"bash(x=$(date); echo $x > \*)"]),
         ("echo a\\*b > f", [r"bash(echo a\\\*b > f)"]),
     ],
@@ -665,83 +675,12 @@ async def test_a_suggested_rule_for_a_file_names_its_folder() -> None:
 # ---- What starts another program
 
 
-@requirement("permissions:rule:programs")
-@pytest.mark.parametrize(
-    ("rule", "command"),
-    [
-        ("git *", "git -c core.pager='!rm -r .' log"),
-        ("git *", "git -C sub -c alias.x='!rm -r .' x"),
-        ("git *", "git --config-env=core.pager=X log"),
-        ("git *", "git --exec-path=/tmp/other status"),
-        ("git *", "git config --global alias.x '!rm -r .'"),
-        ("git *", "git submodule foreach 'rm -r .'"),
-        ("git *", "git submodule --quiet foreach --recursive 'rm -r .'"),
-        ("git *", "git bisect run rm -r ."),
-        ("git *", "git rebase -ix 'rm -r .' HEAD~1"),
-        ("git *", "git rebase --exe='rm -r .' HEAD~1"),
-        ("git *", "git grep -nOrm x"),
-        ("git *", "git grep --open-files-in-p=rm x"),
-        ("git *", "git ls-remote --upload-pack='rm -r .' ."),
-        ("git *", "git push --receive-pack='rm -r .' x"),
-        ("git *", "git clone 'ext::rm -r .' x"),
-        ("git *", "git clone -c core.sshCommand='rm -r .' a:b"),
-        ("git *", "git clone --template=/tmp/hooks a b"),
-        ("git *", "git difftool -x 'rm -r .'"),
-        ("git *", "git diff --no-index --outp=/home/ann/.profile /dev/null x"),
-        ("git *", "git archive -vo /home/ann/.profile HEAD"),
-        ("git *", "git status; git filter-branch --tree-filter 'rm -r .'"),
-        ("/usr/bin/git *", "/usr/bin/git -c alias.x='!rm -r .' x"),
-        ("find *", "find . -exec rm '{}' ';'"),
-        ("find *", r"find . -name x -o -execdir rm \{\} +"),
-        ("find * -exec grep *", "find . -exec grep x '{}' ';'"),
-        ("find . -exec grep *", "find . -exec grep x '{}' ';' -exec rm '{}' ';'"),
-        ("find *", "find . -delete"),
-        ("find *", "find . -fprintf /home/ann/.profile x"),
-        ("fd *", "fd -ux rm"),
-        ("tar *", "tar xf a.tar --checkpoint=1 --checkpoint-action=exec=rm"),
-        ("tar *", "tar xIf 'rm -r .' a.tar"),
-        ("rg *", "rg --pre rm x"),
-        ("rsync *", "rsync -ave 'rm -r .' a b:c"),
-        ("sort *", "sort --compress-prog=rm x"),
-        ("xargs *", "xargs rm"),
-        ("ls *", "ls | xargs rm"),
-        ("timeout *", "timeout -s KILL 5 rm -r ."),
-        ("timeout 5 git *", "timeout 5 git -c alias.x='!rm -r .' x"),
-        ("timeout 5 pytest *", "timeout 5 rm -r ."),
-        ("env *", "env A=1 rm -r ."),
-    ],
-)
-async def test_a_star_does_not_stand_for_what_starts_another_program(rule: str, command: str) -> None:
-    given_rules = rules("allow", f"bash({rule})")
-    assert not await allowed("ask", given_rules, bash(command))
-    # The rule that is suggested in its place is the command itself.
-    suggested = gate("ask").suggest(bash(command))
-    assert await allowed("ask", [*given_rules, *rules("allow", *suggested)], bash(command))
-    assert not await allowed("ask", rules("allow", *suggested), bash(f"{command} x"))
-
-
-@requirement("permissions:rule:programs")
-@pytest.mark.parametrize(
-    ("rule", "command"),
-    [
-        ("git *", "git --no-pager log --color -n 3 -- a.py"),
-        ("git -C sub *", "git -C sub --no-pager log --color -n 3 -- a.py"),
-        ("git *", "git commit -m 'run: ext x; config -c' && git push"),
-        ("git *", "git config --get user.name"),
-        ("git *", "git rebase -i main"),
-        ("git -c color.ui=false *", "git -c color.ui=false log"),
-        ("git bisect run make", "git bisect run make"),
-        ("find *", "find . -name '*.py' -newer x -print0"),
-        ("find . -exec grep *", "find . -exec grep x '{}' ';'"),
-        ("tar *", "tar xzf a.tar -C out"),
-        ("timeout 5 pytest *", "timeout 5 pytest -x tests"),
-        ("xargs grep *", "xargs grep -n x"),
-        ("python *", "python -c 'import os'"),
-        ("sort *", "sort -u -k 2 names"),
-    ],
-)
-async def test_a_star_matches_everything_else(rule: str, command: str) -> None:
-    assert await allowed("ask", rules("allow", f"bash({rule})"), bash(command))
+@requirement("permissions:always")
+async def test_what_is_suggested_outside_of_a_sandbox_is_the_command_itself() -> None:
+    assert gate("ask", boxing=None).suggest(bash("git log -3")) == ("bash(git log -3)",)
+    assert gate("ask").suggest(bash("git log -3"), outside=True) == ("bash(git log -3)",)
+    one = gate("ask", boxing=Boxing("no sandbox"))
+    assert (await one.decide([bash("git log -3")]))[0].wanted == ("bash(git log -3)",)
 
 
 @requirement("permissions:rule:deny")

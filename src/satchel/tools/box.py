@@ -116,8 +116,11 @@ class Wish:
 class Boxing(Protocol):
     """Where boxed calls of a session run, as far as deciding about them needs to know."""
 
-    def lacking(self, source: str) -> Awaitable[str]:
-        """Why calls of tools of that source can't run in a box here, as a clause; "" where they can."""
+    def lacking(self, source: str, *, quietly: bool = False) -> Awaitable[str]:
+        """Why calls of tools of that source can't run in a box here, as a clause; "" where they can.
+
+        Unless `quietly`, the user is told once.
+        """
         ...
 
     def wish(self, tool: str) -> Wish:

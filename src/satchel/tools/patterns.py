@@ -9,26 +9,30 @@ from typing import TypeAlias
 from satchel.addresses import DEFAULT_PORTS, ascii_host
 from satchel.tools.shell import Words, command_text
 from satchel.tools.urls import PlainUrl, plain_url
-from satchel.tools.usage import proposed_head, star_may_cover
 
 __all__ = [
     "Matcher",
     "between_stars",
     "covers",
+    "has_star",
     "escaped",
-    "matcher",
     "literal",
-    "only_reads",
+    "matcher",
+    "only_prints",
     "proposed_pattern",
     "url_matches",
     "url_may_match",
 ]
 
-_FILTERS = frozenset({
-    "cat", "cd", "cut", "echo", "egrep", "false", "fgrep", "grep", "head", "nl", "printf", "sort", "tail", "test", "tr",
-    "true", "uniq", "wc",
+_PRINTS = frozenset({
+    "basename", "cat", "cd", "cmp", "cut", "date", "df", "dirname", "du", "echo", "egrep", "false", "fgrep", "grep",
+    "head", "id", "ls", "nl", "pwd", "readlink", "realpath", "stat", "tail", "tr", "true", "uname",
+    "wc", "which",
 })  # fmt: skip
-"""Programs that print what they read, or nothing, with any words that a star covers."""
+"""Programs that only print, whatever words follow: no option starts a program or writes a file. `printf` and `test` are
+not among them, since bash expands what their words name."""
+_GIT_PRINTS = frozenset({"blame", "describe", "diff", "log", "ls-files", "shortlog", "show", "status"})
+"""The same of git's subcommands, but for files in the sandbox that `--output` names and programs that settings name."""
 Matcher: TypeAlias = Callable[[str], bool]
 
 
@@ -84,22 +88,13 @@ def escaped(text: str) -> str:
 
 
 def covers(pattern: str, words: Words) -> bool:
-    """Whether the pattern of a rule that allows covers one simple command.
+    """Whether the pattern of a rule that allows matches one simple command, its stars any words."""
+    return matcher(pattern)(command_text(words))
 
-    The pattern must match the command's text, and the words that its stars stand for must be harmless, as far as
-    that is known (see `star_may_cover`). The rule spells out the words before its first star.
-    """
-    text = command_text(words)
-    if not matcher(pattern)(text):
-        return False
-    head, *rest = between_stars(pattern)
-    if not rest:
-        return True
-    spelled = sum(f"{head} ".startswith(f"{command_text(words[: at + 1])} ") for at in range(len(words)))
-    if pattern == "*" or [head, *rest] == ["", text[len(command_text(words[:1])) :]]:
-        # The star stands for the name of any program, as in `* --version`.
-        spelled = 1
-    return star_may_cover(words, spelled)
+
+def has_star(pattern: str) -> bool:
+    """Whether a pattern matches more than one text."""
+    return len(between_stars(pattern)) > 1
 
 
 def url_matches(pattern: str, url: str) -> bool:
@@ -161,13 +156,17 @@ def _plain_host(host: str) -> str:
 
 
 def proposed_pattern(words: Words) -> str | None:
-    """The narrowest pattern for a command and those like it; None if only the command itself is safe to allow."""
-    head = proposed_head(words)
-    if head is None:
+    """A pattern for a command and those like it that only print; None if only the command itself is to be allowed."""
+    texts = [word.text for word in words]
+    count = 2 if texts[0] == "git" and len(texts) > 1 and texts[1] in _GIT_PRINTS else 1
+    if count == 1 and not only_prints(words):
         return None
-    return escaped(head) if command_text(words) == head else f"{escaped(head)} *"
+    head = " ".join(texts[:count])
+    return head if len(texts) == count else f"{head} *"
 
 
-def only_reads(words: Words) -> bool:
-    """Whether a command writes no file and reaches no network, so that it may stand beside one that is granted more."""
-    return (words[0].text in _FILTERS and star_may_cover(words, 1)) or proposed_pattern(words) is not None
+def only_prints(words: Words) -> bool:
+    """Whether a command writes no file, starts no program and reaches no network, so that it may stand beside one that
+    is granted more.
+    """
+    return words[0].text in _PRINTS

@@ -18,7 +18,8 @@ Rules that deny come first, then rules that ask, then rules that allow, then the
 - `bypass`: everything runs but what a rule denies.
 
 A rule that allows does not take the sandbox away, unless it says `boxed = false`. Its hosts and paths are added to the
-sandbox of the calls that it covers; in mode `ask`, only calls that a rule with `boxed = true` covers run in one.
+sandbox of the calls that it covers. A star in a command's pattern stands for any words, whatever they make the program
+do; so what it covers runs in the sandbox in mode `ask` as well, as do calls that a rule with `boxed = true` covers.
 
 Where there is nobody to ask, "asked" means refused, and the refusal names the rule that would have allowed
 the call.
@@ -46,9 +47,10 @@ from satchel.tools.patterns import (
     between_stars,
     covers,
     escaped,
+    has_star,
     literal,
     matcher,
-    only_reads,
+    only_prints,
     proposed_pattern,
     url_matches,
     url_may_match,
@@ -193,6 +195,11 @@ class Rule:
         return rule_text(self.subject, self.options)
 
     @property
+    def holds_outside(self) -> bool:
+        """Whether it lets commands run outside of a sandbox: it says so, or it names one and gives no sandbox."""
+        return self.options.boxed is False or not (self.needs_box or has_star(self.pattern or ""))
+
+    @property
     def needs_box(self) -> bool:
         """Whether it only says what a sandbox gives, so that by itself it allows no call outside of one.
 
@@ -281,6 +288,7 @@ class ModeGate:
         self._paths: dict[str, str] = {}
         self._learn_paths(self._rules)
         self._programs: Box | None = None
+        self._lacks: dict[str, str] = {}
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -291,11 +299,11 @@ class ModeGate:
         """See `Gate`. What has to be asked is asked in one batch; two rounds are asked one after the
         other.
         """
-        lacking = await self._lacking(calls)
-        await self._offer_programs(calls, lacking)
+        await self._learn_what_lacks(calls)
+        await self._offer_programs(calls)
 
         def decide_alone() -> list[Decision | ApprovalRequest]:
-            return [self._without_asking(call, lacking.get(call.spec.source, "")) for call in calls]
+            return [self._without_asking(call, self._lacks.get(call.spec.source, "")) for call in calls]
 
         decided = decide_alone()
         if not all(isinstance(found, Decision) for found in decided):
@@ -320,8 +328,13 @@ class ModeGate:
         """
         return self._roots
 
-    def suggest(self, call: PlannedCall) -> tuple[str, ...]:
-        """The narrowest rules, as texts, that would allow this call and others like it."""
+    def suggest(self, call: PlannedCall, *, outside: bool = False) -> tuple[str, ...]:
+        """The narrowest rules, as texts, that would allow this call and, in the sandbox, others like it.
+
+        Args:
+            call: What the user is asked about.
+            outside: The rules are for outside of the sandbox.
+        """
         name, subject = call.spec.name, call.subject
         if subject is None:
             return (name,)
@@ -335,7 +348,8 @@ class ModeGate:
             url = plain_url(subject)
             # No rule that allows matches what is not a URL: the tool reports the error.
             return (f"{name}({url.scheme}://{url.netloc}/*)" if url else f"{name}({escaped(subject)})",)
-        patterns = [proposed_pattern(words) for words in read_commands(subject) or ()]
+        no_box = outside or self._boxing is None or bool(self._lacks.get(call.spec.source))
+        patterns = [] if no_box else [proposed_pattern(words) for words in read_commands(subject) or ()]
         if not patterns or None in patterns:
             # Nor one rule for each part: what is right after `cd build &&` may be wrong in another folder.
             return (f"{name}({escaped(subject)})",)
@@ -388,19 +402,18 @@ class ModeGate:
             f"What would allow it, as permission rules: {' and '.join(request.rules)}",
         )
 
-    async def _lacking(self, calls: Sequence[PlannedCall]) -> dict[str, str]:
-        """By source, why calls that may be boxed can't be, or ""; empty if that does not matter."""
+    async def _learn_what_lacks(self, calls: Sequence[PlannedCall]) -> None:
+        """Learn why calls that may be boxed can't be, by their source, as far as that matters."""
         if self._boxing is None:
-            return dict.fromkeys((call.spec.source for call in calls), "there is no sandbox")
-        may_box = self.mode == "auto" or (
-            self.mode == "ask" and any(rule.options.boxed for rule in self._rules)
-        )
-        sources = {
-            call.spec.source
-            for call in calls
-            if may_box and (call.spec.annotations.boxed or _writes_a_path(call))
-        }
-        return {source: await self._boxing.lacking(source) for source in sources}
+            self._lacks = dict.fromkeys((call.spec.source for call in calls), "there is no sandbox")
+            return
+        for call in calls:
+            is_concerned = call.spec.annotations.boxed and (
+                self.mode == "auto" or (self.mode == "ask" and not self._allowing(call))
+            )
+            if is_concerned or (self.mode == "auto" and _writes_a_path(call)):
+                source = call.spec.source
+                self._lacks[source] = await self._boxing.lacking(source, quietly=self.mode != "auto")
 
     def _without_asking(self, call: PlannedCall, lacking: str) -> Decision | ApprovalRequest:
         """The decision, or what the user has to be asked."""
@@ -435,8 +448,12 @@ class ModeGate:
         if self._mode_allows(call) or (not lacking and self._is_as_if_boxed(call)):
             return Decision(allowed=True, by="mode")
         why = f"mode {self.mode}"
-        if call.spec.annotations.boxed and self.mode == "auto" and lacking:
-            why = f"{why}, and it can't be boxed: {lacking}"
+        if call.spec.annotations.boxed and lacking:
+            _, for_boxes, is_boxed = self._granted(call)
+            if self.mode == "auto":
+                why = f"{why}, and it can't be boxed: {lacking}"
+            elif is_boxed:
+                why = f"the rule 'allow {for_boxes[0]}' needs boxed = false to hold outside of a sandbox, and {lacking}"
         return self._request(call, why)
 
     def _request(self, call: PlannedCall, reason: str) -> ApprovalRequest:
@@ -466,7 +483,9 @@ class ModeGate:
         if wish.outside and not outside:
             return ApprovalRequest(
                 call=call,
-                rules=tuple(rule_text(text, RuleOptions(boxed=False)) for text in self.suggest(call)),
+                rules=tuple(
+                    rule_text(text, RuleOptions(boxed=False)) for text in self.suggest(call, outside=True)
+                ),
                 reason=f"it wants to run outside the sandbox{reason}",
             )
         if missing:
@@ -484,7 +503,7 @@ class ModeGate:
     def _granted(self, call: PlannedCall) -> tuple[Box, tuple[str, ...], bool]:
         """What rules add to a call's sandbox, their texts, and whether they alone allow the call in its sandbox.
 
-        A rule with a pattern adds nothing to a line that also runs other programs, unless they only read.
+        A rule with a pattern adds nothing to a line that also runs other programs, unless they only print.
         """
         rules = [
             rule
@@ -506,8 +525,10 @@ class ModeGate:
                 read=self._resolved(options.read),
                 write=self._resolved(options.write),
             )
-        texts = tuple(dict.fromkeys(rule.text for rule in used if rule.needs_box))
-        return box, texts, any(rule.options.boxed for rule in used)
+        boxing = [rule for rule in used if rule.options.boxed or (rule.pattern and not rule.holds_outside)]
+        texts = tuple(dict.fromkeys(rule.text for rule in used if rule.needs_box or rule in boxing))
+        says_so = any(rule.options.boxed for rule in used)
+        return box, texts, says_so or (bool(boxing) and not self._allowing(call))
 
     def _learn_paths(self, rules: Sequence[Rule]) -> None:
         """Resolve the paths of rules, once: a link that a command makes later leads nowhere."""
@@ -522,7 +543,7 @@ class ModeGate:
     def _resolved(self, paths: Sequence[str]) -> tuple[str, ...]:
         return tuple(self._paths[path] for path in paths if path in self._paths)
 
-    async def _offer_programs(self, calls: Sequence[PlannedCall], lacking: Mapping[str, str]) -> None:
+    async def _offer_programs(self, calls: Sequence[PlannedCall]) -> None:
         """Ask once whether boxed calls may read the programs on PATH that lie where boxes see nothing.
 
         Without an answer, or after a no, calls run without them.
@@ -530,7 +551,7 @@ class ModeGate:
         if self._boxing is None or self._approver is None or self._programs is not None:
             return
         async with self._asking:
-            boxed = next((call for call in calls if self._runs_boxed(call, lacking)), None)
+            boxed = next((call for call in calls if self._runs_boxed(call)), None)
             if boxed is None or self._programs is not None:
                 return
             missing = self._granted(boxed)[0].lacks(Box(read=await self._boxing.programs()))
@@ -549,20 +570,20 @@ class ModeGate:
                 self._programs = missing if answers[0].answer != "no" else Box()
                 await self._decision_by_user(request, answers[0])
 
-    def _runs_boxed(self, call: PlannedCall, lacking: Mapping[str, str]) -> bool:
+    def _runs_boxed(self, call: PlannedCall) -> bool:
         return (
             call.spec.annotations.boxed
-            and not lacking.get(call.spec.source, "")
+            and not self._lacks.get(call.spec.source, "")
             and (self.mode == "auto" or (self.mode == "ask" and self._granted(call)[2]))
         )
 
     @staticmethod
     def _covering_all(rules: Sequence[Rule], command: str) -> list[Rule]:
-        """The rules that cover the parts of a command line; none unless each part is covered or only reads."""
+        """The rules that cover the parts of a command line; none unless each part is covered or only prints."""
         used: list[Rule] = []
         for words in read_commands(command) or ():
             found = [rule for rule in rules if rule.pattern is not None and covers(rule.pattern, words)]
-            if not found and not only_reads(words):
+            if not found and not only_prints(words):
                 return []
             used += found
         return used
@@ -624,6 +645,7 @@ class ModeGate:
             return ()
         if call.spec.pattern_key == URL_KEY:
             return next(((rule.text,) for rule in rules if url_matches(rule.pattern or "", subject)), ())
+        rules = [rule for rule in rules if rule.holds_outside]
         for rule in rules:
             # The rule is the command itself: it need not be parsed.
             if literal(rule.pattern or "") == subject:

@@ -15,13 +15,19 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from satchel.tools.programs import ASSIGNMENT, WRAPPERS
-
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 __all__ = ["MAX_CHARS", "Word", "Words", "command_text", "possible_commands", "read_commands", "words_text"]
 
+ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=.*", re.DOTALL)
+WRAPPERS = frozenset([
+    "bwrap", "builtin", "busybox", "chroot", "chrt", "command", "doas", "env", "eval", "exec", "firejail",
+    "flock", "ionice", "ltrace", "nice", "nohup", "nsenter", "parallel", "prlimit", "proot", "runuser",
+    "script", "setpriv", "setsid", "ssh", "stdbuf", "strace", "su", "sudo", "systemd-run", "taskset",
+    "time", "timeout", "toybox", "unbuffer", "unshare", "valgrind", "watch", "xargs", "xvfb-run",
+])  # fmt: skip
+"""Programs whose arguments are another command; a rule that denies looks behind them."""
 MAX_CHARS = 65_536
 """Longer commands are not read; a command that a person could judge is far shorter."""
 MAX_STRICT_CHARS = 4_096

@@ -250,10 +250,10 @@ class Workspace:
 
     # For deciding
 
-    async def lacking(self, source: str) -> str:
+    async def lacking(self, source: str, *, quietly: bool = False) -> str:
         """See `Boxing`."""
         why = await self._lacking(source)
-        if why:
+        if why and not quietly:
             self._shared.say_once(
                 f"Mode auto asks before it runs programs, as ask does: {why}. `satchel doctor` says more."
             )
