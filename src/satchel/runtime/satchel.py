@@ -509,8 +509,8 @@ class Satchel:
         await hub.record(start)
         # Nobody can have posted into a session that is new.
         if first_seq:
-            await hub.collect_posts()
-            await hub.collect_builds()
+            await hub.deliveries.collect_posts()
+            await hub.deliveries.collect_builds()
         if self.builds is not None:
             # Builds that a process left unfinished when it was killed continue.
             self.parts.background.start(self.builds.dispatch)
@@ -608,7 +608,7 @@ class Satchel:
             untrusted=untrusted,
         )
         if hub is not None:
-            await hub.collect_posts()
+            await hub.deliveries.collect_posts()
         return entry
 
     async def rename(self, session_id: str, title: str) -> None:
@@ -660,8 +660,8 @@ class Satchel:
                 if version != seen:
                     seen = version
                     for hub in tuple(self._hubs.values()):
-                        await hub.collect_posts()
-                        await hub.collect_builds()
+                        await hub.deliveries.collect_posts()
+                        await hub.deliveries.collect_builds()
                 for hub in tuple(self._hubs.values()):
                     hub.go_on()
 

@@ -61,7 +61,7 @@ class Session:
     @property
     def awaits_build(self) -> bool:
         """Whether a turn will begin by itself, when a build has ended that the model asked for."""
-        return self._hub.awaits_build
+        return self._hub.deliveries.awaits_build
 
     @property
     def id(self) -> str:
@@ -174,7 +174,7 @@ class Session:
 
         The Builder waits a minute for the answer (builder.question_wait_s), and decides by itself after that.
         """
-        return self._hub.build_questions
+        return self._hub.deliveries.questions
 
     # Turns
 

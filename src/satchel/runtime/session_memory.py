@@ -1,0 +1,297 @@
+"""What memory does in a session: what stands in it, what a message is shown, and what its turns leave behind."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Final, Literal
+
+import anyio
+
+from satchel.clock import local_day
+from satchel.conversation import Conversation
+from satchel.errors import SatchelError, StorageError
+from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, Record, SurfacedMemory
+from satchel.memory import Agenda, Episode, Hit, MemoryRecord, Page, Profile
+from satchel.memory.reasons import why_shown
+from satchel.messages import Message, TextBlock
+from satchel.models import ChatModel
+from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
+from satchel.runtime.distilling import Distilling
+from satchel.runtime.home import Home
+from satchel.runtime.lines import held_back_notice
+from satchel.runtime.parts import Parts
+from satchel.sessions import FORGOTTEN, Words
+
+__all__ = ["SessionMemory"]
+
+_CAPTURE_WAIT_S: Final = 2.0
+"""How long the end of a turn waits for its capture, which usually takes milliseconds. A database that another process
+holds must not delay the turn; it is captured when the database is free, or when Satchel is opened again."""
+_PAGE_WAITS: Final = (
+    "A page about you was written from what memory knows. It stands before no model until you accept it: "
+    "`satchel memory page` shows it, `satchel memory page --accept` lets it be used."
+)
+
+
+class SessionMemory:
+    """Memory as one open session uses it. It keeps what was composed and named, so that nothing stands twice."""
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        parts: Parts,
+        home: Home,
+        distilling: Distilling,
+        conversation: Callable[[], Conversation],
+        record: Callable[[Event], Awaitable[None]],
+    ) -> None:
+        """Remember for a session.
+
+        Args:
+            session_id: Its id.
+            parts: The settings, the clock, the models and the notices.
+            home: Its memory may be missing; then nothing is shown and nothing stored.
+            distilling: Is told of what was stored.
+            conversation: What the model sees now; read anew after words were forgotten.
+            record: Records an event; a log that can't be written is not its caller's concern.
+        """
+        self._id = session_id
+        self._parts = parts
+        self._home = home
+        self._distilling = distilling
+        self._conversation = conversation
+        self._record = record
+        self._profile_for: int | None = None
+        self._agenda_for: tuple[int, str] | None = None
+        # What stands in profile or agenda and was named in a turn's result.
+        self._named: set[str] = set()
+
+    def absent(self, model: ChatModel, *, wanted: bool) -> tuple[TextBlock, ...]:
+        """The notice that the recall-only model answers with if memory is not used."""
+        if model.provider != RECALL_PROVIDER or (wanted and self._home.memory is not None):
+            return ()
+        if not self._parts.settings.memory.enabled:
+            why = "Memory is switched off (memory.enabled)"
+        elif not wanted:
+            why = "Memory is left out of this message"
+        else:
+            why = "Memory is unavailable now"
+        return (
+            TextBlock(
+                text=f"{why}, so I looked nothing up. This message is only in the session's log.",
+                origin="notice",
+            ),
+        )
+
+    async def _judge(self) -> ChatModel | None:
+        """The small model; None where it is not wanted, may do no more today, or can't be had: then memory chooses
+        without it.
+        """
+        settings = self._parts.settings
+        if settings.memory.surface_judge == "none" or settings.background.models == "off":
+            return None
+        try:
+            if (await self._home.background_day(local_day(self._parts.clock.now()))).spent:
+                return None
+            return await self._parts.models.small()
+        except SatchelError as error:
+            text = f"No small model chooses among the memories (memory.surface_judge): {error}"
+            self._parts.notices.post_once(Notice(part="memory", text=text))
+            return None
+
+    async def surface(
+        self, messages: Sequence[Message], *, model: ChatModel, is_guests: bool
+    ) -> tuple[MemorySurfaced | None, tuple[SurfacedMemory, ...]]:
+        """The memories to add to the newest message, or None, and those that stand in the session and fit it.
+
+        The model does not see what it was shown before if somebody else writes now (`is_guests`).
+        """
+        memory, conversation = self._home.memory, self._conversation()
+        assert memory is not None
+        settings = self._parts.settings.memory
+        recalls_only = model.provider == RECALL_PROVIDER
+        context = await memory.surface(
+            messages[-1:] if recalls_only else messages,
+            budget_tokens=settings.budget_tokens,
+            limit=settings.limit,
+            threshold=settings.surface_threshold,
+            # A model still sees the memories that it was shown; the recall-only model answers each message anew.
+            exclude=() if recalls_only or is_guests else conversation.surfaced_ids | self._named,
+            standing=() if is_guests else conversation.standing_ids,
+            known=() if recalls_only or is_guests else conversation.shown_ids,
+            exclude_session=None if recalls_only or conversation.is_compacted else self._id,
+            judge=None if recalls_only else await self._judge(),
+        )
+        standing = tuple(map(_surfaced, context.standing))
+        self._named.update(hit.memory.id for hit in context.standing)
+        if not context:
+            return None, standing
+        shown = MemorySurfaced(
+            turn=conversation.turns,
+            text=context.text,
+            memories=tuple(map(_surfaced, context.memories)),
+            tokens=context.tokens,
+            untrusted=any(hit.memory.trust == "outside" for hit in context.memories),
+        )
+        return shown, standing
+
+    async def is_guests(self, text: str | None) -> bool:
+        """Whether somebody else than the user writes this message, or wrote the last one."""
+        memory = self._home.memory
+        if memory is None:
+            return False
+        said: list[Message | str] = [*self._conversation().messages, *([] if text is None else [text])]
+        try:
+            return await memory.guest_speaks(said, session=self._id)
+        except StorageError:
+            return False
+
+    async def stand(self, model: ChatModel) -> list[MemorySurfaced]:
+        """The page or the profile, where neither stands in the conversation, and the agenda of a new day.
+
+        Both are composed with the first message of an open session, which may be resumed. They keep
+        their place and their bytes; a compaction that took them away brings them back with the next message.
+        """
+        memory, conversation = self._home.memory, self._conversation()
+        assert memory is not None
+        # The recall-only model would answer every message with them.
+        if model.provider == RECALL_PROVIDER:
+            return []
+        settings = self._parts.settings.memory
+        events: list[MemorySurfaced] = []
+        if self._profile_for != conversation.compactions:
+            if conversation.standing("profile") is None:
+                profile = await memory.standing(
+                    page_tokens=settings.page_tokens,
+                    profile_tokens=settings.profile_tokens,
+                    confidential=True,
+                )
+                if profile:
+                    events.append(self._standing_event("profile", profile, ""))
+                if settings.page_tokens and await memory.page_waits():
+                    self._parts.notices.post_once(Notice(part="memory", text=_PAGE_WAITS))
+            self._profile_for = conversation.compactions
+        today = local_day(self._parts.clock.now())
+        if self._agenda_for != (conversation.compactions, today):
+            before = conversation.standing("agenda")
+            agenda = await memory.agenda(budget_tokens=settings.agenda_tokens)
+            has_news = agenda.text != before.text if before is not None else bool(agenda)
+            if agenda.text and has_news:
+                events.append(self._standing_event("agenda", agenda, today))
+            self._agenda_for = (conversation.compactions, today)
+        return events
+
+    def _standing_event(
+        self, name: Literal["profile", "agenda"], shown: Profile | Page | Agenda, day: str
+    ) -> MemorySurfaced:
+        return MemorySurfaced(
+            turn=self._conversation().turns,
+            text=shown.text,
+            memories=tuple(
+                SurfacedMemory(
+                    id=memory.id,
+                    content=line.words,
+                    score=1.0,
+                    session=memory.source.session,
+                    source_turn=memory.source.turn,
+                    is_part=memory.id not in line.whole_ids,
+                )
+                for line in shown.memories
+                for memory in line.sources
+            ),
+            tokens=shown.tokens,
+            standing=name,
+            day=day,
+        )
+
+    async def capture(
+        self, turn: int, said: Sequence[Record], *, provider: str, forgotten: Sequence[Callable[[str], str]]
+    ) -> list[Notice]:
+        """Store what was said in a turn as memory. It is in the log already, so a failure is made up for later.
+
+        Args:
+            turn: Its number.
+            said: The records of what was said; see `capture.is_said`.
+            provider: Of the model that answered.
+            forgotten: Take the words out that were forgotten since the turn began.
+
+        Returns:
+            What the user should know.
+        """
+        memory = self._home.memory
+        if memory is None:
+            return []
+        episodes = [
+            kept
+            for part in said_in(said, provider=provider)
+            for episode in episodes_of(self._id, part)
+            if (kept := _without_forgotten(episode, forgotten)).text != FORGOTTEN
+        ]
+        ended = anyio.Event()
+        failures: list[SatchelError] = []
+        held: list[MemoryRecord] = []
+
+        async def store() -> None:
+            try:
+                # The log is synced at the end of the turn: it must not say that something was stored which a power
+                # failure takes back.
+                ids = await memory.add_episodes(episodes, durable=True)
+                held.extend(await memory.just_held_back(ids))
+                await self._record(MemoryCaptured(turn=turn, ids=tuple(ids)))
+                self._distilling.notify()
+            except SatchelError as error:
+                failures.append(error)
+            finally:
+                ended.set()
+
+        self._parts.background.start(store)
+        with anyio.move_on_after(_CAPTURE_WAIT_S):
+            await ended.wait()
+        told = [Notice(part="memory", text=held_back_notice(held))] if held else []
+        if failures or not ended.is_set():
+            why = str(failures[0]) if failures else "The database is busy."
+            text = f"This turn is in the session log and not yet in memory; it will be captured later. {why}"
+            told.append(Notice(part="memory", text=text))
+        return told
+
+    async def check_shown(self, event: Event) -> None:
+        """Take what an event shows out of the logs, if another process forgot the memories before this one had logged
+        their texts. What is forgotten later is found in the log by whoever forgets it.
+        """
+        match event:
+            case MemorySurfaced(memories=memories):
+                shown = {memory.id: memory.content for memory in memories}
+            case Observation(tool="recall_memory", data=[*hits]):
+                shown = {hit["memory"]["id"]: hit["memory"]["content"] for hit in hits}
+            case _:
+                return
+        memory = self._home.memory
+        if memory is None or not shown:
+            return
+        with suppress(StorageError):
+            kept = {record.id for record, _ in await memory.words_said(list(shown))}
+            gone = {id: text for id, text in shown.items() if id not in kept}
+            if gone:
+                words = [Words(text=text) for text in gone.values()]
+                await self._home.sessions.redact(words, memory_ids=list(gone), only_open=True)
+
+
+def _surfaced(hit: Hit) -> SurfacedMemory:
+    return SurfacedMemory(
+        id=hit.memory.id,
+        content=hit.memory.content,
+        score=round(hit.score, 4),
+        session=hit.memory.source.session,
+        source_turn=hit.memory.source.turn,
+        why=why_shown(hit),
+    )
+
+
+def _without_forgotten(episode: Episode, forgotten: Iterable[Callable[[str], str]]) -> Episode:
+    text = episode.text
+    for clean in forgotten:
+        text = clean(text)
+    return episode if text == episode.text else replace(episode, text=text)

@@ -1,0 +1,109 @@
+"""When the tools of a session are known, and when they have to be looked at again."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from satchel.config import mask_text
+from satchel.errors import StorageError
+from satchel.runtime.builds import Builds
+from satchel.runtime.offered_tools import OfferedTools
+from satchel.runtime.parts import Parts
+from satchel.tools import Annotations, ModeGate, PlannedCall, Registry, ToolSpec
+
+__all__ = ["SessionTools"]
+
+
+class SessionTools:
+    """Waits for executables and MCP servers before the first message, and takes in what changes between messages."""
+
+    def __init__(
+        self, offered: OfferedTools, *, parts: Parts, gate: ModeGate, cwd: Path, builds: Builds | None
+    ) -> None:
+        """Watch the tools of one session.
+
+        Args:
+            offered: Is updated.
+            parts: The executables, the MCP servers and the sandboxes.
+            gate: Decides whether an MCP server may be fetched.
+            cwd: The session's folder.
+            builds: Their catalogue may get other tools; None where nothing is built.
+        """
+        self._offered = offered
+        self._parts = parts
+        self._gate = gate
+        self._cwd = cwd
+        self._builds = builds
+        self._version: object = None
+        self._has_all = False
+
+    async def _begin_servers(self) -> None:
+        """Start MCP servers whose tools are not known: in mode `auto` in the sandbox, and fetched after a question."""
+        mcp, boxing = self._parts.mcp, self._parts.boxes.workspace(self._cwd)
+        entries = mcp.unmet()
+        if not entries:
+            return
+        if self._gate.mode != "auto" or await boxing.lacking("mcp"):
+            for entry in entries:
+                mcp.begin_first(entry.name, None, self._cwd)
+            return
+        planned = [
+            PlannedCall(
+                call_id=f"start_{entry.name}",
+                spec=ToolSpec(
+                    name=f"mcp__{entry.name}__start",
+                    description="",
+                    input_schema={},
+                    source="mcp",
+                    annotations=Annotations(boxed=True),
+                ),
+                input={"command": mask_text(" ".join([entry.command, *entry.args]))},
+            )
+            for entry in entries
+        ]
+        for entry, decision in zip(entries, await self._gate.decide(planned), strict=True):
+            if decision.allowed:
+                mcp.begin_first(entry.name, decision.box, self._cwd)
+            else:
+                mcp.hold_back(entry.name, decision.reason)
+
+    async def ensure_ready(self) -> list[str]:
+        """Wait until all tools are known. Later calls only look for changes, and return nothing.
+
+        Returns:
+            What the user should know about the tools.
+        """
+        external = self._parts.external
+        version = await self._version_now()
+        if self._has_all:
+            if self._version != version:
+                self._version = version
+                await self._offered.update(wait=True)
+            return []
+        await self._begin_servers()
+        await self._offered.update(wait=True)
+        self._version = version
+        self._has_all = external.is_complete
+        if not self._has_all:
+            return [
+                "Some executables have not printed their schemas yet. They are available from the next message on."
+            ]
+        return [*external.notices, *self._parts.mcp.outages()]
+
+    async def refresh(self) -> Registry:
+        """See `Session.refresh_tools`."""
+        await self._parts.external.refresh()
+        await self._parts.mcp.refresh()
+        self._has_all = True
+        self._version = await self._version_now()
+        await self._offered.update(wait=True)
+        return self._offered.registry
+
+    async def _version_now(self) -> object:
+        """Changes when MCP servers or the catalogue of capabilities have other tools than before."""
+        catalogue: int | None = None
+        if self._builds is not None:
+            with suppress(StorageError):
+                catalogue = await self._builds.catalogue.version()
+        return self._parts.mcp.version, catalogue
