@@ -15,6 +15,7 @@ from satchel.clock import ManualClock
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import Embedder
 from satchel.sandbox.port import Artifact, RunResult, Status
+from satchel.tools.builtin.fence import Fence
 from satchel.tools.port import Redirect, Redirecting, ToolContext, ToolResult
 from tests.capabilities.world import Workbench, draft, open_workbench, register
 from tests.requirements import requirement
@@ -60,7 +61,11 @@ def context(folder: Path) -> ToolContext:
 async def open_tools(home: Path, *, embedder: Embedder | str = "none") -> AsyncIterator[Tools]:
     async with open_workbench(home) as bench:
         lookup = Lookup(bench.catalogue, bench.catalogue._database, embedder=embedder)
-        yield Tools(bench, CapabilityTools(bench.catalogue, runner=bench.runner, lookup=lookup), home)
+        yield Tools(
+            bench,
+            CapabilityTools(bench.catalogue, runner=bench.runner, lookup=lookup, fence=Fence(home=home)),
+            home,
+        )
 
 
 @requirement("tools:capability-tools", "capabilities:prefix", "capabilities:description")

@@ -100,7 +100,7 @@ async def test_forgetting_one_yes_keeps_no_later_yes_away() -> None:
 
 @requirement("memory:forget:echoes")
 async def test_the_words_leave_the_answers_that_repeat_them_and_the_receipt_says_so(tmp_path: Path) -> None:
-    async with Memory.open(tmp_path / "m.db", embedder="none") as memory:
+    async with Memory.open(tmp_path / "m.db", embedder="none", clock=ManualClock()) as memory:
         first, answer, bare, elsewhere, own = await memory.add_episodes(
             [
                 said(1, SAID),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Memory
 from satchel.memory.candidates import engine
@@ -64,7 +65,7 @@ async def test_a_request_that_does_not_mention_a_fact_is_shown_it_because_of_its
 
 @requirement("memory:cues:search")
 async def test_a_search_finds_a_fact_by_its_cues_and_without_cues_goes_as_before() -> None:
-    async with Memory.open(":memory:", embedder=Topical()) as memory:
+    async with Memory.open(":memory:", embedder=Topical(), clock=ManualClock()) as memory:
         id = await memory.add(FACT, cues=CUES)
         plain = await memory.add("Tom plays chess in the park on Fridays.")
         hits = await memory.search(REQUEST)
@@ -75,7 +76,7 @@ async def test_a_search_finds_a_fact_by_its_cues_and_without_cues_goes_as_before
         assert relevant.memory.id == id
         await memory.forget(id)
         (left,) = await memory.search(REQUEST)
-    async with Memory.open(":memory:", embedder=Topical()) as memory:
+    async with Memory.open(":memory:", embedder=Topical(), clock=ManualClock()) as memory:
         await memory.add("Tom plays chess in the park on Fridays.")
         (alone,) = await memory.search(REQUEST)
     assert left.score == pytest.approx(alone.score)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from tests.requirements import requirement
 
@@ -31,7 +32,8 @@ async def lexical(memory: Memory, query: str = QUESTION) -> dict[str, float]:
 
 @requirement("memory:search:conversation")
 async def test_turns_stored_one_by_one_are_found_as_episodes_are() -> None:
-    async with Memory.open(":memory:", embedder="none") as memory:
+    clock = ManualClock(at=WHEN + timedelta(days=1))
+    async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
         await memory.add_episodes(
             Episode(session="s", turn=turn, speaker=speaker, text=text, said_at=WHEN)
             for turn, (speaker, text) in enumerate(TALK)
@@ -40,7 +42,7 @@ async def test_turns_stored_one_by_one_are_found_as_episodes_are() -> None:
     assert ANSWER in expected  # It has no word of the question; the turn before it has.
 
     for fields in ({"speaker": True}, {"speaker": True, "session": "s"}, {"speaker": True, "turn": True}):
-        async with Memory.open(":memory:", embedder="none") as memory:
+        async with Memory.open(":memory:", embedder="none", clock=clock) as memory:
             for turn, (speaker, text) in enumerate(TALK):
                 await memory.add(
                     text,

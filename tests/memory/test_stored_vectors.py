@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from alembic import command
 
+from satchel.clock import ManualClock
 from satchel.memory import Memory
 from satchel.models.embedding import HashingEmbedder
 from satchel.storage import migrate, sqlite
@@ -29,8 +30,8 @@ def vectors(path: Path, table: str) -> list[bytes]:
 
 @requirement("storage:migrations:oldest")
 async def test_vectors_of_an_older_program_are_converted_and_the_file_becomes_smaller(tmp_path: Path) -> None:
-    path = tmp_path / "m.db"
-    async with Memory.open(path, embedder=HashingEmbedder(), back_fill=False) as memory:
+    path, clock = tmp_path / "m.db", ManualClock()
+    async with Memory.open(path, embedder=HashingEmbedder(), clock=clock, back_fill=False) as memory:
         for number in range(COUNT):
             await memory.add(f"Boat {number} is in dock {number % 7}.", cues=[f"renting boat {number}"])
         await memory.embed_pending()
@@ -44,7 +45,7 @@ async def test_vectors_of_an_older_program_are_converted_and_the_file_becomes_sm
         for old, now in zip(vectors(path, table), stored, strict=True):
             assert np.array_equal(np.frombuffer(old, "<f4"), np.frombuffer(now, "<f2").astype(np.float32))
     size = path.stat().st_size
-    async with Memory.open(path, embedder=HashingEmbedder(), back_fill=False) as memory:
+    async with Memory.open(path, embedder=HashingEmbedder(), clock=clock, back_fill=False) as memory:
         assert [(hit.memory.id, hit.score) for hit in await memory.search("boat 17 dock")] == expected
     assert {table: vectors(path, table) for table in new} == new
     assert path.stat().st_size < 0.7 * size

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from satchel.memory.candidates.tokens import Bag, QuestionTokens, match, pack, unpack, weigh
 from satchel.memory.candidates.weights import SIGNALS, WEIGHTS
@@ -156,11 +157,11 @@ async def test_an_answer_is_found_by_the_question_before_it(tokens: bool) -> Non
 
 @requirement("memory:search:tokens")
 async def test_tokens_go_with_the_memory_and_come_back_from_the_database(tmp_path: object) -> None:
-    path = f"{tmp_path}/m.db"
-    async with Memory.open(path, embedder=Wordy(), back_fill=False) as memory:
+    path, clock = f"{tmp_path}/m.db", ManualClock()
+    async with Memory.open(path, embedder=Wordy(), clock=clock, back_fill=False) as memory:
         ids = await memory.add_episodes([said(1, "The boat is blue."), said(2, "The sail is red.")])
         before = await memory.search("blue boat")
-    async with Memory.open(path, embedder=Wordy(), back_fill=False) as memory:
+    async with Memory.open(path, embedder=Wordy(), clock=clock, back_fill=False) as memory:
         assert await memory.search("blue boat") == before
         assert (await memory.search("blue boat"))[0].signals["match"] is not None
         await memory.forget(ids[0])

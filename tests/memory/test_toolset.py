@@ -134,7 +134,7 @@ async def test_a_model_is_given_what_clears_the_floor_or_told_that_nothing_fits(
 
 @requirement("memory:search:threshold-option")
 async def test_a_search_takes_a_threshold_and_a_limit() -> None:
-    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
+    async with Memory.open(":memory:", embedder=HashingEmbedder(), clock=ManualClock()) as memory:
         for number in range(5):
             await memory.add(f"The boat {number} is blue", importance=number + 1)
         for mode in get_args(Mode):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import text
 
+from satchel.clock import ManualClock
 from satchel.errors import EmbedderError
 from satchel.memory import Memory
 from satchel.memory.languages import language_of
@@ -132,7 +133,11 @@ async def test_nothing_of_the_second_is_asked_or_written_while_there_is_no_text_
     with_it: list[object] = []
     for second in (other, None):
         async with Memory.open(
-            tmp_path / f"{second is None}.db", embedder=First(), second_embedder=second, back_fill=False
+            tmp_path / f"{second is None}.db",
+            embedder=First(),
+            second_embedder=second,
+            clock=ManualClock(),
+            back_fill=False,
         ) as memory:
             await stored(memory, ENGLISH, "I ski in winter.", "OK", "Mara's number is 555 1234.")
             await memory.embed_pending()

@@ -11,8 +11,9 @@ from satchel.errors import NoSandbox
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.tools import Tool, ToolContext, ToolResult, function_tool
-from tests.capabilities.world import BY_BUILDER, GREET, draft, register
+from tests.capabilities.world import BY_BUILDER, GREET, cases, draft, register
 from tests.requirements import requirement
+from tests.runtime.test_boxes import world
 from tests.runtime.world import opened
 
 pytestmark = pytest.mark.anyio
@@ -152,3 +153,63 @@ async def test_tool_list_names_capabilities_that_can_not_be_used_and_why(tmp_pat
             "disabled",
             "old is disabled. To use it again: satchel capability enable old",
         )
+
+
+CHART = """
+import csv
+from pathlib import Path
+
+def run(args: dict) -> str:
+    total = sum(int(row["amount"]) for name in args["tables"] for row in csv.DictReader(open(name)))
+    Path("out/chart.svg").write_text(f"<svg><text>{total}</text></svg>")
+    return f"{total} in {', '.join(Path(name).name for name in args['tables'])}: chart.svg"
+"""
+SALES = draft(
+    code=CHART,
+    input_schema={
+        "type": "object",
+        "properties": {"tables": {"type": "array", "items": {"type": "string", "format": "file"}}},
+        "required": ["tables"],
+    },
+    files={"tests/sales.csv": b"amount\n1\n2\n"},
+    cases=cases(
+        {"name": "a sum", "input": {"tables": ["tests/sales.csv"]}, "expect": {"contains": "3 in sales.csv"}},
+        {
+            "name": "nothing there",
+            "input": {"tables": ["tests/none.csv"]},
+            "expect": {"error": "There is no tests/none.csv"},
+        },
+        {"name": "elsewhere", "input": {"tables": ["/etc/passwd"]}, "expect": {"error": "no file of"}},
+    ),
+)
+
+
+@requirement("capabilities:files")
+async def test_a_capability_is_given_files_of_the_project_and_what_it_makes_can_be_copied_there(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "passwords.csv").write_text("amount\n9\n")
+    async with world(tmp_path) as one:
+        await needs_sandbox(one.satchel)
+        await build(one.satchel, "chart", SALES)
+        (one.work / "sub").mkdir()
+        (one.work / "sub" / "may.csv").write_text("amount\n10\n20\n")
+        (one.work / "june.csv").write_text("amount\n5\n")
+        (one.work / "link.csv").symlink_to(tmp_path / "passwords.csv")
+        said = await one.call("cap_chart", tables=["sub/may.csv", "june.csv"])
+        assert said.startswith("35 in may.csv, june.csv: chart.svg\nFiles that it made: /")
+        made = said.partition("Files that it made: ")[2]
+        assert "exit code: 0" in await one.bash(f"cp {made} chart.svg && touch {made} 2>/dev/null; true")
+        assert (one.work / "chart.svg").read_text() == "<svg><text>35</text></svg>"
+        for name, why in {
+            "../passwords.csv": "outside of what the file tools may access",
+            "link.csv": "outside of what the file tools may access",
+            "sub": "not a regular file",
+            "may.csv": "There is no may.csv",
+        }.items():
+            assert why in await one.call("cap_chart", tables=[name]), name
+        # No path is taken from whoever has no folder, such as a client over HTTP.
+        assert one.satchel.capabilities is not None
+        outcome = await one.satchel.capabilities.runner.run("chart", {"tables": ["june.csv"]})
+        assert (outcome.status, "named in a conversation" in outcome.error) == ("bad_input", True)
+        assert one.asked == []

@@ -14,7 +14,10 @@ import pytest
 from lxml import html
 
 from satchel.builder.records import Build
+from satchel.errors import NoSandbox
 from satchel.memory.reasons import shared_word
+from satchel.models import Call, Reply, ScriptedModel
+from tests.capabilities.world import draft, register
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page, read, said, send, words_of
 from tests.server.world import WORDS, World, chat, events_in
@@ -432,3 +435,52 @@ def test_the_package_contains_what_the_pages_need() -> None:
         assert not re.search(
             r"<script(?![^>]*\bsrc=\"\{\{ asset)|<style|\sstyle=|\son\w+=|https?://|\|\s*safe", text
         ), path
+
+
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010806000000 1f15c4890000000d49444154789c636060f8cf0000030101"
+    "00c9fe92ef0000000049454e44ae426082".replace(" ", "")
+)
+DRAWS = draft(
+    code=f"""
+from pathlib import Path
+
+def run(args: dict) -> str:
+    Path("out/a b").mkdir()
+    Path("out/a b/one.png").write_bytes({PNG!r})
+    Path("out/two.svg").write_text("<svg onload='alert(1)'/>")
+    return "Drawn."
+"""
+)
+
+
+@requirement("web-pages:made-files")
+def test_a_picture_that_a_capability_made_is_shown_and_other_files_are_downloads(tmp_path: Path) -> None:
+    def script(_: Any) -> ScriptedModel:
+        return ScriptedModel([Reply(calls=[Call(name="cap_greet", input={"city": "Ulm"}, id="d1")]), "Done."])
+
+    async def prepare() -> None:
+        assert world.satchel.capabilities is not None
+        try:
+            await world.satchel.parts.sandboxes.get()
+        except NoSandbox as error:
+            pytest.skip(f"WHAT CAPABILITIES MAKE WAS NOT SHOWN: {error}")
+        await register(world.satchel.capabilities.catalogue, spoilt=DRAWS)
+
+    with server_in(tmp_path, script) as world:
+        world.call(prepare)
+        with browser(world) as client:
+            path = begin(client, "Draw")
+            page = wait_until_over(client, path)
+            [call] = page.xpath("//ol[@class='steps']/li")
+            [shown] = call.xpath(".//img/@src")
+            assert shown.endswith("/made/d1/a%20b/one.png")
+            picture = client.get(shown)
+            assert (picture.content, picture.headers["content-type"]) == (PNG, "image/png")
+            assert picture.headers["content-security-policy"] == "default-src 'none'; sandbox"
+            [link] = call.xpath(".//a[@download]/@href")
+            drawing = client.get(link)
+            assert drawing.headers["content-type"] == "application/octet-stream"
+            assert drawing.headers["content-disposition"].startswith("attachment; filename*=UTF-8''two.svg")
+            for other in ("../../config.toml", "%2e%2e/%2e%2e/token", "a b", "none.png", "a b/../two.svg/"):
+                assert client.get(shown.replace("a%20b/one.png", other)).status_code in (400, 403, 404), other

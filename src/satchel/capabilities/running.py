@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -14,9 +16,10 @@ import anyio.to_thread
 
 from satchel.capabilities.access import network_of
 from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.files import FileReader, below, given_files
 from satchel.capabilities.records import Access, Capability
 from satchel.config.home import ensure_home
-from satchel.errors import Refused, StorageError, UsageError
+from satchel.errors import Refused, SatchelError, StorageError, UsageError
 from satchel.sandbox.port import (
     Artifact,
     Denial,
@@ -178,12 +181,14 @@ class Runner:
         *,
         timeout_s: float = MOST_WALL_S,
         on_output: OnOutput | None = None,
+        read_file: FileReader | None = None,
     ) -> Outcome:
         """Run the active version of a capability, and record how it went.
 
         Args:
             name: Its name, tool name or id.
             input: Its arguments.
+            read_file: Reads the files that the arguments name; None where no file can be given.
             timeout_s: A limit below its own, in seconds.
             on_output: Told what the code prints, as it prints it.
 
@@ -208,7 +213,7 @@ class Runner:
             state=capability.path / _STATE if capability.access.state else None,
             edited=checkout.edited,
         )
-        outcome = await self._run(job, input, timeout_s=timeout_s, on_output=on_output)
+        outcome = await self._run(job, input, timeout_s=timeout_s, on_output=on_output, read_file=read_file)
         if outcome.status in ("bad_input", "missing_secret"):
             return outcome
         return _with_mark(outcome, await self._record(capability, outcome, input))
@@ -272,10 +277,18 @@ class Runner:
             limits=limits,
             state=state if access.state else None,
         )
-        return await self._run(job, input, timeout_s=timeout_s, on_output=None)
+        return await self._run(
+            job, input, timeout_s=timeout_s, on_output=None, read_file=partial(below, folder)
+        )
 
     async def _run(
-        self, job: _Job, input: Mapping[str, Any], *, timeout_s: float, on_output: OnOutput | None
+        self,
+        job: _Job,
+        input: Mapping[str, Any],
+        *,
+        timeout_s: float,
+        on_output: OnOutput | None,
+        read_file: FileReader | None,
     ) -> Outcome:
         try:
             problems = InputSchema(job.input_schema).problems(input) if job.input_schema else []
@@ -298,18 +311,26 @@ class Runner:
         layer = await self._layers(job.requirements) if job.requirements else None
         if job.state is not None:
             await anyio.to_thread.run_sync(_ready_state, job.state, job.name)
-        result = await sandbox.run(
-            RunSpec(
-                entry=PythonEntry(code_dir=job.folder, args=dict(input)),
-                layer=layer,
-                network=network_of(job.access),
-                limits=_limits(job, timeout_s),
-                writable=() if job.state is None else (job.state,),
-                secrets={name: value for name, value in secrets.items() if value},
-                environ={} if job.state is None else {_STATE_VARIABLE: str(job.state)},
-            ),
-            on_output=on_output,
-        )
+        async with AsyncExitStack() as stack:
+            try:
+                args, copies = await stack.enter_async_context(
+                    given_files(job.input_schema, input, read_file)
+                )
+            except SatchelError as error:
+                return _refused(job, "bad_input", str(error))
+            result = await sandbox.run(
+                RunSpec(
+                    entry=PythonEntry(code_dir=job.folder, args=dict(args)),
+                    layer=layer,
+                    network=network_of(job.access),
+                    limits=_limits(job, timeout_s),
+                    read_only=() if copies is None else (copies,),
+                    writable=() if job.state is None else (job.state,),
+                    secrets={name: value for name, value in secrets.items() if value},
+                    environ={} if job.state is None else {_STATE_VARIABLE: str(job.state)},
+                ),
+                on_output=on_output,
+            )
         return _outcome(job, result)
 
 

@@ -10,17 +10,20 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, Protocol
 
 from satchel.capabilities.allowances import Rules, no_rules
 from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.files import in_session
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.package import SKILL
 from satchel.capabilities.records import Capability, Requested, Wanted, tool_name
 from satchel.capabilities.running import MOST_WALL_S, Outcome, Runner, outcome_to_json
 from satchel.errors import NotFound, StorageError
 from satchel.sandbox.port import Artifact
+from satchel.tools.builtin.fence import Fence
 from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Redirect, Tool, ToolContext, ToolResult, ToolSpec
@@ -63,6 +66,7 @@ class OwnTool:
 
     capability: Capability
     runner: Runner
+    fence: Fence
 
     @property
     def spec(self) -> ToolSpec:
@@ -102,7 +106,11 @@ class OwnTool:
             await context.progress({"stream": stream, "text": piece.decode("utf-8", "replace")})
 
         outcome = await self.runner.run(
-            self.capability.id, input, timeout_s=context.timeout_s, on_output=show
+            self.capability.id,
+            input,
+            timeout_s=context.timeout_s,
+            on_output=show,
+            read_file=partial(in_session, self.fence, context),
         )
         parts = [outcome.result or ""] if outcome.ok else _failure(outcome)
         if outcome.artifacts:
@@ -156,6 +164,7 @@ class CapabilityTools:
         *,
         runner: Runner,
         lookup: Lookup,
+        fence: Fence,
         documents: Documents | None = None,
         allowances: Rules = no_rules,
     ) -> None:
@@ -165,12 +174,14 @@ class CapabilityTools:
             catalogue: What there is.
             runner: Runs capabilities.
             lookup: Finds them.
+            fence: Says which files a call may give to a capability.
             documents: What `read_docs` reads besides.
             allowances: Gives the user's rules; what they deny is not requested.
         """
         self._catalogue = catalogue
         self._runner = runner
         self._lookup = lookup
+        self._fence = fence
         self._documents = documents
         self._allowances = allowances
         self._version = -1
@@ -230,7 +241,7 @@ class CapabilityTools:
             return
         active = await self._catalogue.list("active")
         self._active = {
-            capability.tool_name: OwnTool(capability=capability, runner=self._runner)
+            capability.tool_name: OwnTool(capability=capability, runner=self._runner, fence=self._fence)
             for capability in sorted(active, key=lambda each: (each.created_at, each.name))
         }
         self._version = version

@@ -24,6 +24,7 @@ from satchel.capabilities import (
     version_to_json,
 )
 from satchel.capabilities.cases import CaseResult, result_to_json
+from satchel.capabilities.files import as_typed
 from satchel.capabilities.given import Given
 from satchel.capabilities.moving import Review
 from satchel.cli.commands import CapabilityName, Text, confirm, json_option
@@ -207,7 +208,7 @@ def run(name: str, input: str, out: Path | None, as_json: bool) -> int:
     is no such capability, and 4 if it may not run or there is no sandbox.
     """
     given = _object(sys.stdin.read(_MOST_STDIN) if input == "-" else input)
-    outcome = _with_capabilities(lambda parts, _: parts.runner.run(name, given))
+    outcome = _with_capabilities(lambda parts, _: parts.runner.run(name, given, read_file=as_typed))
     for artifact in outcome.artifacts if out is not None else ():
         path = _below(out or Path(), artifact.path)
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,8 @@ from satchel.runtime.home import Home
 from satchel.runtime.lines import returned_line
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
-from satchel.runtime.rules import allowances_now
+from satchel.runtime.rules import allowances_now, withheld_from_searches
+from satchel.tools.builtin.fence import Fence
 
 __all__ = ["CapabilityParts"]
 
@@ -91,7 +92,12 @@ class CapabilityParts:
             registrar=registrar,
             lookup=lookup,
             tools=CapabilityTools(
-                catalogue, runner=runner, lookup=lookup, documents=documents, allowances=allowances
+                catalogue,
+                runner=runner,
+                lookup=lookup,
+                fence=Fence(home=settings.home, withheld=withheld_from_searches(settings)),
+                documents=documents,
+                allowances=allowances,
             ),
             mover=Mover(catalogue, registrar),
             builds=builds,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from satchel.clock import ManualClock
 from satchel.memory import Memory
 from satchel.memory.candidates.cache import cache_of
 from satchel.memory.candidates.engine import ArrayCandidates
@@ -60,7 +61,14 @@ async def test_users_whose_arrays_were_let_go_find_what_they_found_before(
     async with Database.open(tmp_path / "satchel.db") as database, AsyncExitStack() as stack:
         users = [
             await stack.enter_async_context(
-                Memory.open(database, user=name, embedder=Wordy(), back_fill=False, home=tmp_path)
+                Memory.open(
+                    database,
+                    user=name,
+                    embedder=Wordy(),
+                    clock=ManualClock(),
+                    back_fill=False,
+                    home=tmp_path,
+                )
             )
             for name in ("ann", "bob", "eve")
         ]

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from satchel.clock import ManualClock
 from satchel.memory import Memory
 from satchel.memory.candidates import engine
 from satchel.memory.candidates import shelf as shelves
@@ -51,7 +52,9 @@ def _small_stores_are_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def answers(path: Path, *, embedder: Any = None) -> list[list[tuple[str, float]]]:
     """What the questions find in a new `Memory`; the scores of the same rows in another order differ in the last bit."""
-    async with Memory.open(path, embedder=embedder or Wordy(), back_fill=False) as memory:
+    async with Memory.open(
+        path, embedder=embedder or Wordy(), clock=ManualClock(), back_fill=False
+    ) as memory:
         return [
             [(hit.memory.id, round(hit.score, 4)) for hit in await memory.search(question)]
             for question in QUESTIONS

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, get_args
+from urllib.parse import quote
 
+import anyio.to_thread
 from fastapi import APIRouter, Header, HTTPException, Query, Request
 from starlette.responses import Response
 
+from satchel.capabilities.files import content_of
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event
@@ -20,11 +23,12 @@ from satchel.runtime.lines import counted, receipt_lines
 from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.pages.following import FollowedPart, follow, read_transcript, who_runs
-from satchel.server.pages.rendering import Form, Saying, form_of, text_of_template
+from satchel.server.pages.rendering import PICTURES, Form, Saying, form_of, text_of_template
 from satchel.server.pages.site import page, see_other
 from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EventStream
+from satchel.tools.builtin.fence import Place
 
 __all__ = ["router"]
 
@@ -143,6 +147,25 @@ async def _composer(service: Service, session_id: str | None) -> dict[str, Any]:
         "commands": [each for each in COMMANDS.values() if each.name not in _TERMINAL_ONLY],
         "has_memory": service.satchel.memory is not None,
     }
+
+
+@router.get("/chat/{id}/made/{call}/{path:path}")
+async def made_file(service: Serves, id: str, call: str, path: str) -> Response:
+    """A file that a capability made in this session: a picture as one, anything else as a download.
+
+    Its content is untrusted: nothing in it may run, and no other page may use it.
+    """
+    info = await service.satchel.sessions.info(id)
+    parts = (f"{call}-files", *path.split("/"))
+    if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
+        raise NotFound("There is no such file.")
+    place = Place(root=info.path.with_suffix(".spill"), parts=parts, name=path)
+    content = await anyio.to_thread.run_sync(content_of, place)
+    kind = PICTURES.get(place.path.suffix.lower())
+    headers = {"content-security-policy": "default-src 'none'; sandbox", "cache-control": "private, no-store"}
+    if kind is None:
+        headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(parts[-1], safe='')}"
+    return Response(content, media_type=kind or "application/octet-stream", headers=headers)
 
 
 @router.get("/chat/{id}/events")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cache
 from http import HTTPStatus
+from pathlib import PurePosixPath
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl
 
@@ -31,6 +32,7 @@ from satchel.server.pages.markdown import markdown
 from satchel.tools.visible import visible
 
 __all__ = [
+    "PICTURES",
     "THEMES",
     "THEME_COOKIE",
     "Form",
@@ -57,8 +59,16 @@ _HEADERS: Final = {
     "cross-origin-opener-policy": "same-origin",
     "permissions-policy": "microphone=(self), camera=(), geolocation=()",
 }
+PICTURES: Final = {
+    ".gif": "image/gif",
+    ".jpeg": "image/jpeg",
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".webp": "image/webp",
+}
+"""What is shown as a picture, by the ending of its name. Not SVG, which can hold scripts."""
 _MOST_FIELDS: Final = 1000
-_LINK: Final = re.compile(r"""(<[a-z][^<>]*\s(?:href|action|formaction)=")(/[^"]*)""")
+_LINK: Final = re.compile(r"""(<img src="|<[a-z][^<>]*\s(?:href|action|formaction)=")(/[^"]*)""")
 """Where a tag leads on this server. Text has no `<`, and no value of an attribute has `"`: it is found in tags only."""
 THEME_COOKIE: Final = "satchel_theme"
 THEMES: Final = ("light", "dark")
@@ -197,8 +207,8 @@ def _environment() -> Environment:
     )
     environment.globals["asset"] = asset_url
     filters = (
-        counted, display_of, markdown, one_line, shared_word, _clock, _day, _money, _near, _number, _seconds,
-        _short_day, _short_path, _ticked, _took, _when,
+        counted, display_of, markdown, one_line, shared_word, _clock, _day, _is_picture, _money, _near, _number,
+        _seconds, _short_day, _short_path, _ticked, _took, _when,
     )  # fmt: skip
     environment.filters.update({each.__name__.removeprefix("_"): each for each in filters})
     environment.filters["iso"] = datetime.isoformat
@@ -209,6 +219,10 @@ def _environment() -> Environment:
 def _number(value: float) -> str:
     """3214 as "3,214"."""
     return f"{value:,}"
+
+
+def _is_picture(path: str) -> bool:
+    return PurePosixPath(path).suffix.lower() in PICTURES
 
 
 def _money(usd: float) -> str:

@@ -82,6 +82,7 @@ class LedgerCall:
         progress: How far it is, "" before it says so; `part` is that as two numbers, if it gives some.
         shown: Its result; None while it runs.
         full: Its whole result, for who wants to read it.
+        made: The files that a capability made, by their paths in its folder `out`.
     """
 
     id: str
@@ -93,6 +94,7 @@ class LedgerCall:
     part: Progress = None
     shown: Shown | None = None
     full: str = ""
+    made: Sequence[str] = ()
     reason: str = ""
     box: str = ""
     duration_ms: float = 0.0
@@ -595,6 +597,8 @@ class Transcript:
         call.state = "failed" if event.is_error else "done"
         call.shown = show_observation(event, call.input)
         call.full, call.duration_ms, call.untrusted = event.text, event.duration_ms, event.untrusted
+        if event.tool.startswith("cap_") and isinstance(event.data, Mapping):
+            call.made = [file["path"] for file in event.data.get("artifacts", ())]
         self._changed(change)
 
     # Questions

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import REPORT_FD, ProcessResult, StreamName, run_process
-from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE
+from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE, Box
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.fence import shown
@@ -99,8 +99,14 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
             raise SandboxError("This call was permitted in a sandbox, and there is none. It was not run.")
         else:
             workspace = boxes.workspace(context.cwd)
+            # What tools saved in this session, such as files that a capability made, may be read without asking.
+            saved = await context.blocking(_saved, context.spill_dir)
             boxed = await workspace.run(
-                argv, box=context.box, cwd=started_in, environ={**context.environ, **QUIET}, **options
+                argv,
+                box=context.box | Box(read=saved),
+                cwd=started_in,
+                environ={**context.environ, **QUIET},
+                **options,
             )
             result, refusals = boxed.result, boxed.refusals
         ended_in = _reported(result.report)
@@ -256,6 +262,10 @@ def _result(
         # A command prints whatever it reads, from the network or from any file.
         untrusted=True,
     )
+
+
+def _saved(folder: Path) -> tuple[str, ...]:
+    return (os.path.realpath(folder),) if folder.is_dir() else ()
 
 
 def _show(input: Mapping[str, Any], text: str) -> Shown:
