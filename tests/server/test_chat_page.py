@@ -472,13 +472,13 @@ def test_a_picture_that_a_capability_made_is_shown_and_other_files_are_downloads
         with browser(world) as client:
             path = begin(client, "Draw")
             page = wait_until_over(client, path)
-            [call] = page.xpath("//ol[@class='steps']/li")
-            [shown] = call.xpath(".//img/@src")
+            # Not in the fold of the steps.
+            [shown] = page.xpath("//img[not(ancestor::details)]/@src")
             assert shown.endswith("/made/d1/a%20b/one.png")
             picture = client.get(shown)
             assert (picture.content, picture.headers["content-type"]) == (PNG, "image/png")
             assert picture.headers["content-security-policy"] == "default-src 'none'; sandbox"
-            [link] = call.xpath(".//a[@download]/@href")
+            [link] = page.xpath("//*[@class='made']/a[@download]/@href")
             drawing = client.get(link)
             assert drawing.headers["content-type"] == "application/octet-stream"
             assert drawing.headers["content-disposition"].startswith("attachment; filename*=UTF-8''two.svg")
