@@ -109,7 +109,8 @@ class Mover:
         """A program that is no capability yet; None if `review` reads the source as it is. Errors as in `review`."""
 
         def read() -> Given | None:
-            return given_of(_read(source), called=source.resolve().name.removesuffix(".zip"))
+            found = _found(source)
+            return given_of(_read(found), called=found.resolve().name.removesuffix(".zip"))
 
         return await anyio.to_thread.run_sync(read)
 
@@ -243,7 +244,17 @@ def _made(given: Given, source: Path) -> Package:
     return make_package(given.name, 1, given.draft, provenance=origin, created_at=written, now=written)
 
 
+def _found(source: Path) -> Path:
+    """The folder of the capability, if `source` is the folder that one was exported to."""
+    with suppress(OSError):
+        inside = list(source.iterdir()) if source.is_dir() else []
+        if len(inside) == 1 and (inside[0] / MANIFEST).is_file() and not inside[0].is_symlink():
+            return inside[0]
+    return source
+
+
 def _read(source: Path) -> dict[str, bytes]:
+    source = _found(source)
     try:
         if source.is_dir():
             return read_folder(source)
