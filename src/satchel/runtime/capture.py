@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from satchel.errors import SatchelError, StorageLocked
-from satchel.events import Event, Final, MemoryCaptured, Notice, Observation, Record, SessionStart, TurnStart
+from satchel.events import Notice, Observation, Record
 from satchel.memory import Episode, Memory, Wished
 from satchel.runtime.lines import counted
 from satchel.sessions import FORGOTTEN, Log, SessionStore
+from satchel.sessions.view import Call, Closing, Turn, turns_in
 
-__all__ = ["Compared", "SaidInTurn", "catch_up", "compare", "episodes_of", "is_said", "said_in"]
+__all__ = ["Compared", "SaidInTurn", "catch_up", "compare", "episodes_of", "said_in"]
 
 RECALL_PROVIDER = "none"
 """The provider that only recalls. Its answers quote memories; capturing them would store each memory again."""
@@ -44,13 +45,6 @@ class SaidInTurn:
     wished_before: bool = False
 
 
-def is_said(event: Event) -> bool:
-    """Whether `said_in` reads an event while a turn is running."""
-    return isinstance(event, TurnStart | Final) or (
-        isinstance(event, Observation) and event.tool == "hold_back"
-    )
-
-
 def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[SaidInTurn, ...]:
     """The turns of a log, or of a part of it, that may be captured and are not marked as captured, in order.
 
@@ -60,52 +54,31 @@ def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[SaidInTur
         records: In order.
         provider: The model's, if the records don't include the start of the session.
     """
-    reader = _SaidReader(provider)
-    for record in records:
-        reader(record)
-    return reader.said
+    turns = turns_in(records, provider=provider)
+    return tuple(said for turn in turns if turn.captured is None and (said := _said(turn)) is not None)
 
 
-class _SaidReader:
-    """Visits the records of a log, in order, and keeps only what `said_in` returns."""
-
-    def __init__(self, provider: str = "", *, with_captured: bool = False) -> None:
-        """With `with_captured`, turns marked as captured stay, and `captured` has the ids of their episodes."""
-        self._provider = provider
-        self._is_private = False
-        self._with_captured = with_captured
-        self._said: dict[int, SaidInTurn] = {}
-        self.captured: dict[int, tuple[str, ...]] = {}
-
-    @property
-    def said(self) -> tuple[SaidInTurn, ...]:
-        return tuple(self._said.values())
-
-    def __call__(self, record: Record) -> None:
-        said = self._said
-        match record.event:
-            case SessionStart() as event:
-                self._provider, self._is_private = event.provider, event.private
-            case TurnStart() as event if not self._is_private:
-                said[event.turn] = SaidInTurn(turn=event.turn, user=event.message.text, user_at=record.at)
-            case Final(turn=turn, text=text, status="done" | "asking", untrusted=untrusted) if turn in said:
-                if self._provider != RECALL_PROVIDER:
-                    said[turn] = replace(
-                        said[turn], answer=text, answer_at=record.at, is_from_outside=untrusted
-                    )
+def _said(turn: Turn) -> SaidInTurn | None:
+    """What was said in a turn; None where it may not be captured."""
+    if turn.start is None or turn.private or turn.captured == ():
+        return None
+    said = SaidInTurn(turn=turn.number, user=turn.said, user_at=turn.at)
+    for closing in turn.of(Closing):
+        final = closing.final
+        if final.status in ("done", "asking") and closing.provider != RECALL_PROVIDER:
+            said = replace(said, answer=final.text, answer_at=closing.at, is_from_outside=final.untrusted)
+    for call in turn.of(Call):
+        match call.result:
             case Observation(
-                turn=turn, tool="hold_back", data={"held_back": kind, "before": bool(before)}
-            ) if turn in said and kind in ("forget", "confidential"):
-                one = said[turn]
+                tool="hold_back",
+                data={"held_back": "forget" | "confidential" as kind, "before": bool(before)},
+            ):
                 # Of two calls in a turn, the stricter one holds.
-                wished: Wished = "forget" if "forget" in (kind, one.wished) else "confidential"
-                said[turn] = replace(one, wished=wished, wished_before=before or one.wished_before)
-            case MemoryCaptured(turn=turn, ids=ids) if ids and self._with_captured:
-                self.captured[turn] = ids
-            case MemoryCaptured(turn=turn):
-                said.pop(turn, None)
+                wished: Wished = "forget" if "forget" in (kind, said.wished) else "confidential"
+                said = replace(said, wished=wished, wished_before=before or said.wished_before)
             case _:
                 pass
+    return said
 
 
 def episodes_of(session_id: str, said: SaidInTurn) -> tuple[Episode, ...]:
@@ -212,12 +185,18 @@ async def compare(sessions: SessionStore, memory: Memory, *, capture: bool = Fal
 async def _uncaptured(sessions: SessionStore, memory: Memory, session_id: str) -> tuple[Log, list[Episode]]:
     """A log, and what was said in it in turns that are not marked as captured, or whose memories are gone."""
     # Visited rather than loaded, because a log may have a hundred megabytes.
-    reader = _SaidReader(with_captured=True)
-    log = await sessions.load(session_id, visit=reader)
-    kept = await memory.known([id for ids in reader.captured.values() for id in ids])
+    found: list[tuple[SaidInTurn, tuple[str, ...]]] = []
+
+    def visit(turn: Turn) -> None:
+        said = _said(turn)
+        if said is not None:
+            found.append((said, turn.captured or ()))
+
+    log = await sessions.read_turns(session_id, visit)
+    kept = await memory.known([id for _, ids in found for id in ids])
     return log, [
         episode
-        for said in reader.said
-        if said.turn not in reader.captured or not kept.issuperset(reader.captured[said.turn])
+        for said, ids in found
+        if not ids or not kept.issuperset(ids)
         for episode in episodes_of(log.session_id, said)
     ]

@@ -9,11 +9,21 @@ from typing import Any
 
 import anyio
 
-from satchel.events import Event, Record, SurfacedMemory, TurnStatus
+from satchel.events import (
+    AskUser,
+    Event,
+    MemorySurfaced,
+    Notice,
+    Record,
+    SurfacedMemory,
+    TurnEnd,
+    TurnStatus,
+)
 from satchel.messages import ToolUseBlock, Usage
 from satchel.runtime.broadcast import Broadcast
+from satchel.sessions.view import Call, Turn
 
-__all__ = ["RunningTurn", "Step", "TurnResult", "is_busy"]
+__all__ = ["RunningTurn", "Step", "TurnResult", "is_busy", "result_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +75,41 @@ class TurnResult:
     def was_refused(self) -> bool:
         """Whether a call was refused, by a rule or because nobody could be asked."""
         return any(step.was_refused for step in self.steps)
+
+
+def result_of(session_id: str, turn: Turn) -> TurnResult:
+    """The result of a turn that has ended."""
+    closing, end = turn.closing, next(turn.of(TurnEnd), None)
+    status = closing.final.status if closing is not None else end.status if end is not None else "failed"
+    steps = tuple(
+        Step(
+            tool=call.tool,
+            input=call.input,
+            result=call.result.text,
+            is_error=call.result.is_error,
+            was_refused=call.refusal is not None and call.refusal.by in ("nobody", "rule"),
+            duration_ms=call.result.duration_ms,
+            data=call.result.data,
+        )
+        for call in turn.of(Call)
+        if call.result is not None
+    )
+    built = [step.data.get("build_id") for step in steps if isinstance(step.data, Mapping)]
+    blocks = [block.memories for block in turn.of(MemorySurfaced) if not block.standing]
+    question = next((asked.question for asked in turn.of(AskUser)), None)
+    return TurnResult(
+        session_id=session_id,
+        turn=turn.number,
+        status=status,
+        text=closing.final.text if closing is not None else "",
+        steps=steps,
+        usage=end.usage if end is not None else Usage(),
+        memory=tuple(memory for block in reversed(blocks) for memory in block),
+        pending_question=question if status == "asking" else None,
+        calls=turn.open_calls if status == "calling" else (),
+        build_id=next((id for id in reversed(built) if isinstance(id, str) and id), None),
+        notices=tuple(notice.text for notice in turn.of(Notice)),
+    )
 
 
 class RunningTurn:
