@@ -9,23 +9,17 @@ from typing import Any
 from satchel import errors
 from satchel.errors import SatchelError
 from satchel.events import (
-    Assistant,
-    Failure,
     MemorySurfaced,
-    Observation,
     Record,
     SurfacedMemory,
-    TextDelta,
     TurnEnd,
     TurnResumed,
     TurnStart,
     TurnStatus,
 )
-from satchel.events import (
-    Final as FinalEvent,
-)
-from satchel.messages import ToolUseBlock, Usage, text_of
+from satchel.messages import ToolUseBlock, Usage
 from satchel.server.problems import status_of_class
+from satchel.sessions.view import Closing, Said, SessionView
 
 __all__ = ["AnswerReader", "memories_to_json"]
 
@@ -54,54 +48,40 @@ class AnswerReader:
     calls: tuple[ToolUseBlock, ...] = ()
     memories: list[SurfacedMemory] = field(default_factory=list)
     failed: tuple[str, int] = ("SatchelError", 500)
-    _round: str = ""
-    _open: dict[str, ToolUseBlock] = field(default_factory=dict)
+    _goes_on: bool = False
+    _view: SessionView = field(default_factory=SessionView)
 
     def feed(self, record: Record) -> str:
         """Take the next record. Returns what it adds to the text."""
-        event = record.event
-        match event:
+        part = self._view(record)
+        match part:
             case TurnStart():
-                self.turn = event.turn
+                self.turn = part.turn
             case TurnResumed():
-                self._round = ""
+                self._goes_on = False
             case MemorySurfaced(standing=""):
-                self.memories += event.memories
-            case TextDelta():
-                return self._more(event.text)
-            case Assistant():
-                rest = text_of(event.blocks)[len(self._round) :]
-                added = self._more(rest)
-                self._open = {block.id: block for block in event.blocks if isinstance(block, ToolUseBlock)}
-                self.text, self._round = self._round, ""
+                self.memories += part.memories
+            case Said(added=text, answer=answer):
+                added = self._more(text)
+                if answer is not None:
+                    self.text, self._goes_on = part.text, False
                 return added
-            case Observation():
-                self._open.pop(event.call_id, None)
-            case Failure(part="model"):
-                self.failed = event.error, status_of_class(_class_of(event.error))
-            case FinalEvent():
-                return self._end(event.text)
+            case Closing(rest=rest, final=final, failure=failure):
+                self.text = final.text
+                if failure is not None:
+                    self.failed = failure.error, status_of_class(_class_of(failure.error))
+                return self._more(rest)
             case TurnEnd():
-                self.status, self.usage = event.status, event.usage
-                self.calls = tuple(self._open.values()) if event.status == "calling" else ()
+                self.status, self.usage = part.status, part.usage
+                self.calls = self._view.turn.open_calls if part.status == "calling" else ()
             case _:
                 pass
         return ""
 
-    def _end(self, final: str) -> str:
-        """The final text for the user, whose beginning the model may already have written."""
-        before, self.text, self._round = self.text, final, ""
-        if self.said.endswith(final):
-            return ""
-        if before and final.startswith(before):
-            rest = final[len(before) :]
-            self.said += rest
-            return rest
-        return self._more(final)
-
     def _more(self, text: str) -> str:
-        gap = _BETWEEN if text and self.said and not self._round else ""
-        self._round += text
+        """More of the text; what the model says after its calls stands apart."""
+        gap = _BETWEEN if text and self.said and not self._goes_on else ""
+        self._goes_on = self._goes_on or bool(text)
         self.said += gap + text
         return gap + text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, TypeAlias, TypeVar, assert_never
+from typing import Any, Literal, TypeAlias, TypeVar, assert_never
 
 from satchel.events import (
     Action,
@@ -68,7 +68,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A tool call. Until one of the last four says something, the model has only asked for it.
+    """A tool call.
 
     Attributes:
         input: What it was called with; {} if that is not known.
@@ -87,6 +87,15 @@ class Call:
     progress: Mapping[str, Any] | None = None
     refusal: Permission | None = None
     result: Observation | None = None
+
+    @property
+    def state(self) -> Literal["asked", "running", "refused", "done", "failed"]:
+        """How it stands."""
+        if self.refusal is not None:
+            return "refused"
+        if self.result is not None:
+            return "failed" if self.result.is_error else "done"
+        return "running" if self.is_begun else "asked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
