@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +23,7 @@ from satchel.messages import ToolUseBlock, Usage
 from satchel.runtime.broadcast import Broadcast
 from satchel.sessions.view import Call, Turn
 
-__all__ = ["RunningTurn", "Step", "TurnResult", "is_busy", "result_of"]
+__all__ = ["RunningTurn", "Step", "TurnResult", "is_busy", "memories_to_json", "result_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def result_of(session_id: str, turn: Turn) -> TurnResult:
     status = closing.final.status if closing is not None else end.status if end is not None else "failed"
     steps = tuple(
         Step(
-            tool=call.tool,
+            tool=call.result.tool,
             input=call.input,
             result=call.result.text,
             is_error=call.result.is_error,
@@ -94,7 +94,6 @@ def result_of(session_id: str, turn: Turn) -> TurnResult:
         for call in turn.of(Call)
         if call.result is not None
     )
-    built = [step.data.get("build_id") for step in steps if isinstance(step.data, Mapping)]
     blocks = [block.memories for block in turn.of(MemorySurfaced) if not block.standing]
     question = next((asked.question for asked in turn.of(AskUser)), None)
     return TurnResult(
@@ -107,9 +106,22 @@ def result_of(session_id: str, turn: Turn) -> TurnResult:
         memory=tuple(memory for block in reversed(blocks) for memory in block),
         pending_question=question if status == "asking" else None,
         calls=turn.open_calls if status == "calling" else (),
-        build_id=next((id for id in reversed(built) if isinstance(id, str) and id), None),
+        build_id=turn.build_id,
         notices=tuple(notice.text for notice in turn.of(Notice)),
     )
+
+
+def memories_to_json(memories: Iterable[SurfacedMemory]) -> list[dict[str, Any]]:
+    """What the model was shown of memory, as plain JSON data (DESIGN 3.3)."""
+    return [
+        {
+            "id": memory.id,
+            "content": memory.content,
+            "score": memory.score,
+            "source": {"session": memory.session, "turn": memory.source_turn},
+        }
+        for memory in memories
+    ]
 
 
 class RunningTurn:

@@ -32,7 +32,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.messages import Usage
-from satchel.server.answer_reader import memories_to_json
+from satchel.runtime.turns import memories_to_json
 from satchel.server.client_turns import ClientCall, ClientMessage, ClientRequest, ClientTool
 from satchel.server.problems import problem_of
 from satchel.server.streams import DataEvent
@@ -301,7 +301,7 @@ class _Run:
             case Call(progress=None, refusal=None):
                 yield from self._call(part.id, part.tool, part.input)
             case MemorySurfaced():
-                memories = memories_to_json(list(part.memories))
+                memories = memories_to_json(part.memories)
                 yield self._custom("satchel.memory", {"memories": memories, "standing": part.standing})
             case Notice():
                 yield self._custom("satchel.notice", {"part": part.part, "text": part.text})

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from satchel import errors
 from satchel.errors import SatchelError
@@ -21,7 +19,7 @@ from satchel.messages import ToolUseBlock, Usage
 from satchel.server.problems import status_of_class
 from satchel.sessions.view import Closing, Said, SessionView
 
-__all__ = ["AnswerReader", "memories_to_json"]
+__all__ = ["AnswerReader"]
 
 _BETWEEN = "\n\n"
 """Separates the model's text before its own calls from the text after them."""
@@ -89,16 +87,3 @@ class AnswerReader:
 def _class_of(name: str) -> type[SatchelError]:
     found: type[SatchelError] = getattr(errors, name) if name in errors.__all__ else SatchelError
     return found
-
-
-def memories_to_json(memories: list[SurfacedMemory]) -> list[Mapping[str, Any]]:
-    """As `satchel ask --json` writes them."""
-    return [
-        {
-            "id": memory.id,
-            "content": memory.content,
-            "score": memory.score,
-            "source": {"session": memory.session, "turn": memory.source_turn},
-        }
-        for memory in memories
-    ]

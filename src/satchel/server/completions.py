@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from satchel.errors import SatchelError
 from satchel.messages import Usage
 from satchel.runtime import Sampling
-from satchel.server.answer_reader import AnswerReader, memories_to_json
+from satchel.runtime.turns import memories_to_json
+from satchel.server.answer_reader import AnswerReader
 from satchel.server.client_turns import (
     ClientCall,
     ClientMessage,

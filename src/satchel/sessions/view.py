@@ -176,6 +176,13 @@ class Turn:
         """The model's calls that have no result."""
         return tuple(call.asked for call in self.of(Call) if call.asked is not None and call.result is None)
 
+    @property
+    def build_id(self) -> str | None:
+        """The build that the last call to ask for one opened, or None."""
+        came = [call.result.data for call in self.of(Call) if call.result is not None]
+        found = [data.get("build_id") for data in came if isinstance(data, Mapping)]
+        return next((id for id in reversed(found) if isinstance(id, str) and id), None)
+
     def of(self, kind: type[_P]) -> Iterator[_P]:
         """The parts of one kind."""
         return (part for part in self.parts if isinstance(part, kind))
@@ -304,7 +311,9 @@ class SessionView:
         call = self._parts.get(event.call_id)
         if not isinstance(call, Call):
             call = Call(id=event.call_id, tool=event.tool)
-        return self._keep(replace(call, tool=event.tool, **changes), event.call_id)
+        # A call keeps the name under which it started, also if it stands for another tool's.
+        tool = call.tool if call.is_begun else event.tool
+        return self._keep(replace(call, tool=tool, **changes), event.call_id)
 
     def _closed(self, event: Final) -> Closing:
         last = self._said[-1] if self._said else ""
