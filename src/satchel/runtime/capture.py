@@ -8,108 +8,81 @@ has lost. An episode is identified by its session, turn and position, so capturi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 
 from satchel.errors import SatchelError, StorageLocked
-from satchel.events import Notice, Observation, Record
+from satchel.events import Notice, Observation
 from satchel.memory import Episode, Memory, Wished
 from satchel.runtime.lines import counted
 from satchel.sessions import FORGOTTEN, Log, SessionStore
-from satchel.sessions.view import Call, Closing, Turn, turns_in
+from satchel.sessions.view import Call, Closing, Turn
 
-__all__ = ["Compared", "SaidInTurn", "catch_up", "compare", "episodes_of", "said_in"]
+__all__ = ["Compared", "catch_up", "compare", "episodes_of"]
 
 RECALL_PROVIDER = "none"
 """The provider that only recalls. Its answers quote memories; capturing them would store each memory again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaidInTurn:
-    """What both sides said in one turn, and when.
+def episodes_of(session_id: str, turn: Turn) -> tuple[Episode, ...]:
+    """The episodes of a turn: the user's words, then the answer. An empty or forgotten text is not an episode.
 
-    Attributes:
-        answer: "" if there was none, or if it must not be captured.
-        is_from_outside: The model had read something from outside when it answered, so the answer may repeat it.
-        wished: What the model has held back as the user asked; see `Episode`.
+    There are none of a turn that is marked as not to be captured or belongs to a private session, and the answer of the
+    recall-only model is none.
     """
-
-    turn: int
-    user: str
-    user_at: datetime
-    answer: str = ""
-    answer_at: datetime | None = None
-    is_from_outside: bool = False
-    wished: Wished = ""
-    wished_before: bool = False
-
-
-def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[SaidInTurn, ...]:
-    """The turns of a log, or of a part of it, that may be captured and are not marked as captured, in order.
-
-    Leaves out the turns of private sessions and the answers of the recall-only model.
-
-    Args:
-        records: In order.
-        provider: The model's, if the records don't include the start of the session.
-    """
-    turns = turns_in(records, provider=provider)
-    return tuple(said for turn in turns if turn.captured is None and (said := _said(turn)) is not None)
-
-
-def _said(turn: Turn) -> SaidInTurn | None:
-    """What was said in a turn; None where it may not be captured."""
     if turn.start is None or turn.private or turn.captured == ():
-        return None
-    said = SaidInTurn(turn=turn.number, user=turn.said, user_at=turn.at)
-    for closing in turn.of(Closing):
-        final = closing.final
-        if final.status in ("done", "asking") and closing.provider != RECALL_PROVIDER:
-            said = replace(said, answer=final.text, answer_at=closing.at, is_from_outside=final.untrusted)
+        return ()
+    episodes = []
+    if turn.said.strip() not in ("", FORGOTTEN):
+        wished, before = _wish_in(turn)
+        episodes.append(
+            Episode(
+                session=session_id,
+                turn=turn.number,
+                speaker="user",
+                text=turn.said,
+                said_at=turn.at,
+                position=0,
+                wished=wished,
+                wished_before=before,
+            )
+        )
+    answers = [
+        closing
+        for closing in turn.of(Closing)
+        if closing.final.status in ("done", "asking") and closing.provider != RECALL_PROVIDER
+    ]
+    if answers and answers[-1].final.text.strip() not in ("", FORGOTTEN):
+        final = answers[-1].final
+        episodes.append(
+            Episode(
+                session=session_id,
+                turn=turn.number,
+                speaker="assistant",
+                text=final.text,
+                said_at=answers[-1].at,
+                position=1,
+                # The model had read something from outside when it answered, so the answer may repeat it.
+                trust="outside" if final.untrusted else "agent",
+            )
+        )
+    return tuple(episodes)
+
+
+def _wish_in(turn: Turn) -> tuple[Wished, bool]:
+    """What the model has held back as the user asked; see `Episode`. Of two calls in a turn, the stricter one holds."""
+    wished: Wished = ""
+    was_before = False
     for call in turn.of(Call):
         match call.result:
             case Observation(
                 tool="hold_back",
                 data={"held_back": "forget" | "confidential" as kind, "before": bool(before)},
             ):
-                # Of two calls in a turn, the stricter one holds.
-                wished: Wished = "forget" if "forget" in (kind, said.wished) else "confidential"
-                said = replace(said, wished=wished, wished_before=before or said.wished_before)
+                wished = "forget" if "forget" in (kind, wished) else "confidential"
+                was_before = was_before or before
             case _:
                 pass
-    return said
-
-
-def episodes_of(session_id: str, said: SaidInTurn) -> tuple[Episode, ...]:
-    """The episodes of a turn: the user's words, then the answer. An empty or forgotten text is not an episode."""
-    episodes = []
-    if said.user.strip() not in ("", FORGOTTEN):
-        episodes.append(
-            Episode(
-                session=session_id,
-                turn=said.turn,
-                speaker="user",
-                text=said.user,
-                said_at=said.user_at,
-                position=0,
-                wished=said.wished,
-                wished_before=said.wished_before,
-            )
-        )
-    if said.answer.strip() not in ("", FORGOTTEN):
-        episodes.append(
-            Episode(
-                session=session_id,
-                turn=said.turn,
-                speaker="assistant",
-                text=said.answer,
-                said_at=said.answer_at or said.user_at,
-                position=1,
-                trust="outside" if said.is_from_outside else "agent",
-            )
-        )
-    return tuple(episodes)
+    return wished, was_before
 
 
 async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
@@ -185,18 +158,11 @@ async def compare(sessions: SessionStore, memory: Memory, *, capture: bool = Fal
 async def _uncaptured(sessions: SessionStore, memory: Memory, session_id: str) -> tuple[Log, list[Episode]]:
     """A log, and what was said in it in turns that are not marked as captured, or whose memories are gone."""
     # Visited rather than loaded, because a log may have a hundred megabytes.
-    found: list[tuple[SaidInTurn, tuple[str, ...]]] = []
-
-    def visit(turn: Turn) -> None:
-        said = _said(turn)
-        if said is not None:
-            found.append((said, turn.captured or ()))
-
-    log = await sessions.read_turns(session_id, visit)
+    found: list[tuple[tuple[Episode, ...], tuple[str, ...]]] = []
+    log = await sessions.read_turns(
+        session_id, lambda turn: found.append((episodes_of(session_id, turn), turn.captured or ()))
+    )
     kept = await memory.known([id for _, ids in found for id in ids])
     return log, [
-        episode
-        for said, ids in found
-        if not ids or not kept.issuperset(ids)
-        for episode in episodes_of(log.session_id, said)
+        episode for episodes, ids in found if not ids or not kept.issuperset(ids) for episode in episodes
     ]

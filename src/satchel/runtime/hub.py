@@ -64,7 +64,7 @@ from satchel.models import ChatModel, Completion
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.builds import Builds
-from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
+from satchel.runtime.capture import RECALL_PROVIDER, episodes_of
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
 from satchel.runtime.lines import held_back_notice
@@ -79,7 +79,7 @@ from satchel.runtime.taking_over import turns_of
 from satchel.runtime.turns import RunningTurn, TurnResult, result_of
 from satchel.runtime.web import close_state
 from satchel.sessions import FORGOTTEN, EphemeralJournal, Journal, Words, live_redactor
-from satchel.sessions.view import SessionView
+from satchel.sessions.view import SessionView, turns_in
 from satchel.tools import Annotations, ModeGate, PlannedCall, Registry, ToolResult, ToolSpec
 
 __all__ = ["SessionHub"]
@@ -865,7 +865,7 @@ class SessionHub:
             return
         episodes = [
             kept
-            for said in said_in(gathered.logged, provider=self._model.provider)
+            for said in turns_in(gathered.logged, provider=self._model.provider)
             for episode in episodes_of(self.id, said)
             if (kept := _without_forgotten(episode, gathered.forgotten)).text != FORGOTTEN
         ]

@@ -16,7 +16,6 @@ from satchel.events import (
     Notice,
     Record,
     SurfacedMemory,
-    TurnEnd,
     TurnStatus,
 )
 from satchel.messages import ToolUseBlock, Usage
@@ -79,7 +78,7 @@ class TurnResult:
 
 def result_of(session_id: str, turn: Turn) -> TurnResult:
     """The result of a turn that has ended."""
-    closing, end = turn.closing, next(turn.of(TurnEnd), None)
+    closing, end = turn.closing, turn.end
     status = closing.final.status if closing is not None else end.status if end is not None else "failed"
     steps = tuple(
         Step(

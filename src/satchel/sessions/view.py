@@ -172,6 +172,11 @@ class Turn:
         return next((part for part in reversed(self.parts) if isinstance(part, Closing)), None)
 
     @property
+    def end(self) -> TurnEnd | None:
+        """Its end; None where it did not come to it."""
+        return next(self.of(TurnEnd), None)
+
+    @property
     def open_calls(self) -> tuple[ToolUseBlock, ...]:
         """The model's calls that have no result."""
         return tuple(call.asked for call in self.of(Call) if call.asked is not None and call.result is None)
