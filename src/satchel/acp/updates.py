@@ -46,7 +46,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.runtime.tool_display import describe_call, display_of, text_for_people
-from satchel.sessions.view import Call, Closing, Said, SessionView
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tools.visible import visible
 
 __all__ = ["Translator", "asked_call"]
@@ -116,11 +116,11 @@ class Translator:
                     yield update_agent_message_text(text)
             case ThinkingDelta(text=text):
                 yield update_agent_thought_text(text)
-            case Closing(rest=rest, question=question):
+            case LastWords(rest=rest, question=question):
                 if rest:
                     options = question.options if question is not None else ()
                     yield update_agent_message_text("\n".join([rest, *_options(options)]))
-            case Call():
+            case ToolCall():
                 yield from self._call(part)
             case MemorySurfaced(memories=memories, standing="") if memories:
                 lines = "\n".join(
@@ -151,7 +151,7 @@ class Translator:
             case _:
                 assert_never(part)
 
-    def _call(self, call: Call) -> Iterator[Any]:
+    def _call(self, call: ToolCall) -> Iterator[Any]:
         if call.is_begun and display_of(call.tool).is_plan and "items" in call.input:
             if call.state == "running":
                 yield _plan(call.input["items"])
@@ -172,7 +172,7 @@ class Translator:
         else:
             yield self._start(call)
 
-    def _start(self, call: Call) -> ToolCallStart:
+    def _start(self, call: ToolCall) -> ToolCallStart:
         content: list[Any] | None = None
         path = call.input.get("path")
         display = display_of(call.tool)
@@ -190,7 +190,7 @@ class Translator:
             content=content,
         )
 
-    def _result(self, call: Call, result: Observation) -> Iterator[Any]:
+    def _result(self, call: ToolCall, result: Observation) -> Iterator[Any]:
         display = display_of(call.tool)
         if not call.is_begun:
             # It was refused, or its input was invalid.

@@ -30,7 +30,7 @@ from satchel.events import (
 from satchel.runtime import lines
 from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
-from satchel.sessions.view import Call, Closing, Said, SessionView
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tui.terminal_text import one_line
 
 __all__ = ["TurnView", "has_colour"]
@@ -127,9 +127,9 @@ class TurnView:
                     self.note(
                         f"◆ {one_line(memory.content)}  ({place}, {memory.score:.2f})", "dim", wraps=True
                     )
-            case Call(state="running" | "done") if display_of(part.tool).is_question:
+            case ToolCall(state="running" | "done") if display_of(part.tool).is_question:
                 pass  # the turn ends with the question, which is shown then
-            case Call():
+            case ToolCall():
                 self._called(part)
             case Compaction(before_tokens=before, after_tokens=after):
                 self.note(
@@ -147,7 +147,7 @@ class TurnView:
                 self.note(f"✉ {one_line(source)}: {one_line(text, 1000)}", "bold", wraps=True)
             case Failure(part=name, message=message):
                 self.note(f"! {name}: {one_line(message, 1000)}", "red", wraps=True)
-            case Closing():
+            case LastWords():
                 self._closed(part)
             case TurnEnd(usage=usage, duration_ms=duration_ms):
                 spent = lines.usage_line(usage)
@@ -235,7 +235,7 @@ class TurnView:
         if self._text is not None and text:
             self._text.feed(text)
 
-    def _called(self, call: Call) -> None:
+    def _called(self, call: ToolCall) -> None:
         tool = one_line(call.tool)
         if call.result is not None:
             if call.refusal is None:  # it was shown with its reason
@@ -256,7 +256,7 @@ class TurnView:
             self._progressed_s = now_s
             self.note(self._fitted(f"  … {tool}: {text}"), "dim")
 
-    def _observed(self, call: Call, event: Observation) -> None:
+    def _observed(self, call: ToolCall, event: Observation) -> None:
         shown = show_observation(event, call.input)
         heading = (
             f"{event.tool}, {event.duration_ms / 1000:.1f} s{', from outside' if event.untrusted else ''}"
@@ -284,7 +284,7 @@ class TurnView:
 
         return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1)}…"
 
-    def _closed(self, closing: Closing) -> None:
+    def _closed(self, closing: LastWords) -> None:
         self.finish()
         status = closing.final.status
         if status == "asking" and closing.question is not None:

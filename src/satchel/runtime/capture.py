@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from satchel.errors import SatchelError, StorageLocked
-from satchel.events import Notice, Observation
+from satchel.events import Notice
 from satchel.memory import Episode, Memory, Wished
 from satchel.runtime.lines import counted
 from satchel.sessions import FORGOTTEN, Log, SessionStore
-from satchel.sessions.view import Call, Closing, Turn
+from satchel.sessions.view import LastWords, SessionTurn, ToolCall
 
 __all__ = ["Compared", "catch_up", "compare", "episodes_of"]
 
@@ -23,7 +23,7 @@ RECALL_PROVIDER = "none"
 """The provider that only recalls. Its answers quote memories; capturing them would store each memory again."""
 
 
-def episodes_of(session_id: str, turn: Turn) -> tuple[Episode, ...]:
+def episodes_of(session_id: str, turn: SessionTurn) -> tuple[Episode, ...]:
     """The episodes of a turn: the user's words, then the answer. An empty or forgotten text is not an episode.
 
     There are none of a turn that is marked as not to be captured or belongs to a private session, and the answer of the
@@ -48,7 +48,7 @@ def episodes_of(session_id: str, turn: Turn) -> tuple[Episode, ...]:
         )
     answers = [
         closing
-        for closing in turn.of(Closing)
+        for closing in turn.of(LastWords)
         if closing.final.status in ("done", "asking") and closing.provider != RECALL_PROVIDER
     ]
     if answers and answers[-1].final.text.strip() not in ("", FORGOTTEN):
@@ -68,16 +68,13 @@ def episodes_of(session_id: str, turn: Turn) -> tuple[Episode, ...]:
     return tuple(episodes)
 
 
-def _wish_in(turn: Turn) -> tuple[Wished, bool]:
+def _wish_in(turn: SessionTurn) -> tuple[Wished, bool]:
     """What the model has held back as the user asked; see `Episode`. Of two calls in a turn, the stricter one holds."""
     wished: Wished = ""
     was_before = False
-    for call in turn.of(Call):
-        match call.result:
-            case Observation(
-                tool="hold_back",
-                data={"held_back": "forget" | "confidential" as kind, "before": bool(before)},
-            ):
+    for call in turn.of(ToolCall):
+        match call.tool, call.result and call.result.data:
+            case "hold_back", {"held_back": "forget" | "confidential" as kind, "before": bool(before)}:
                 wished = "forget" if "forget" in (kind, wished) else "confidential"
                 was_before = was_before or before
             case _:

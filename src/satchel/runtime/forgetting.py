@@ -11,7 +11,7 @@ from typing import Any
 from satchel.errors import NotFound, StorageError
 from satchel.memory import Memory, MemoryRecord, Receipt, receipt_to_json
 from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words
-from satchel.sessions.view import Closing, Turn
+from satchel.sessions.view import LastWords, SessionTurn
 
 __all__ = ["ForgetReceipt", "forget"]
 
@@ -115,11 +115,11 @@ async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:
         return []
     texts: list[str] = []
 
-    def visit(turn: Turn) -> None:
+    def visit(turn: SessionTurn) -> None:
         if turn.number == source.turn and source.position in (0, None):
             texts.append(turn.said)
         if turn.number == source.turn and source.position in (1, None):
-            texts.extend(closing.final.text for closing in turn.of(Closing))
+            texts.extend(closing.final.text for closing in turn.of(LastWords))
 
     with suppress(NotFound, StorageError):  # deleted, or unreadable, which redacting reports
         await sessions.read_turns(source.session, visit)

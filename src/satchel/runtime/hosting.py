@@ -19,7 +19,7 @@ from satchel.runtime.recap import Exchange, exchange_of
 from satchel.runtime.satchel import Satchel
 from satchel.runtime.session import Session
 from satchel.runtime.turns import RunningTurn
-from satchel.sessions.view import Turn
+from satchel.sessions.view import SessionTurn
 
 __all__ = [
     "MOST_SAID",
@@ -288,7 +288,7 @@ async def last_exchanges(satchel: Satchel, session_id: str, count: int) -> Seque
         NotFound: There is no such session.
         StorageError: Its log can't be read.
     """
-    turns: deque[Turn] = deque(maxlen=count)
+    turns: deque[SessionTurn] = deque(maxlen=count)
     await satchel.sessions.read_turns(session_id, turns.append)
     return [exchange_of(turn) for turn in turns if turn.start is not None]
 
@@ -300,7 +300,7 @@ async def said_before(satchel: Satchel) -> AsyncIterator[str]:
     for info in (await satchel.sessions.list())[:_MOST_SESSIONS]:
         if satchel.clock.monotonic_s() - began_s > _MOST_WAIT_S:
             return
-        turns: list[Turn] = []
+        turns: list[SessionTurn] = []
         try:
             await satchel.sessions.read_turns(info.id, turns.append)
         except SatchelError:

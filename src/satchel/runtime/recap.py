@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from satchel.events import AskUser, TurnStatus
-from satchel.sessions.view import Turn
+from satchel.sessions.view import SessionTurn
 
 __all__ = ["Exchange", "exchange_of"]
 
@@ -30,7 +30,7 @@ class Exchange:
     status: TurnStatus | None = None
 
 
-def exchange_of(turn: Turn) -> Exchange:
+def exchange_of(turn: SessionTurn) -> Exchange:
     """The exchange of a turn."""
     final = turn.closing.final if turn.closing is not None else None
     return Exchange(

@@ -13,7 +13,7 @@ from satchel.errors import NotFound, StorageError
 from satchel.events import MemorySurfaced, SurfacedMemory
 from satchel.runtime.lines import one_line
 from satchel.sessions import SessionInfo, SessionStore
-from satchel.sessions.view import Turn
+from satchel.sessions.view import SessionTurn
 
 __all__ = ["SurfacedBlock", "Surfacings"]
 
@@ -87,7 +87,7 @@ class Surfacings:
     async def _log(self, info: SessionInfo, stamp: tuple[int, int, int]) -> _Read:
         found: list[SurfacedBlock] = []
 
-        def visit(turn: Turn) -> None:
+        def visit(turn: SessionTurn) -> None:
             found.extend(
                 SurfacedBlock(
                     session=info.id,

@@ -20,7 +20,7 @@ from satchel.events import (
 )
 from satchel.messages import ToolUseBlock, Usage
 from satchel.runtime.broadcast import Broadcast
-from satchel.sessions.view import Call, Turn
+from satchel.sessions.view import SessionTurn, ToolCall
 
 __all__ = ["RunningTurn", "Step", "TurnResult", "is_busy", "memories_to_json", "result_of"]
 
@@ -76,7 +76,7 @@ class TurnResult:
         return any(step.was_refused for step in self.steps)
 
 
-def result_of(session_id: str, turn: Turn) -> TurnResult:
+def result_of(session_id: str, turn: SessionTurn) -> TurnResult:
     """The result of a turn that has ended."""
     closing, end = turn.closing, turn.end
     status = closing.final.status if closing is not None else end.status if end is not None else "failed"
@@ -90,7 +90,7 @@ def result_of(session_id: str, turn: Turn) -> TurnResult:
             duration_ms=call.result.duration_ms,
             data=call.result.data,
         )
-        for call in turn.of(Call)
+        for call in turn.of(ToolCall)
         if call.result is not None
     )
     blocks = [block.memories for block in turn.of(MemorySurfaced) if not block.standing]

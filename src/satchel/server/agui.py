@@ -21,7 +21,6 @@ from satchel.events import (
     MessageTakenBack,
     MessageWaiting,
     Notice,
-    Observation,
     Posted,
     QuestionAnswered,
     QuestionAsked,
@@ -36,7 +35,7 @@ from satchel.runtime.turns import memories_to_json
 from satchel.server.client_turns import ClientCall, ClientMessage, ClientRequest, ClientTool
 from satchel.server.problems import problem_of
 from satchel.server.streams import DataEvent
-from satchel.sessions.view import Call, Closing, Said, SessionView
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 
 __all__ = ["NAMESPACE", "ResumeEntry", "RunInput", "asked_of", "consent_in", "run_events", "text_in"]
 
@@ -266,7 +265,7 @@ class _Run:
     number: int = 0
     message: str = ""
     has_ended: bool = False
-    closing: Closing | None = None
+    closing: LastWords | None = None
     view: SessionView = field(default_factory=SessionView)
     models: dict[tuple[str, str], Usage] = field(default_factory=dict)
 
@@ -287,7 +286,7 @@ class _Run:
                     yield from self._end_message()
                     model = (answer.provider, answer.model)
                     self.models[model] = self.models.get(model, Usage()) + answer.usage
-            case Call(result=Observation() as result):
+            case ToolCall(result=result) if result is not None:
                 if not part.is_begun and part.asked is not None:
                     # It never ran, as one that was refused.
                     yield from self._call(part.id, part.tool, part.input)
@@ -298,7 +297,7 @@ class _Run:
                     content=result.text,
                     role="tool",
                 )
-            case Call(progress=None, refusal=None):
+            case ToolCall(progress=None, refusal=None):
                 yield from self._call(part.id, part.tool, part.input)
             case MemorySurfaced():
                 memories = memories_to_json(part.memories)
@@ -310,13 +309,13 @@ class _Run:
             case QuestionAsked():
                 yield from self._end_message()
                 yield self.finished(interrupts=[part])
-            case Closing():
+            case LastWords():
                 self.closing = part
             case TurnEnd():
                 yield from self._end(part)
             case (
                 ThinkingDelta()
-                | Call()
+                | ToolCall()
                 | TurnResumed()
                 | QuestionAnswered()
                 | AskUser()

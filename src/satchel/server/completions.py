@@ -29,7 +29,7 @@ from satchel.server.problems import status_of, status_of_class
 from satchel.server.service import Service
 from satchel.server.streams import DataEvent
 from satchel.server.v1_errors import V1Failure, v1_fields
-from satchel.sessions.view import Closing, Said, SessionView
+from satchel.sessions.view import LastWords, Said, SessionView
 
 __all__ = [
     "EPHEMERAL_MODEL",
@@ -333,7 +333,7 @@ class _Answering:
         match self.view(record):
             case Said(added=text, answer=answer):
                 return self._more(text, is_end=answer is not None)
-            case Closing(rest=text):
+            case LastWords(rest=text):
                 return self._more(text, is_end=True)
             case _:
                 return ""

@@ -19,7 +19,6 @@ from satchel.events import (
     MessageTakenBack,
     MessageWaiting,
     Notice,
-    Observation,
     Posted,
     QuestionAnswered,
     QuestionAsked,
@@ -35,7 +34,7 @@ from satchel.runtime import Satchel
 from satchel.runtime.turns import RunningTurn, memories_to_json
 from satchel.server.problems import problem_of
 from satchel.server.streams import ServerEvent
-from satchel.sessions.view import Call, Closing, Part, Said, SessionView
+from satchel.sessions.view import LastWords, Part, Said, SessionView, ToolCall
 
 __all__ = ["TurnPosition", "begun_events", "logged_turn", "turn_events"]
 
@@ -171,7 +170,7 @@ class _Translator:
             yield from self._said(part.added)
             return
         if is_transient(record.event):
-            if isinstance(part, Call):
+            if isinstance(part, ToolCall):
                 data = {"name": part.tool, "data": dict(part.progress or {}), "callId": part.id}
                 yield self._event("tool_progress", data)
             return
@@ -179,7 +178,7 @@ class _Translator:
         if is_new and isinstance(part, Said):
             # Text that was not streamed: the model doesn't stream, or this client came later.
             yield from self._said(part.added)
-        if is_new and isinstance(part, Call) and part.result is not None and not part.is_begun:
+        if is_new and isinstance(part, ToolCall) and part.result is not None and not part.is_begun:
             # A call that never ran: refused, unknown or invalid. Its start comes with the id of what was before.
             yield self._started(part)
         self.seq = max(self.seq, record.seq)
@@ -204,7 +203,7 @@ class _Translator:
             case MemorySurfaced():
                 memories = memories_to_json(part.memories)
                 return self._event("memory", {"memories": memories, "standing": part.standing})
-            case Call(result=Observation() as result):
+            case ToolCall(result=result) if result is not None:
                 return self._event(
                     "tool_result",
                     {
@@ -214,7 +213,7 @@ class _Translator:
                         "callId": part.id,
                     },
                 )
-            case Call(state="running"):
+            case ToolCall(state="running"):
                 return self._started(part)
             case QuestionAsked():
                 return self._event("question", _question(part))
@@ -237,20 +236,20 @@ class _Translator:
                 None
                 | Said()
                 | ThinkingDelta()
-                | Call()
+                | ToolCall()
                 | AskUser()
                 | Compaction()
                 | Posted()
                 | MessageWaiting()
                 | MessageTakenBack()
                 | Failure()
-                | Closing()
+                | LastWords()
             ):
                 return None
             case _:
                 assert_never(part)
 
-    def _started(self, call: Call) -> ServerEvent:
+    def _started(self, call: ToolCall) -> ServerEvent:
         return self._event("tool_start", {"name": call.tool, "input": dict(call.input), "callId": call.id})
 
     def response(self, status: str, text: str, *, usage: Mapping[str, Any] | None = None) -> ServerEvent:
@@ -269,7 +268,7 @@ class _Translator:
                         "result": call.result.text if call.result is not None else None,
                         "isError": call.state in ("failed", "refused"),
                     }
-                    for call in turn.of(Call)
+                    for call in turn.of(ToolCall)
                     if call.state != "asked"
                 ],
                 "sessionId": self.start.session_id,

@@ -27,7 +27,7 @@ from satchel.events import (
     record_to_json,
 )
 from satchel.sessions.summary import SessionInfo
-from satchel.sessions.view import Call, Closing, Part, Said, turns_in
+from satchel.sessions.view import LastWords, Part, Said, ToolCall, turns_in
 
 __all__ = ["info_to_json", "to_json", "to_markdown"]
 
@@ -64,8 +64,9 @@ def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
         if turn.start is not None:
             who = "You" if turn.said else "Without a message"
             parts += [f"## {turn.number}. {who} ({turn.at:%Y-%m-%d %H:%M})", turn.said]
+        is_answered = any(turn.of(Said))
         for part in turn.parts:
-            parts += _part(part, is_answered=any(turn.of(Said)))
+            parts += _part(part, is_answered=is_answered)
     return "\n\n".join(parts) + "\n"
 
 
@@ -77,7 +78,7 @@ def _part(part: Part, *, is_answered: bool) -> Iterator[str]:
         case Said(text=text, answer=answer):
             yield f"### {answer.provider}:{answer.model}" if answer and answer.model else "### Satchel"
             yield text
-        case Call(tool=tool, refusal=refusal, result=result):
+        case ToolCall(tool=tool, refusal=refusal, result=result):
             if part.is_begun:
                 yield f"**Tool `{tool}`**"
                 yield _fenced(json.dumps(part.input, ensure_ascii=False, indent=2, default=str), "json")
@@ -94,7 +95,7 @@ def _part(part: Part, *, is_answered: bool) -> Iterator[str]:
             yield f"*{_one_line(text)}*"
         case Failure():
             yield f"*Error in {part.part}: {_one_line(part.message)}*"
-        case Closing(failure=failure, final=final):
+        case LastWords(failure=failure, final=final):
             if failure is not None:
                 yield from _part(failure, is_answered=is_answered)
             if final.text and not is_answered:

@@ -41,7 +41,7 @@ from satchel.sessions.redaction import (
 )
 from satchel.sessions.spending import Spending
 from satchel.sessions.summary import SessionInfo, Summary, add_cost
-from satchel.sessions.view import SessionView, Turn
+from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
 
 __all__ = ["SessionStore"]
@@ -229,7 +229,7 @@ class SessionStore:
         path, full_id = await self._run(lambda: self._find(session_id))
         return await self._run(lambda: read_log(path, full_id, visit=visit), lane=self._lane_of(path))
 
-    async def read_turns(self, session_id: str, visit: Callable[[Turn], object]) -> Log:
+    async def read_turns(self, session_id: str, visit: Callable[[SessionTurn], object]) -> Log:
         """Read a session turn by turn: `visit` gets each in order, in a worker thread. Errors as in `load`."""
         view = SessionView(visit)
         log = await self.load(session_id, visit=view)

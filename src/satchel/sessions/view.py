@@ -43,7 +43,7 @@ from satchel.events import (
 )
 from satchel.messages import ToolUseBlock, text_of
 
-__all__ = ["Call", "Closing", "Part", "Said", "SessionView", "Turn", "turns_in"]
+__all__ = ["ToolCall", "LastWords", "Part", "Said", "SessionView", "SessionTurn", "turns_in"]
 
 _P = TypeVar("_P", bound="Part")
 _UNKNOWN = datetime.min.replace(tzinfo=UTC)
@@ -67,7 +67,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ToolCall:
     """A tool call.
 
     Attributes:
@@ -99,7 +99,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
+class LastWords:
     """The last words of a turn.
 
     Attributes:
@@ -125,7 +125,7 @@ Part: TypeAlias = (
     | MemorySurfaced
     | ThinkingDelta
     | Said
-    | Call
+    | ToolCall
     | QuestionAsked
     | QuestionAnswered
     | AskUser
@@ -136,14 +136,14 @@ Part: TypeAlias = (
     | Compaction
     | Notice
     | Failure
-    | Closing
+    | LastWords
     | TurnEnd
 )
 """What users are shown. What is shown as it happened is an event; the others are made of several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class SessionTurn:
     """A turn, and what followed it until the next one.
 
     Attributes:
@@ -167,9 +167,9 @@ class Turn:
         return self.start.message.text if self.start is not None else ""
 
     @property
-    def closing(self) -> Closing | None:
+    def closing(self) -> LastWords | None:
         """Its last words; None where it did not come to them."""
-        return next((part for part in reversed(self.parts) if isinstance(part, Closing)), None)
+        return next((part for part in reversed(self.parts) if isinstance(part, LastWords)), None)
 
     @property
     def end(self) -> TurnEnd | None:
@@ -179,12 +179,14 @@ class Turn:
     @property
     def open_calls(self) -> tuple[ToolUseBlock, ...]:
         """The model's calls that have no result."""
-        return tuple(call.asked for call in self.of(Call) if call.asked is not None and call.result is None)
+        return tuple(
+            call.asked for call in self.of(ToolCall) if call.asked is not None and call.result is None
+        )
 
     @property
     def build_id(self) -> str | None:
         """The build that the last call to ask for one opened, or None."""
-        came = [call.result.data for call in self.of(Call) if call.result is not None]
+        came = [call.result.data for call in self.of(ToolCall) if call.result is not None]
         found = [data.get("build_id") for data in came if isinstance(data, Mapping)]
         return next((id for id in reversed(found) if isinstance(id, str) and id), None)
 
@@ -196,7 +198,9 @@ class Turn:
 class SessionView:
     """Takes the events of a session in order, logged ones and streamed ones, from any place on."""
 
-    def __init__(self, passed: Callable[[Turn], object] = lambda _: None, *, provider: str = "") -> None:
+    def __init__(
+        self, passed: Callable[[SessionTurn], object] = lambda _: None, *, provider: str = ""
+    ) -> None:
         """Nothing was taken yet.
 
         Args:
@@ -208,14 +212,14 @@ class SessionView:
         self._provider = provider
         self._private = False
         self._at = _UNKNOWN
-        self._turn = Turn()
+        self._turn = SessionTurn()
         self._parts: dict[str | int, Part] = {}
         self._said: list[str] = []
         self._streamed_chars = 0
         self._failure: Failure | None = None
 
     @property
-    def turn(self) -> Turn:
+    def turn(self) -> SessionTurn:
         """The newest turn."""
         return replace(self._turn, parts=tuple(self._parts.values()))
 
@@ -230,7 +234,7 @@ class SessionView:
             case TurnStart():
                 if self._turn.start is not None or self._parts:
                     self._passed(self.turn)
-                self._turn = Turn(number=event.turn, at=self._at, start=event, private=self._private)
+                self._turn = SessionTurn(number=event.turn, at=self._at, start=event, private=self._private)
                 self._parts, self._said, self._streamed_chars, self._failure = {}, [], 0, None
                 return event
             case TurnResumed():
@@ -309,22 +313,24 @@ class SessionView:
             self._keep(said)
         for block in event.blocks:
             if isinstance(block, ToolUseBlock):
-                self._keep(Call(id=block.id, tool=block.name, input=block.input or {}, asked=block), block.id)
+                self._keep(
+                    ToolCall(id=block.id, tool=block.name, input=block.input or {}, asked=block), block.id
+                )
         return said
 
     def _call(self, event: Action | ToolProgress | Permission | Observation, **changes: Any) -> Part:
         call = self._parts.get(event.call_id)
-        if not isinstance(call, Call):
-            call = Call(id=event.call_id, tool=event.tool)
+        if not isinstance(call, ToolCall):
+            call = ToolCall(id=event.call_id, tool=event.tool)
         # A call keeps the name under which it started, also if it stands for another tool's.
         tool = call.tool if call.is_begun else event.tool
         return self._keep(replace(call, tool=tool, **changes), event.call_id)
 
-    def _closed(self, event: Final) -> Closing:
+    def _closed(self, event: Final) -> LastWords:
         last = self._said[-1] if self._said else ""
         rest = "" if event.text.strip() in self._said else event.text.removeprefix(last)
         return self._keep(
-            Closing(
+            LastWords(
                 final=event,
                 at=self._at,
                 rest=rest.strip(),
@@ -335,9 +341,9 @@ class SessionView:
         )
 
 
-def turns_in(records: Iterable[Record], *, provider: str = "") -> Iterator[Turn]:
+def turns_in(records: Iterable[Record], *, provider: str = "") -> Iterator[SessionTurn]:
     """The turns in records, each as it stands at its end; `provider` as in `SessionView`."""
-    turns: list[Turn] = []
+    turns: list[SessionTurn] = []
     view = SessionView(turns.append, provider=provider)
     for record in records:
         view(record)

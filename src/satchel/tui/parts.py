@@ -25,7 +25,7 @@ from satchel.events import AskedCall, Consent, QuestionAsked, SurfacedMemory
 from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
 from satchel.runtime.tool_display import describe_call, describe_progress, show_observation
-from satchel.sessions.view import Call
+from satchel.sessions.view import ToolCall
 from satchel.tools.visible import visible
 from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
@@ -239,7 +239,7 @@ class MemoryNote(Static):
 class CallLine(Static):
     """One call as a line: the tool, its input, and the outcome. A click opens it."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ToolCall) -> None:
         """A call as it stands."""
         super().__init__(classes="step", markup=False)
         self._call = call
@@ -261,7 +261,7 @@ class CallLine(Static):
         self.is_expanded = is_expanded
         self._draw()
 
-    def show_call(self, call: Call) -> None:
+    def show_call(self, call: ToolCall) -> None:
         """The call stands otherwise now."""
         self._call = call
         self._draw()

@@ -42,7 +42,7 @@ from satchel.runtime.lines import counted, usage_line
 from satchel.runtime.options import chosen_option
 from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import display_of
-from satchel.sessions.view import Call, Closing, Said, SessionView
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tui.composer import Composer, Menu
 from satchel.tui.dialogs import Choose
 from satchel.tui.looks import DARK, LIGHT, STYLE
@@ -346,9 +346,9 @@ class ConversationScreen(App[int]):
                 await self._answered(text)
             case MemorySurfaced():
                 await self._surfaced(part)
-            case Call(state="running" | "done") if display_of(part.tool).is_question:
+            case ToolCall(state="running" | "done") if display_of(part.tool).is_question:
                 pass  # the turn ends with the question, which is shown then
-            case Call():
+            case ToolCall():
                 await self._step(part)
             case QuestionAsked():
                 await self._ask(part)
@@ -372,7 +372,7 @@ class ConversationScreen(App[int]):
                 self._noticed(name, text)
             case Failure(part=name, message=message):
                 self._tell(f"✕ {name}: {one_line(message, 1000)}", "bad")
-            case Closing():
+            case LastWords():
                 self._final(part)
             case TurnEnd():
                 self._ended(part)
@@ -424,7 +424,7 @@ class ConversationScreen(App[int]):
             return
         await turn.mount_all([MemoryNote(memory) for memory in event.memories])
 
-    async def _step(self, call: Call) -> None:
+    async def _step(self, call: ToolCall) -> None:
         turn = await self._turn_now()
         step = turn.steps.get(call.id)
         if step is None:
@@ -463,7 +463,7 @@ class ConversationScreen(App[int]):
             if self.session.is_interrupted and not self.session.open_questions:
                 self._tell_interrupted()
 
-    def _final(self, closing: Closing) -> None:
+    def _final(self, closing: LastWords) -> None:
         status = closing.final.status
         if status == "asking":
             return

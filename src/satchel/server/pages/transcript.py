@@ -37,7 +37,7 @@ from satchel.events import (
 from satchel.messages import Usage
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.server.pages.markdown import MarkdownBlocks
-from satchel.sessions.view import Call, Closing, Said, SessionView
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tools.display import Shown
 from satchel.tools.visible import visible
 
@@ -87,7 +87,7 @@ class LedgerCall:
     untrusted: bool = False
 
     @classmethod
-    def of(cls, call: Call) -> LedgerCall:
+    def of(cls, call: ToolCall) -> LedgerCall:
         """The line of a call."""
         input = call.input if call.is_begun else {}
         progress = call.progress or {}
@@ -358,7 +358,7 @@ class Transcript:
                 self._think(text)
             case MemorySurfaced():
                 self._surfaced(part)
-            case Call():
+            case ToolCall():
                 self._called(part)
             case QuestionAsked():
                 self._asked(part)
@@ -368,7 +368,7 @@ class Transcript:
                 self._ask(QuestionCard(id, "agent", text, options))
             case BuildPosted():
                 self._built(part, record.at)
-            case Closing():
+            case LastWords():
                 self._final(part)
             case TurnEnd():
                 self._end(part)
@@ -458,7 +458,7 @@ class Transcript:
             turn.recalled.extend(event.memories)
         self._redraw()
 
-    def _final(self, closing: Closing) -> None:
+    def _final(self, closing: LastWords) -> None:
         self._close_answer()
         match closing.final.status:
             case "asking" | "calling":
@@ -529,7 +529,7 @@ class Transcript:
 
     # Calls
 
-    def _called(self, call: Call) -> None:
+    def _called(self, call: ToolCall) -> None:
         turn = self._turn
         if turn is None or (display_of(call.tool).is_question and call.refusal is None):
             return
