@@ -137,9 +137,7 @@ def print_sources(root: Path) -> None:
     print(f"lines: {sum(lines.values()):,}: " + ", ".join(f"{room} {n:,}" for room, n in lines.most_common()))
     print(f"modules that look at events of a session: {len(folding)}, at three kinds or more: ", end="")
     print(sum(n >= 3 for n in folding.values()))
-    print(
-        f"faces, exports and the runtime below them that look at events of which the view makes its parts: {len(raw)}"
-    )
+    print(f"of faces, runtime and sessions, modules that look at events that the view merges: {len(raw)}")
     print(f"`case _:` {defaults}, `assert_never` {exhaustive}")
     twice = {
         name: len(where) for name, where in classes.items() if len(where) > 1 and not name.startswith("_")

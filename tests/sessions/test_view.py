@@ -23,7 +23,7 @@ from satchel.events import (
     TurnEnd,
     TurnStart,
 )
-from satchel.messages import Message, TextBlock, ToolUseBlock, Usage
+from satchel.messages import Block, Message, TextBlock, ToolUseBlock, Usage
 from satchel.sessions.view import LastWords, Said, SessionTurn, SessionView, ToolCall, turns_in
 
 
@@ -32,10 +32,10 @@ def start(turn: int, text: str) -> TurnStart:
 
 
 def answer(text: str, *calls: str) -> Assistant:
-    uses = [ToolUseBlock(id=id, name="bash", input={"command": id}) for id in calls]
-    blocks = (*([TextBlock(text=text)] if text else []), *uses)
+    blocks: list[Block] = [TextBlock(text=text)] if text else []
+    blocks += [ToolUseBlock(id=id, name="bash", input={"command": id}) for id in calls]
     return Assistant(
-        turn=1, round=1, blocks=blocks, stop_reason="end_turn", provider="p", model="m", usage=Usage()
+        turn=1, round=1, blocks=tuple(blocks), stop_reason="end_turn", provider="p", model="m", usage=Usage()
     )
 
 
@@ -124,3 +124,12 @@ def test_a_history_is_read_turn_by_turn_and_a_late_capture_marks_no_other_turn()
         (2, "Two", (), True),
     ]
     assert [turn.end is not None for turn in turns] == [False, True, False]
+
+
+def test_a_turn_whose_start_cannot_be_read_adds_nothing_to_the_turn_before() -> None:
+    view = SessionView()
+    for event in (start(1, "One"), answer("Yes."), final("Yes."), Final(turn=2, text="Two.", status="done")):
+        view.take(event)
+    assert (view.turn.number, view.turn.start) == (2, None)
+    turn = turn_of(TextDelta(text="Hel"), answer("Hello."))
+    assert (turn.number, [said.added for said in turn.of(Said)]) == (1, ["lo."])

@@ -137,10 +137,11 @@ class _Gathered:
     forgotten: list[Callable[[str], str]] = field(default_factory=list)
     named: tuple[SurfacedMemory, ...] = ()
 
-    def result(self, session_id: str) -> TurnResult:
-        """What the turn came to, once it has ended."""
+    def result(self, session_id: str, question: AskUser | None) -> TurnResult:
+        """What the turn came to. Its question may have been logged before it was resumed."""
         result = result_of(session_id, self.view.turn)
-        return replace(result, memory=(*result.memory, *self.named))
+        asked = question.question if question is not None else None
+        return replace(result, memory=(*result.memory, *self.named), pending_question=asked)
 
 
 @dataclass(slots=True)
@@ -535,7 +536,7 @@ class SessionHub:
                 ended = await runner.run()
                 # The turn could not be written to the log, so it is not acknowledged: the caller gets the error.
                 failed = isinstance(ended.error, StorageError)
-                outcome = ended.error if failed and ended.error else gathered.result(self.id)
+                outcome = ended.error if failed and ended.error else gathered.result(self.id, ended.question)
         # A boundary: the turn runs in the background, and whoever waits for it needs every outcome.
         except Exception as error:  # noqa: BLE001
             outcome = error

@@ -230,15 +230,17 @@ class SessionView:
 
     def take(self, event: Event) -> Part | None:
         """Take the next event. Returns the part that it makes or changes, as it stands now, or None."""
+        number = getattr(event, "turn", 0)
+        if number > self._turn.number and not isinstance(event, TurnStart):
+            # Its start can't be read any more, or these events begin in its middle.
+            if self._turn.number:
+                self._next(SessionTurn(number=number, at=self._at))
+            self._turn = replace(self._turn, number=number)
         match event:
             case TurnStart():
-                if self._turn.start is not None or self._parts:
-                    self._passed(self.turn)
-                self._turn = SessionTurn(number=event.turn, at=self._at, start=event, private=self._private)
-                self._parts, self._said, self._streamed_chars, self._failure = {}, [], 0, None
+                self._next(SessionTurn(number=event.turn, at=self._at, start=event, private=self._private))
                 return event
             case TurnResumed():
-                self._turn = replace(self._turn, number=event.turn)
                 self._streamed_chars = 0
                 return self._keep(event)
             case TextDelta():
@@ -259,9 +261,6 @@ class SessionView:
                 return None
             case Final():
                 return self._closed(event)
-            case TurnEnd():
-                self._turn = replace(self._turn, number=event.turn)
-                return self._keep(event)
             case Posted(id=id) if id.startswith("build-"):
                 return None  # the build's own message says it
             case (
@@ -276,6 +275,7 @@ class SessionView:
                 | Compaction()
                 | Notice()
                 | Failure()
+                | TurnEnd()
             ):
                 return self._keep(event)
             case ThinkingDelta():
@@ -299,6 +299,12 @@ class SessionView:
                 return None
             case _:
                 assert_never(event)
+
+    def _next(self, turn: SessionTurn) -> None:
+        if self._turn.number or self._parts:
+            self._passed(self.turn)
+        self._turn = turn
+        self._parts, self._said, self._streamed_chars, self._failure = {}, [], 0, None
 
     def _keep(self, part: _P, key: str | None = None) -> _P:
         self._parts[key or len(self._parts)] = part
