@@ -265,7 +265,6 @@ class _Run:
     number: int = 0
     message: str = ""
     has_ended: bool = False
-    closing: LastWords | None = None
     view: SessionView = field(default_factory=SessionView)
     models: dict[tuple[str, str], Usage] = field(default_factory=dict)
 
@@ -309,12 +308,11 @@ class _Run:
             case QuestionAsked():
                 yield from self._end_message()
                 yield self.finished(interrupts=[part])
-            case LastWords():
-                self.closing = part
             case TurnEnd():
                 yield from self._end(part)
             case (
                 ThinkingDelta()
+                | LastWords()
                 | ToolCall()
                 | TurnResumed()
                 | QuestionAnswered()
@@ -349,7 +347,7 @@ class _Run:
         yield self.event("TOOL_CALL_END", toolCallId=id)
 
     def _end(self, end: TurnEnd) -> Iterator[DataEvent]:
-        closing = self.closing
+        closing = self.view.turn.closing
         if closing is not None and end.status not in ("asking", "failed"):
             yield from self._say(closing.rest)
         yield from self._end_message()
