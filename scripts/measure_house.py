@@ -24,6 +24,9 @@ from typing import Any
 import anyio
 
 LARGEST = 5
+_FACES = ("acp", "cli", "runtime", "server", "sessions", "tui")
+_VIEW = Path(__file__).resolve().parents[1] / "src" / "satchel" / "sessions" / "view.py"
+"""The reducer of a session's events. An event that is none of its parts is one that it merges with others."""
 
 
 class Stops:
@@ -101,11 +104,13 @@ def print_sources(root: Path) -> None:
     sizes: list[tuple[int, int, int, str]] = []
     defaults = exhaustive = 0
     events = _event_names(root)
+    merged = events - _names_in(_VIEW, "Part")
     folding: dict[str, int] = {}
+    raw: dict[str, int] = {}
     for file in sorted((root / "satchel").rglob("*.py")):
         source, place = file.read_text(encoding="utf-8"), file.relative_to(root / "satchel")
         lines[place.parts[0] if len(place.parts) > 1 else "(top)"] += source.count("\n")
-        tree = ast.parse(source)
+        tree = _without_aliases(ast.parse(source))
         exhaustive += source.count("assert_never(")
         matched = set()
         for node in ast.walk(tree):
@@ -127,9 +132,12 @@ def print_sources(root: Path) -> None:
                 sizes.append(_size(node, str(place)))
         if matched and place.name != "events.py":
             folding[str(place)] = len(matched)
+        if matched & merged and place.parts[0] in _FACES and place.name != _VIEW.name:
+            raw[str(place)] = len(matched & merged)
     print(f"lines: {sum(lines.values()):,}: " + ", ".join(f"{room} {n:,}" for room, n in lines.most_common()))
     print(f"modules that look at events of a session: {len(folding)}, at three kinds or more: ", end="")
     print(sum(n >= 3 for n in folding.values()))
+    print(f"of faces, runtime and sessions, modules that look at events that the view merges: {len(raw)}")
     print(f"`case _:` {defaults}, `assert_never` {exhaustive}")
     twice = {
         name: len(where) for name, where in classes.items() if len(where) > 1 and not name.startswith("_")
@@ -138,6 +146,29 @@ def print_sources(root: Path) -> None:
     print(f"class names with more than one meaning: {len(twice)}: " + ", ".join(f"{n} ×{k}" for n, k in most))
     for size, methods, parameters, name in sorted(sizes, reverse=True)[:LARGEST]:
         print(f"{name}: {size} lines, {methods} methods, {parameters} parameters")
+
+
+def _names_in(file: Path, alias: str) -> set[str]:
+    """The names in a type alias."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == alias:
+            return {name.id for name in ast.walk(node) if isinstance(name, ast.Name)}
+    raise SystemExit(f"{file} has no {alias}.")
+
+
+def _without_aliases(tree: ast.Module) -> ast.Module:
+    """The module with the names that `satchel.events` gives, such as `Final` for `FinalEvent`."""
+    names = {
+        one.asname: one.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module == "satchel.events"
+        for one in node.names
+        if one.asname
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            node.id = names.get(node.id, node.id)
+    return tree
 
 
 def _event_names(root: Path) -> set[str]:

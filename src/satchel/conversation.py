@@ -64,7 +64,6 @@ class NewestTurn:
     Attributes:
         start: How it began.
         has_context: Memory, or the text of a hook, was added to its message.
-        memory: What was surfaced.
         answer: The model's newest answer.
         final: What the user was told.
         usage: Of its model calls, compaction included.
@@ -73,7 +72,6 @@ class NewestTurn:
 
     start: TurnStart
     has_context: bool = False
-    memory: MemorySurfaced | None = None
     answer: Assistant | None = None
     final: Final | None = None
     usage: Usage = field(default_factory=Usage)
@@ -249,8 +247,6 @@ class Conversation:
                 self._add_context(event.text, "memory", untrusted=event.untrusted)
                 if event.standing:
                     self._standing[event.standing] = event
-                elif self.turn is not None:
-                    self.turn.memory = event
             case ContextAdded():
                 self._add_context(event.text, "context", untrusted=event.untrusted)
             case Assistant():
@@ -450,8 +446,6 @@ class Conversation:
         self._standing = {name: surfaced(event) for name, event in self._standing.items()}
         self._blocks = {clean(text): ids for text, ids in self._blocks.items()}
         if self.turn is not None:
-            if self.turn.memory is not None:
-                self.turn.memory = surfaced(self.turn.memory)
             self.turn.start = replace(self.turn.start, message=rewritten(self.turn.start.message))
             if self.turn.answer is not None:
                 blocks = tuple(_rewritten(block) for block in self.turn.answer.blocks)

@@ -65,7 +65,6 @@ __all__ = [
     "TurnResumed",
     "TurnStart",
     "TurnStatus",
-    "Unshown",
     "event_from_json",
     "event_to_json",
     "is_transient",
@@ -81,14 +80,6 @@ Consent: TypeAlias = Literal["no", "once", "session", "always"]
 """The user's answer to a permission question: no, or yes for this call, for this session, or permanently."""
 
 
-class Unshown:
-    """An event that no face shows. Faces handle the others or name them as left out, so a new event that a face does
-    not know fails type checking.
-    """
-
-    __slots__ = ()
-
-
 class Transient:
     """An event that is only shown, and not logged."""
 
@@ -96,7 +87,7 @@ class Transient:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionStart(Unshown):
+class SessionStart:
     """A session was opened.
 
     Attributes:
@@ -146,7 +137,7 @@ class TurnResumed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContextAdded(Unshown):
+class ContextAdded:
     """A hook appended this text, byte for byte, to the user's message of this turn."""
 
     type: ClassVar = "context_added"
@@ -195,7 +186,7 @@ class MemorySurfaced:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryCaptured(Unshown):
+class MemoryCaptured:
     """What was said in this turn was stored; `ids` are the ids of its episodes."""
 
     type: ClassVar = "memory_captured"
@@ -380,7 +371,7 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RoundObserved(Unshown):
+class RoundObserved:
     """All calls of a round have ended; `text` merges the results in the format of seed-3, in the order of the calls."""
 
     type: ClassVar = "round_observed"
@@ -426,7 +417,7 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCalled(Unshown):
+class ModelCalled:
     """A model was asked beside the conversation, such as by an MCP server that the user allowed it.
 
     Attributes:
@@ -563,7 +554,7 @@ class TurnEnd:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionTitled(Unshown):
+class SessionTitled:
     """The user gave the session a title, which lists show instead of the first message."""
 
     type: ClassVar = "session_titled"
@@ -571,7 +562,7 @@ class SessionTitled(Unshown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionEnd(Unshown):
+class SessionEnd:
     """The session was closed in an orderly way."""
 
     type: ClassVar = "session_end"

@@ -79,7 +79,7 @@ def shown(event: Event) -> str:
     view = TurnView(text_out=None, notes_out=out, environ={}, monotonic_s=iter(range(10**6)).__next__)
     view.show(event)
     if isinstance(event, AskUser):
-        view.show(Final(turn=1, text="", status="asking", untrusted=False))
+        view.show(Final(turn=1, text=event.question, status="asking", untrusted=False))
     return out.getvalue()
 
 

@@ -26,10 +26,8 @@ from acp.schema import (
 )
 
 from satchel.events import (
-    Action,
     AskedCall,
     AskUser,
-    Assistant,
     BuildPosted,
     Compaction,
     Event,
@@ -39,22 +37,16 @@ from satchel.events import (
     MessageWaiting,
     Notice,
     Observation,
-    Permission,
     Posted,
     QuestionAnswered,
     QuestionAsked,
-    TextDelta,
     ThinkingDelta,
-    ToolProgress,
-    Transient,
     TurnEnd,
     TurnResumed,
     TurnStart,
-    Unshown,
 )
-from satchel.events import Final as FinalEvent
-from satchel.messages import text_of
 from satchel.runtime.tool_display import describe_call, display_of, text_for_people
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tools.visible import visible
 
 __all__ = ["Translator", "asked_call"]
@@ -99,16 +91,11 @@ class Translator:
     Attributes:
         cwd: What paths of tools are relative to.
         is_replay: Show what the user said, too.
-        begun: Tool calls that the client knows, with their inputs.
-        asked: The titles of those that the user was asked about.
     """
 
     cwd: Path
     is_replay: bool = False
-    begun: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    asked: dict[str, str] = field(default_factory=dict)
-    chars: int = 0
-    said: str = ""
+    view: SessionView = field(default_factory=SessionView)
 
     def feed(self, event: Event, *, own: bool = True) -> Iterator[Any]:
         """The updates that an event makes.
@@ -117,128 +104,113 @@ class Translator:
             event: The event.
             own: The client that gets the updates began this turn, and knows what it said.
         """
-        match event:
+        part = self.view.take(event)
+        match part:
+            case None:
+                pass
             case TurnStart():
-                self.chars, self.said = 0, ""
-                if (self.is_replay or not own) and event.message.text:
-                    yield update_user_message_text(visible(event.message.text))
-            case TextDelta():
-                self.chars += len(event.text)
-                yield update_agent_message_text(event.text)
-            case ThinkingDelta():
-                yield update_agent_thought_text(event.text)
-            case Assistant():
-                self.said = text_of(event.blocks)
-                rest = self.said[self.chars :]
-                self.chars = 0
+                if (self.is_replay or not own) and part.message.text:
+                    yield update_user_message_text(visible(part.message.text))
+            case Said(added=text):
+                if text:
+                    yield update_agent_message_text(text)
+            case ThinkingDelta(text=text):
+                yield update_agent_thought_text(text)
+            case LastWords(rest=rest, question=question):
                 if rest:
-                    yield update_agent_message_text(rest)
-            case FinalEvent():
-                # Text from Satchel itself, such as why a turn ended early.
-                if event.text and event.text not in self.said:
-                    self.said = event.text
-                    yield update_agent_message_text(event.text)
-            case AskUser():
-                if event.question not in self.said:
-                    self.said = event.question
-                    yield update_agent_message_text("\n".join([event.question, *_options(event.options)]))
-            case QuestionAsked():
-                self.asked |= {call.call_id: _title(call.tool, call.input) for call in event.calls}
-            case Action() if display_of(event.tool).is_plan and "items" in event.input:
-                self.begun[event.call_id] = event.input
-                yield _plan(event.input["items"])
-            case Action():
-                self.begun[event.call_id] = event.input
-                yield self._start(event)
-            case ToolProgress() if event.call_id in self.begun:
-                shown = event.data.get("text") or event.data.get("message")
-                if shown:
-                    yield ToolCallProgress(
-                        session_update="tool_call_update",
-                        tool_call_id=event.call_id,
-                        status="in_progress",
-                        content=[tool_content(text_block(visible(str(shown))[-_MOST_SHOWN_CHARS:]))],
-                    )
-            case Observation():
-                yield from self._result(event)
+                    options = question.options if question is not None else ()
+                    yield update_agent_message_text("\n".join([rest, *_options(options)]))
+            case ToolCall():
+                yield from self._call(part)
             case MemorySurfaced(memories=memories, standing="") if memories:
                 lines = "\n".join(
                     f"- {visible(' '.join(memory.content.split()))[:300]}" for memory in memories
                 )
                 yield update_agent_thought_text(f"From memory:\n{lines}\n")
-            case Permission(decision="deny", by="rule" | "mode" | "nobody"):
-                yield update_agent_thought_text(f"{event.tool} was refused: {visible(event.reason)}\n")
-            case Notice() if event.part != "command":
-                yield update_agent_thought_text(f"{visible(event.text)}\n")
-            case Failure(part=part) if part not in (
-                "model",
-                "turn",
-            ):  # those end the turn, and `Final` says why
-                yield update_agent_thought_text(f"{visible(part)}: {visible(event.message)}\n")
-            case Posted() if not event.id.startswith("build-"):  # the build's own message was shown
-                yield update_agent_message_text(f"[{visible(event.source)}] {visible(event.text)}\n")
+            case Notice() if part.part != "command":
+                yield update_agent_thought_text(f"{visible(part.text)}\n")
+            case Failure():
+                yield update_agent_thought_text(f"{visible(part.part)}: {visible(part.message)}\n")
+            case Posted():
+                yield update_agent_message_text(f"[{visible(part.source)}] {visible(part.text)}\n")
             case BuildPosted():
-                yield from _build(event)
+                yield from _build(part)
             case (
-                Unshown()
-                | Transient()
+                MemorySurfaced()
                 | TurnResumed()
-                | MemorySurfaced()
+                | QuestionAsked()
                 | QuestionAnswered()
-                | Permission()
+                | AskUser()
                 | Compaction()
-                | Posted()
                 | MessageWaiting()
                 | MessageTakenBack()
                 | Notice()
-                | Failure()
                 | TurnEnd()
             ):
                 pass
             case _:
-                assert_never(event)
+                assert_never(part)
 
-    def _start(self, event: Action) -> ToolCallStart:
+    def _call(self, call: ToolCall) -> Iterator[Any]:
+        if call.is_begun and display_of(call.tool).is_plan and "items" in call.input:
+            if call.state == "running":
+                yield _plan(call.input["items"])
+        elif call.result is not None:
+            yield from self._result(call, call.result)
+        elif call.refusal is not None:
+            if call.refusal.by != "user":
+                yield update_agent_thought_text(f"{call.tool} was refused: {visible(call.refusal.reason)}\n")
+        elif call.progress is not None:
+            shown = call.progress.get("text") or call.progress.get("message")
+            if shown and call.is_begun:
+                yield ToolCallProgress(
+                    session_update="tool_call_update",
+                    tool_call_id=call.id,
+                    status="in_progress",
+                    content=[tool_content(text_block(visible(str(shown))[-_MOST_SHOWN_CHARS:]))],
+                )
+        else:
+            yield self._start(call)
+
+    def _start(self, call: ToolCall) -> ToolCallStart:
         content: list[Any] | None = None
-        path = event.input.get("path")
-        display = display_of(event.tool)
+        path = call.input.get("path")
+        display = display_of(call.tool)
         if display.replaces is not None and isinstance(path, str):
-            old, new = (str(event.input.get(name, "")) for name in display.replaces)
+            old, new = (str(call.input.get(name, "")) for name in display.replaces)
             content = [tool_diff_content(str(self.cwd / path), new, old)]
         return ToolCallStart(
             session_update="tool_call",
-            tool_call_id=event.call_id,
-            title=_title(event.tool, event.input),
+            tool_call_id=call.id,
+            title=_title(call.tool, call.input),
             kind=display.kind,
             status="in_progress",
-            raw_input=dict(event.input),
-            locations=_locations(event.input, self.cwd),
+            raw_input=dict(call.input),
+            locations=_locations(call.input, self.cwd),
             content=content,
         )
 
-    def _result(self, event: Observation) -> Iterator[Any]:
-        display = display_of(event.tool)
-        if display.is_plan and event.call_id in self.begun:
-            return
-        if event.call_id not in self.begun:
-            # It was refused, or its input was invalid, so it never started.
+    def _result(self, call: ToolCall, result: Observation) -> Iterator[Any]:
+        display = display_of(call.tool)
+        if not call.is_begun:
+            # It was refused, or its input was invalid.
             yield ToolCallStart(
                 session_update="tool_call",
-                tool_call_id=event.call_id,
-                title=self.asked.get(event.call_id, visible(event.tool)[:300]),
+                tool_call_id=call.id,
+                title=_title(call.tool, call.input),
                 kind=display.kind,
                 status="failed",
             )
-        text = visible(text_for_people(event))
+        text = visible(text_for_people(result))
         if len(text) > _MOST_SHOWN_CHARS:
             text = f"{text[:_MOST_SHOWN_CHARS]}\n[… {len(text) - _MOST_SHOWN_CHARS:,} more characters …]"
-        is_diff = display.replaces is not None and not event.is_error
+        is_diff = display.replaces is not None and not result.is_error
         yield ToolCallProgress(
             session_update="tool_call_update",
-            tool_call_id=event.call_id,
-            status="failed" if event.is_error else "completed",
+            tool_call_id=call.id,
+            status="failed" if result.is_error else "completed",
             content=None if is_diff else [tool_content(text_block(text))],
-            raw_output=event.data if event.data is not None else None,
+            raw_output=result.data if result.data is not None else None,
         )
 
 

@@ -30,6 +30,7 @@ from satchel.runtime import RunningTurn, TurnResult
 from satchel.runtime.build_news import lets_go_on
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
+from satchel.runtime.turns import memories_to_json
 
 __all__ = ["ask", "turn_to_json"]
 
@@ -333,14 +334,6 @@ def turn_to_json(turn: TurnResult) -> dict[str, Any]:
             }
             for step in turn.steps
         ],
-        "memory": [
-            {
-                "id": memory.id,
-                "content": memory.content,
-                "score": memory.score,
-                "source": {"session": memory.session, "turn": memory.source_turn},
-            }
-            for memory in turn.memory
-        ],
+        "memory": memories_to_json(turn.memory),
         "notices": list(turn.notices),
     }

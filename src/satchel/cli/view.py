@@ -9,35 +9,28 @@ from typing import Any, TextIO, assert_never
 from satchel.cli.markdown import MarkdownStream, PlainStream, TextStream
 from satchel.cli.output import is_terminal, plain, wrapped
 from satchel.events import (
-    Action,
     AskUser,
-    Assistant,
     BuildPosted,
     Compaction,
     Event,
     Failure,
-    Final,
     MemorySurfaced,
     MessageTakenBack,
     MessageWaiting,
     Notice,
     Observation,
-    Permission,
     Posted,
     QuestionAnswered,
     QuestionAsked,
-    TextDelta,
-    ToolProgress,
-    Transient,
+    ThinkingDelta,
     TurnEnd,
     TurnResumed,
     TurnStart,
-    Unshown,
 )
-from satchel.messages import text_of
 from satchel.runtime import lines
 from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tui.terminal_text import one_line
 
 __all__ = ["TurnView", "has_colour"]
@@ -90,14 +83,7 @@ class TurnView:
                 if has_colour(text_out, environ)
                 else PlainStream(text_out)
             )
-        self._has_deltas = False
-        self._last_text = ""
-        self._question: AskUser | None = None
-        self._failure: Failure | None = None
-        self._refused: set[str] = set()
-        self._inputs: dict[str, Mapping[str, Any]] = {}
-        # Posts that tell the model what the user has just seen.
-        self._told: set[str] = set()
+        self._view = SessionView()
 
     def note(self, text: str, *styles: str, wraps: bool = False) -> None:
         """Show a line that is not part of the answer; control characters are replaced.
@@ -122,14 +108,12 @@ class TurnView:
 
     def show(self, event: Event) -> None:
         """Show an event."""
-        match event:
-            case TurnStart():
-                self._has_deltas, self._last_text, self._question, self._failure = False, "", None, None
-            case TextDelta(text=text):
-                self._has_deltas = True
+        part = self._view.take(event)
+        match part:
+            case Said(added=text, answer=answer):
                 self._feed(text)
-            case Assistant(blocks=blocks):
-                self._answered(text_of(blocks))
+                if answer is not None:
+                    self.finish()
             case MemorySurfaced(standing="profile" | "agenda" as standing, memories=memories):
                 # The user knows who they are; /profile and /agenda show the lines.
                 self.note(f"◆ {standing}: {lines.counted(len(memories), 'line')}", "dim")
@@ -143,22 +127,10 @@ class TurnView:
                     self.note(
                         f"◆ {one_line(memory.content)}  ({place}, {memory.score:.2f})", "dim", wraps=True
                     )
-            case Permission(decision="deny", call_id=call_id, tool=tool, reason=reason):
-                self._refused.add(call_id)
-                self.note(f"✗ {one_line(tool)}: {one_line(reason, 300)}", "yellow", wraps=True)
-            case Action() | Observation(is_error=False) if display_of(event.tool).is_question:
+            case ToolCall(state="running" | "done") if display_of(part.tool).is_question:
                 pass  # the turn ends with the question, which is shown then
-            case Action(tool=tool, input=input, call_id=call_id):
-                # The first progress is shown after a delay, because most calls end sooner.
-                self._progressed_s = self._monotonic_s()
-                self._inputs[call_id] = input
-                self.note(self._fitted(f"● {one_line(tool)}  {describe_call(tool, input)}".rstrip()), "cyan")
-            case ToolProgress(tool=tool, data=data):
-                self._progressed(tool, data)
-            case Observation(call_id=call_id) if call_id in self._refused:
-                self._refused.remove(call_id)  # the reason was shown with the permission
-            case Observation():
-                self._observed(event)
+            case ToolCall():
+                self._called(part)
             case Compaction(before_tokens=before, after_tokens=after):
                 self.note(
                     f"— Older messages were summarised: about {before:,} tokens became {after:,}.", "dim"
@@ -166,36 +138,33 @@ class TurnView:
             case Notice(text=text):
                 self.note(f"! {one_line(text, 1000)}", "yellow", wraps=True)
             case BuildPosted():
-                self._build_posted(event)
+                self._build_posted(part)
             case MessageWaiting(text=text):
                 self.note(f"waits: {one_line(text, 200)}", "dim", wraps=True)
             case MessageTakenBack():
                 self.note("A message that waited was taken back.", "dim")
-            case Posted(id=id) if id in self._told:
-                self._told.remove(id)
             case Posted(source=source, text=text):
                 self.note(f"✉ {one_line(source)}: {one_line(text, 1000)}", "bold", wraps=True)
-            case Failure(part="model" | "turn"):
-                self._failure = event  # it ends the turn, and `Final` says why
-            case Failure():
-                self._failed(event)
-            case AskUser():
-                self._question = event
-            case Final():
-                self._failure = None
-                self._ended(event)
+            case Failure(part=name, message=message):
+                self.note(f"! {name}: {one_line(message, 1000)}", "red", wraps=True)
+            case LastWords():
+                self._closed(part)
             case TurnEnd(usage=usage, duration_ms=duration_ms):
-                if self._failure is not None:
-                    self._failed(self._failure)
                 spent = lines.usage_line(usage)
                 if self._with_usage and spent:
                     self.note(f"{spent} · {duration_ms / 1000:.1f} s", "dim")
             case (
-                Unshown() | Transient() | TurnResumed() | QuestionAsked() | QuestionAnswered() | Permission()
+                None
+                | TurnStart()
+                | TurnResumed()
+                | ThinkingDelta()
+                | QuestionAsked()
+                | QuestionAnswered()
+                | AskUser()
             ):
                 pass
             case _:
-                assert_never(event)
+                assert_never(part)
 
     def _build_posted(self, event: BuildPosted) -> None:
         name = event.capability
@@ -212,7 +181,6 @@ class TurnView:
             case "progress":
                 self.note(f"⚒ {name}: {one_line(event.text, 500)}", "dim", wraps=True)
             case "complete" | "error":
-                self._told.add(f"build-{event.number}")
                 style = "green" if event.status == "active" else "yellow"
                 self.note(
                     f"⚒ {one_line(event.text, 1000)}"
@@ -264,16 +232,22 @@ class TurnView:
             self.note("  (interrupted)", "dim")
 
     def _feed(self, text: str) -> None:
-        if self._text is not None:
+        if self._text is not None and text:
             self._text.feed(text)
 
-    def _answered(self, said: str) -> None:
-        # Some endpoints answer in one piece, without deltas.
-        if not self._has_deltas:
-            self._feed(said)
-        self.finish()
-        self._has_deltas = False
-        self._last_text = said or self._last_text
+    def _called(self, call: ToolCall) -> None:
+        tool = one_line(call.tool)
+        if call.result is not None:
+            if call.refusal is None:  # it was shown with its reason
+                self._observed(call, call.result)
+        elif call.refusal is not None:
+            self.note(f"✗ {tool}: {one_line(call.refusal.reason, 300)}", "yellow", wraps=True)
+        elif call.progress is not None:
+            self._progressed(call.tool, call.progress)
+        else:
+            # The first progress is shown after a delay, because most calls end sooner.
+            self._progressed_s = self._monotonic_s()
+            self.note(self._fitted(f"● {tool}  {describe_call(call.tool, call.input)}".rstrip()), "cyan")
 
     def _progressed(self, tool: str, data: Mapping[str, Any]) -> None:
         # A tool may report its progress a hundred times a second.
@@ -282,8 +256,8 @@ class TurnView:
             self._progressed_s = now_s
             self.note(self._fitted(f"  … {tool}: {text}"), "dim")
 
-    def _observed(self, event: Observation) -> None:
-        shown = show_observation(event, self._inputs.pop(event.call_id, {}))
+    def _observed(self, call: ToolCall, event: Observation) -> None:
+        shown = show_observation(event, call.input)
         heading = (
             f"{event.tool}, {event.duration_ms / 1000:.1f} s{', from outside' if event.untrusted else ''}"
         )
@@ -310,22 +284,18 @@ class TurnView:
 
         return line if cell_len(line) <= columns else f"{set_cell_size(line, columns - 1)}…"
 
-    def _failed(self, failure: Failure) -> None:
-        self.note(f"! {failure.part}: {one_line(failure.message, 1000)}", "red", wraps=True)
-
-    def _ended(self, final: Final) -> None:
+    def _closed(self, closing: LastWords) -> None:
         self.finish()
-        rest = final.text.removeprefix(self._last_text) if self._last_text else final.text
-        if self._question is not None:
+        status = closing.final.status
+        if status == "asking" and closing.question is not None:
             # Some models write the question in their text before they ask it.
-            is_said = self._last_text.rstrip().endswith(self._question.question.strip())
-            self.show_question("" if is_said else self._question.question, self._question.options)
-        elif final.status == "cancelled":
+            self.show_question(closing.question.question if closing.rest else "", closing.question.options)
+        elif status == "cancelled":
             self.note("(interrupted)", "yellow")
-        elif rest.strip():
+        elif closing.rest:
             # Satchel's own words about how the turn ended.
             self.note(
-                rest.strip(),
-                *(["red"] if final.status == "failed" else ["yellow"] if final.status == "limit" else []),
+                closing.rest,
+                *(["red"] if status == "failed" else ["yellow"] if status == "limit" else []),
                 wraps=True,
             )

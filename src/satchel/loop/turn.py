@@ -108,7 +108,6 @@ class TurnOutcome:
         steps: The tool calls, in order; if the turn was resumed, those since then.
         question: The open question to the user, if the status is "asking".
         calls: The open calls for the caller, if the status is "calling".
-        memory: The memory that was surfaced for the message, or None.
         error: The error behind the status "failed", if there is one.
         untrusted: The model has read something from outside (see `Conversation.untrusted`).
     """
@@ -121,7 +120,6 @@ class TurnOutcome:
     steps: tuple[ToolCallRecord, ...] = ()
     question: AskUser | None = None
     calls: tuple[ToolUseBlock, ...] = ()
-    memory: MemorySurfaced | None = None
     error: SatchelError | None = None
     untrusted: bool = False
 
@@ -771,7 +769,6 @@ class TurnRunner:
             steps=tuple(self._steps),
             question=self._question,
             calls=conversation.calls_for_caller,
-            memory=conversation.turn.memory if conversation.turn is not None else None,
             error=self._error,
             untrusted=conversation.untrusted,
         )

@@ -8,135 +8,78 @@ has lost. An episode is identified by its session, turn and position, so capturi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 
 from satchel.errors import SatchelError, StorageLocked
-from satchel.events import Event, Final, MemoryCaptured, Notice, Observation, Record, SessionStart, TurnStart
+from satchel.events import Notice
 from satchel.memory import Episode, Memory, Wished
 from satchel.runtime.lines import counted
 from satchel.sessions import FORGOTTEN, Log, SessionStore
+from satchel.sessions.view import LastWords, SessionTurn, ToolCall
 
-__all__ = ["Compared", "SaidInTurn", "catch_up", "compare", "episodes_of", "is_said", "said_in"]
+__all__ = ["Compared", "catch_up", "compare", "episodes_of"]
 
 RECALL_PROVIDER = "none"
 """The provider that only recalls. Its answers quote memories; capturing them would store each memory again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SaidInTurn:
-    """What both sides said in one turn, and when.
+def episodes_of(session_id: str, turn: SessionTurn) -> tuple[Episode, ...]:
+    """The episodes of a turn: the user's words, then the answer. An empty or forgotten text is not an episode.
 
-    Attributes:
-        answer: "" if there was none, or if it must not be captured.
-        is_from_outside: The model had read something from outside when it answered, so the answer may repeat it.
-        wished: What the model has held back as the user asked; see `Episode`.
+    There are none of a turn that is marked as not to be captured or belongs to a private session, and the answer of the
+    recall-only model is none.
     """
-
-    turn: int
-    user: str
-    user_at: datetime
-    answer: str = ""
-    answer_at: datetime | None = None
-    is_from_outside: bool = False
-    wished: Wished = ""
-    wished_before: bool = False
-
-
-def is_said(event: Event) -> bool:
-    """Whether `said_in` reads an event while a turn is running."""
-    return isinstance(event, TurnStart | Final) or (
-        isinstance(event, Observation) and event.tool == "hold_back"
-    )
-
-
-def said_in(records: Iterable[Record], *, provider: str = "") -> tuple[SaidInTurn, ...]:
-    """The turns of a log, or of a part of it, that may be captured and are not marked as captured, in order.
-
-    Leaves out the turns of private sessions and the answers of the recall-only model.
-
-    Args:
-        records: In order.
-        provider: The model's, if the records don't include the start of the session.
-    """
-    reader = _SaidReader(provider)
-    for record in records:
-        reader(record)
-    return reader.said
-
-
-class _SaidReader:
-    """Visits the records of a log, in order, and keeps only what `said_in` returns."""
-
-    def __init__(self, provider: str = "", *, with_captured: bool = False) -> None:
-        """With `with_captured`, turns marked as captured stay, and `captured` has the ids of their episodes."""
-        self._provider = provider
-        self._is_private = False
-        self._with_captured = with_captured
-        self._said: dict[int, SaidInTurn] = {}
-        self.captured: dict[int, tuple[str, ...]] = {}
-
-    @property
-    def said(self) -> tuple[SaidInTurn, ...]:
-        return tuple(self._said.values())
-
-    def __call__(self, record: Record) -> None:
-        said = self._said
-        match record.event:
-            case SessionStart() as event:
-                self._provider, self._is_private = event.provider, event.private
-            case TurnStart() as event if not self._is_private:
-                said[event.turn] = SaidInTurn(turn=event.turn, user=event.message.text, user_at=record.at)
-            case Final(turn=turn, text=text, status="done" | "asking", untrusted=untrusted) if turn in said:
-                if self._provider != RECALL_PROVIDER:
-                    said[turn] = replace(
-                        said[turn], answer=text, answer_at=record.at, is_from_outside=untrusted
-                    )
-            case Observation(
-                turn=turn, tool="hold_back", data={"held_back": kind, "before": bool(before)}
-            ) if turn in said and kind in ("forget", "confidential"):
-                one = said[turn]
-                # Of two calls in a turn, the stricter one holds.
-                wished: Wished = "forget" if "forget" in (kind, one.wished) else "confidential"
-                said[turn] = replace(one, wished=wished, wished_before=before or one.wished_before)
-            case MemoryCaptured(turn=turn, ids=ids) if ids and self._with_captured:
-                self.captured[turn] = ids
-            case MemoryCaptured(turn=turn):
-                said.pop(turn, None)
-            case _:
-                pass
-
-
-def episodes_of(session_id: str, said: SaidInTurn) -> tuple[Episode, ...]:
-    """The episodes of a turn: the user's words, then the answer. An empty or forgotten text is not an episode."""
+    if turn.start is None or turn.private or turn.captured == ():
+        return ()
     episodes = []
-    if said.user.strip() not in ("", FORGOTTEN):
+    if turn.said.strip() not in ("", FORGOTTEN):
+        wished, before = _wish_in(turn)
         episodes.append(
             Episode(
                 session=session_id,
-                turn=said.turn,
+                turn=turn.number,
                 speaker="user",
-                text=said.user,
-                said_at=said.user_at,
+                text=turn.said,
+                said_at=turn.at,
                 position=0,
-                wished=said.wished,
-                wished_before=said.wished_before,
+                wished=wished,
+                wished_before=before,
             )
         )
-    if said.answer.strip() not in ("", FORGOTTEN):
+    answers = [
+        closing
+        for closing in turn.of(LastWords)
+        if closing.final.status in ("done", "asking") and closing.provider != RECALL_PROVIDER
+    ]
+    if answers and answers[-1].final.text.strip() not in ("", FORGOTTEN):
+        final = answers[-1].final
         episodes.append(
             Episode(
                 session=session_id,
-                turn=said.turn,
+                turn=turn.number,
                 speaker="assistant",
-                text=said.answer,
-                said_at=said.answer_at or said.user_at,
+                text=final.text,
+                said_at=answers[-1].at,
                 position=1,
-                trust="outside" if said.is_from_outside else "agent",
+                # The model had read something from outside when it answered, so the answer may repeat it.
+                trust="outside" if final.untrusted else "agent",
             )
         )
     return tuple(episodes)
+
+
+def _wish_in(turn: SessionTurn) -> tuple[Wished, bool]:
+    """What the model has held back as the user asked; see `Episode`. Of two calls in a turn, the stricter one holds."""
+    wished: Wished = ""
+    was_before = False
+    for call in turn.of(ToolCall):
+        match call.tool, call.result and call.result.data:
+            case "hold_back", {"held_back": "forget" | "confidential" as kind, "before": bool(before)}:
+                wished = "forget" if "forget" in (kind, wished) else "confidential"
+                was_before = was_before or before
+            case _:
+                pass
+    return wished, was_before
 
 
 async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
@@ -212,12 +155,11 @@ async def compare(sessions: SessionStore, memory: Memory, *, capture: bool = Fal
 async def _uncaptured(sessions: SessionStore, memory: Memory, session_id: str) -> tuple[Log, list[Episode]]:
     """A log, and what was said in it in turns that are not marked as captured, or whose memories are gone."""
     # Visited rather than loaded, because a log may have a hundred megabytes.
-    reader = _SaidReader(with_captured=True)
-    log = await sessions.load(session_id, visit=reader)
-    kept = await memory.known([id for ids in reader.captured.values() for id in ids])
+    found: list[tuple[tuple[Episode, ...], tuple[str, ...]]] = []
+    log = await sessions.read_turns(
+        session_id, lambda turn: found.append((episodes_of(session_id, turn), turn.captured or ()))
+    )
+    kept = await memory.known([id for _, ids in found for id in ids])
     return log, [
-        episode
-        for said in reader.said
-        if said.turn not in reader.captured or not kept.issuperset(reader.captured[said.turn])
-        for episode in episodes_of(log.session_id, said)
+        episode for episodes, ids in found if not ids or not kept.issuperset(ids) for episode in episodes
     ]

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from satchel.errors import NotFound, StorageError
-from satchel.events import Final, TurnStart
 from satchel.memory import Memory, MemoryRecord, Receipt, receipt_to_json
 from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words
+from satchel.sessions.view import LastWords, SessionTurn
 
 __all__ = ["ForgetReceipt", "forget"]
 
@@ -112,17 +113,14 @@ async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:
     source = record.source
     if record.kind != "episode" or source.session is None:
         return []
-    try:
-        log = await sessions.load(source.session)
-    except (NotFound, StorageError):
-        return []  # deleted, or unreadable, which redacting reports
-    texts = []
-    for event in (entry.event for entry in log.records):
-        match event:
-            case TurnStart(turn=turn) if turn == source.turn and source.position in (0, None):
-                texts.append(event.message.text)
-            case Final(turn=turn, text=text) if turn == source.turn and source.position in (1, None):
-                texts.append(text)
-            case _:
-                pass
+    texts: list[str] = []
+
+    def visit(turn: SessionTurn) -> None:
+        if turn.number == source.turn and source.position in (0, None):
+            texts.append(turn.said)
+        if turn.number == source.turn and source.position in (1, None):
+            texts.extend(closing.final.text for closing in turn.of(LastWords))
+
+    with suppress(NotFound, StorageError):  # deleted, or unreadable, which redacting reports
+        await sessions.read_turns(source.session, visit)
     return [text for text in texts if text != FORGOTTEN]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,14 +11,15 @@ from typing import Protocol
 
 from satchel.config import Mode
 from satchel.errors import SatchelError
-from satchel.events import AskUser, BuildPosted, Consent, Event, MessageWaiting, QuestionAsked, TurnStart
+from satchel.events import AskUser, BuildPosted, Consent, Event, MessageWaiting, QuestionAsked
 from satchel.messages import Usage
 from satchel.runtime.broadcast import Subscription
 from satchel.runtime.commands import CommandContext, CommandResult, SlashCommand, completions, run_command
-from satchel.runtime.recap import Exchange, LastExchanges
+from satchel.runtime.recap import Exchange, exchange_of
 from satchel.runtime.satchel import Satchel
 from satchel.runtime.session import Session
 from satchel.runtime.turns import RunningTurn
+from satchel.sessions.view import SessionTurn
 
 __all__ = [
     "MOST_SAID",
@@ -286,9 +288,9 @@ async def last_exchanges(satchel: Satchel, session_id: str, count: int) -> Seque
         NotFound: There is no such session.
         StorageError: Its log can't be read.
     """
-    found = LastExchanges(count)
-    await satchel.sessions.load(session_id, visit=found)
-    return found.found
+    turns: deque[SessionTurn] = deque(maxlen=count)
+    await satchel.sessions.read_turns(session_id, turns.append)
+    return [exchange_of(turn) for turn in turns if turn.start is not None]
 
 
 async def said_before(satchel: Satchel) -> AsyncIterator[str]:
@@ -298,13 +300,14 @@ async def said_before(satchel: Satchel) -> AsyncIterator[str]:
     for info in (await satchel.sessions.list())[:_MOST_SESSIONS]:
         if satchel.clock.monotonic_s() - began_s > _MOST_WAIT_S:
             return
+        turns: list[SessionTurn] = []
         try:
-            log = await satchel.sessions.load(info.id)
+            await satchel.sessions.read_turns(info.id, turns.append)
         except SatchelError:
             continue  # a log that can't be read is reported when it is opened
-        for record in reversed(log.records):
-            if isinstance(record.event, TurnStart) and record.event.message.text not in seen:
-                seen.add(record.event.message.text)
-                yield record.event.message.text
+        for turn in reversed(turns):
+            if turn.start is not None and turn.said not in seen:
+                seen.add(turn.said)
+                yield turn.said
                 if len(seen) == MOST_SAID:
                     return

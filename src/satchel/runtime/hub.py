@@ -28,7 +28,6 @@ from satchel.events import (
     ModelCalled,
     Notice,
     Observation,
-    Permission,
     Posted,
     QuestionAnswered,
     QuestionAsked,
@@ -51,10 +50,8 @@ from satchel.loop import (
     PriorSpend,
     Sampling,
     TokenEstimator,
-    ToolCallRecord,
     TurnInput,
     TurnLimits,
-    TurnOutcome,
     TurnRunner,
     compact_now,
     run_call,
@@ -64,7 +61,6 @@ from satchel.models import ChatModel, Completion
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.builds import Builds
-from satchel.runtime.capture import is_said
 from satchel.runtime.deliveries import Deliveries, post_block
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
@@ -78,9 +74,10 @@ from satchel.runtime.session_tools import SessionTools
 from satchel.runtime.sinks import HistorySink, SinkFeed
 from satchel.runtime.surroundings import surroundings_block, time_block
 from satchel.runtime.taking_over import turns_of
-from satchel.runtime.turns import RunningTurn, Step, TurnResult
+from satchel.runtime.turns import RunningTurn, TurnResult, result_of
 from satchel.runtime.web import close_state
 from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
+from satchel.sessions.view import SessionView, turns_in
 from satchel.tools import ModeGate, Registry, ToolResult
 
 __all__ = ["SessionHub"]
@@ -114,18 +111,24 @@ class _Gathered:
     Attributes:
         keeps: The turn is captured as memory.
         is_written: Its first event is in the log.
-        said: The records that are captured: what the user said, the answer, and what of it is held back.
-        refused: The ids of the calls that were refused.
+        view: What clients are shown of it.
+        logged: Its records, without secrets.
         forgotten: Take the words out that were forgotten since the turn began.
+        named: The memories that the model was shown before and that bear on the message.
     """
 
     keeps: bool
     is_written: bool = False
-    said: list[Record] = field(default_factory=list)
-    refused: set[str] = field(default_factory=set)
+    view: SessionView = field(default_factory=SessionView)
+    logged: list[Record] = field(default_factory=list)
     forgotten: list[Callable[[str], str]] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    memory: tuple[SurfacedMemory, ...] = ()
+    named: tuple[SurfacedMemory, ...] = ()
+
+    def result(self, session_id: str, question: AskUser | None) -> TurnResult:
+        """What the turn came to. Its question may have been logged before it was resumed."""
+        result = result_of(session_id, self.view.turn)
+        asked = question.question if question is not None else None
+        return replace(result, memory=(*result.memory, *self.named), pending_question=asked)
 
 
 @dataclass(slots=True)
@@ -335,7 +338,7 @@ class SessionHub:
         turn = self._gathered
         if turn.is_written if turn is not None else self.conversation.turns:
             if turn is not None:
-                turn.notices.append(notice.text)
+                turn.view.take(notice)
             self._parts.background.start(self._record_quietly, notice)
         else:
             self._early_notices.append(notice)
@@ -529,7 +532,7 @@ class SessionHub:
                 ended = await runner.run()
                 # The turn could not be written to the log, so it is not acknowledged: the caller gets the error.
                 failed = isinstance(ended.error, StorageError)
-                outcome = ended.error if failed and ended.error else self._result(ended, gathered)
+                outcome = ended.error if failed and ended.error else gathered.result(self.id, ended.question)
         # A boundary: the turn runs in the background, and whoever waits for it needs every outcome.
         except Exception as error:  # noqa: BLE001
             outcome = error
@@ -596,7 +599,7 @@ class SessionHub:
         is_guests = await self._memory.is_guests(text)
 
         async def surface(messages: Sequence[Message]) -> MemorySurfaced | None:
-            shown, gathered.memory = await self._memory.surface(
+            shown, gathered.named = await self._memory.surface(
                 messages, model=self._model, is_guests=is_guests
             )
             return shown
@@ -664,32 +667,6 @@ class SessionHub:
         if self._activity:
             raise UsageError(f"{self._activity} in session {self.id}. Wait until it ends, or interrupt it.")
 
-    def _result(self, outcome: TurnOutcome, gathered: _Gathered) -> TurnResult:
-        return TurnResult(
-            session_id=self.id,
-            turn=outcome.turn,
-            status=outcome.status,
-            text=outcome.text,
-            steps=tuple(
-                Step(
-                    tool=call.tool,
-                    input=call.input,
-                    result=call.result,
-                    is_error=call.is_error,
-                    was_refused=call.call_id in gathered.refused,
-                    duration_ms=call.duration_ms,
-                    data=call.data,
-                )
-                for call in outcome.steps
-            ),
-            usage=outcome.usage,
-            memory=gathered.memory,
-            pending_question=outcome.question.question if outcome.question is not None else None,
-            calls=outcome.calls,
-            build_id=_build_of(outcome.steps),
-            notices=tuple(gathered.notices),
-        )
-
     async def _emit(self, events: Sequence[Event], gathered: _Gathered, first: Sequence[Notice] = ()) -> None:
         """Record what the loop emits. The end of the turn is recorded after the capture."""
         if self._showed(events):
@@ -711,8 +688,7 @@ class SessionHub:
             if gathered.keeps:
                 notices = await self._memory.capture(
                     ending[0].turn,
-                    gathered.said,
-                    provider=self._model.provider,
+                    turns_in(gathered.logged, provider=self._model.provider),
                     forgotten=gathered.forgotten,
                 )
                 await self._record_turn(notices, gathered)
@@ -725,21 +701,14 @@ class SessionHub:
     async def _record_turn(self, events: Sequence[Event], gathered: _Gathered) -> None:
         if not events:
             return
+        for event in events:
+            gathered.view.take(event)
         records = await self.record(*events)
-        gathered.said.extend(record for record in records if is_said(record.event))
+        gathered.logged.extend(records)
         for event in events:
             await self._memory.check_shown(event)
-            match event:
-                case MemorySurfaced(standing=""):
-                    gathered.memory = (*event.memories, *gathered.memory)
-                case Notice():
-                    gathered.notices.append(event.text)
-                case FinalEvent() if self._running is not None:
-                    self._running.said_all()
-                case Permission(decision="deny", by="nobody" | "rule", call_id=call_id):
-                    gathered.refused.add(call_id)
-                case _:
-                    pass
+            if isinstance(event, FinalEvent) and self._running is not None:
+                self._running.said_all()
 
     # Forgetting
 
@@ -1003,9 +972,3 @@ class SessionHub:
         # A boundary: whatever fails here (a tool, a sink, the disk), the lock must be released.
         except Exception:  # noqa: BLE001
             _log.exception("Closing session %s: %s failed.", self.id, part)
-
-
-def _build_of(steps: Sequence[ToolCallRecord]) -> str | None:
-    """The build that the last call to ask for one opened, or None."""
-    found = (step.data.get("build_id") for step in reversed(steps) if isinstance(step.data, Mapping))
-    return next((id for id in found if isinstance(id, str) and id), None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-from satchel.events import AskUser, Final, Record, TurnStart, TurnStatus
+from satchel.events import AskUser, TurnStatus
+from satchel.sessions.view import SessionTurn
 
-__all__ = ["Exchange", "LastExchanges"]
+__all__ = ["Exchange", "exchange_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,28 +30,14 @@ class Exchange:
     status: TurnStatus | None = None
 
 
-class LastExchanges:
-    """Visits the records of a session's log, in order (`SessionStore.load`), and keeps the newest exchanges.
-
-    Attributes:
-        found: The exchanges, the oldest first.
-    """
-
-    def __init__(self, count: int) -> None:
-        """Keep `count` exchanges, at least 1."""
-        self.found: list[Exchange] = []
-        self._count = count
-
-    def __call__(self, record: Record) -> None:
-        """Take the next record."""
-        found = self.found
-        match record.event:
-            case TurnStart() as event:
-                found.append(Exchange(turn=event.turn, at=record.at, said=event.message.text))
-                del found[: -self._count]
-            case AskUser() as event if found:
-                found[-1] = replace(found[-1], question=event)
-            case Final() as event if found:
-                found[-1] = replace(found[-1], answer=event.text, status=event.status)
-            case _:
-                pass
+def exchange_of(turn: SessionTurn) -> Exchange:
+    """The exchange of a turn."""
+    final = turn.closing.final if turn.closing is not None else None
+    return Exchange(
+        turn=turn.number,
+        at=turn.at,
+        said=turn.said,
+        answer=final.text if final is not None else "",
+        question=next(turn.of(AskUser), None),
+        status=final.status if final is not None else None,
+    )

@@ -50,8 +50,8 @@ from satchel.runtime.recap import Exchange
 from satchel.runtime.server_api import ServerApi, error_of
 from satchel.runtime.serving import Serving, serving
 from satchel.runtime.session_state import SessionState, state_from_json
-from satchel.runtime.turn_reader import TurnReader
-from satchel.runtime.turns import RunningTurn, TurnResult
+from satchel.runtime.turns import RunningTurn, TurnResult, result_of
+from satchel.sessions.view import SessionView
 from satchel.tasks import background_tasks
 from satchel.version import __version__
 
@@ -283,7 +283,7 @@ class RemoteSession:
         self._builds = BuildNews()
         self._running: RunningTurn | None = None
         self._ended: RunningTurn | None = None
-        self._reader = TurnReader(state.id)
+        self._view = SessionView()
         self._line: dict[str, MessageWaiting] = {}
         self._in_line: dict[str, RunningTurn] = {}
         self._broadcast = Broadcast(last_seq=state.last_seq, read=self._read)
@@ -653,7 +653,6 @@ class RemoteSession:
                 waited = next((id for id in inbox if id in self._line), "")
                 self._line.pop(waited, None)
                 self._turn(turn, waited)
-                self._reader = TurnReader(self.id)
             case TurnResumed(turn=turn):
                 self._turn(turn)
             case QuestionAsked(id=id):
@@ -677,9 +676,9 @@ class RemoteSession:
             case _:
                 pass
         self._broadcast.publish(record)
-        self._reader.take(event)
-        if isinstance(event, TurnEnd) and self._running is not None and self._reader.result is not None:
-            self._finish(self._reader.result)
+        self._view(record)
+        if isinstance(event, TurnEnd) and self._running is not None:
+            self._finish(result_of(self.id, self._view.turn))
 
     async def _begun(self, number: int) -> RunningTurn:
         """The turn that a request started. All its events may have come before the answer to the request, or the end of

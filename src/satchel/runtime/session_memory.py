@@ -12,17 +12,18 @@ import anyio
 from satchel.clock import local_day
 from satchel.conversation import Conversation
 from satchel.errors import SatchelError, StorageError
-from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, Record, SurfacedMemory
+from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, SurfacedMemory
 from satchel.memory import Agenda, Episode, Hit, MemoryRecord, Page, Profile
 from satchel.memory.reasons import why_shown
 from satchel.messages import Message, TextBlock
 from satchel.models import ChatModel
-from satchel.runtime.capture import RECALL_PROVIDER, episodes_of, said_in
+from satchel.runtime.capture import RECALL_PROVIDER, episodes_of
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
 from satchel.runtime.lines import held_back_notice
 from satchel.runtime.parts import Parts
 from satchel.sessions import FORGOTTEN, Words
+from satchel.sessions.view import SessionTurn
 
 __all__ = ["SessionMemory"]
 
@@ -208,14 +209,13 @@ class SessionMemory:
         )
 
     async def capture(
-        self, turn: int, said: Sequence[Record], *, provider: str, forgotten: Sequence[Callable[[str], str]]
+        self, turn: int, turns: Iterable[SessionTurn], *, forgotten: Sequence[Callable[[str], str]]
     ) -> list[Notice]:
         """Store what was said in a turn as memory. It is in the log already, so a failure is made up for later.
 
         Args:
             turn: Its number.
-            said: The records of what was said; see `capture.is_said`.
-            provider: Of the model that answered.
+            turns: What was said in it, without secrets.
             forgotten: Take the words out that were forgotten since the turn began.
 
         Returns:
@@ -226,8 +226,8 @@ class SessionMemory:
             return []
         episodes = [
             kept
-            for part in said_in(said, provider=provider)
-            for episode in episodes_of(self._id, part)
+            for said in turns
+            for episode in episodes_of(self._id, said)
             if (kept := _without_forgotten(episode, forgotten)).text != FORGOTTEN
         ]
         ended = anyio.Event()

@@ -10,9 +10,10 @@ from typing import Final, Literal
 import anyio.to_thread
 
 from satchel.errors import NotFound, StorageError
-from satchel.events import MemorySurfaced, Record, SurfacedMemory, TurnStart
+from satchel.events import MemorySurfaced, SurfacedMemory
 from satchel.runtime.lines import one_line
 from satchel.sessions import SessionInfo, SessionStore
+from satchel.sessions.view import SessionTurn
 
 __all__ = ["SurfacedBlock", "Surfacings"]
 
@@ -84,29 +85,24 @@ class Surfacings:
         )
 
     async def _log(self, info: SessionInfo, stamp: tuple[int, int, int]) -> _Read:
-        words: dict[int, str] = {}
         found: list[SurfacedBlock] = []
 
-        def visit(record: Record) -> None:
-            match record.event:
-                case TurnStart(turn=turn, message=message):
-                    words[turn] = one_line(message.text, _MOST_WORDS)
-                case MemorySurfaced(turn=turn, memories=memories, standing=standing) if memories:
-                    found.append(
-                        SurfacedBlock(
-                            session=info.id,
-                            title=info.title,
-                            turn=turn,
-                            at=record.at,
-                            words=words.get(turn, ""),
-                            memories=memories,
-                            standing=standing,
-                        )
-                    )
-                case _:
-                    pass
+        def visit(turn: SessionTurn) -> None:
+            found.extend(
+                SurfacedBlock(
+                    session=info.id,
+                    title=info.title,
+                    turn=turn.number,
+                    at=turn.at,
+                    words=one_line(turn.said, _MOST_WORDS),
+                    memories=shown.memories,
+                    standing=shown.standing,
+                )
+                for shown in turn.of(MemorySurfaced)
+                if shown.memories
+            )
 
-        await self._sessions.load(info.id, visit=visit)
+        await self._sessions.read_turns(info.id, visit)
         return _Read(stamp, tuple(found))
 
 

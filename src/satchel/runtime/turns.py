@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 
-from satchel.events import Event, Record, SurfacedMemory, TurnStatus
+from satchel.events import (
+    AskUser,
+    Event,
+    MemorySurfaced,
+    Notice,
+    Record,
+    SurfacedMemory,
+    TurnStatus,
+)
 from satchel.messages import ToolUseBlock, Usage
 from satchel.runtime.broadcast import Broadcast
+from satchel.sessions.view import SessionTurn, ToolCall
 
-__all__ = ["RunningTurn", "Step", "TurnResult", "is_busy"]
+__all__ = ["RunningTurn", "Step", "TurnResult", "is_busy", "memories_to_json", "result_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +74,53 @@ class TurnResult:
     def was_refused(self) -> bool:
         """Whether a call was refused, by a rule or because nobody could be asked."""
         return any(step.was_refused for step in self.steps)
+
+
+def result_of(session_id: str, turn: SessionTurn) -> TurnResult:
+    """The result of a turn that has ended."""
+    closing, end = turn.closing, turn.end
+    status = closing.final.status if closing is not None else end.status if end is not None else "failed"
+    steps = tuple(
+        Step(
+            tool=call.result.tool,
+            input=call.input,
+            result=call.result.text,
+            is_error=call.result.is_error,
+            was_refused=call.refusal is not None and call.refusal.by in ("nobody", "rule"),
+            duration_ms=call.result.duration_ms,
+            data=call.result.data,
+        )
+        for call in turn.of(ToolCall)
+        if call.result is not None
+    )
+    blocks = [block.memories for block in turn.of(MemorySurfaced) if not block.standing]
+    question = next((asked.question for asked in turn.of(AskUser)), None)
+    return TurnResult(
+        session_id=session_id,
+        turn=turn.number,
+        status=status,
+        text=closing.final.text if closing is not None else "",
+        steps=steps,
+        usage=end.usage if end is not None else Usage(),
+        memory=tuple(memory for block in reversed(blocks) for memory in block),
+        pending_question=question if status == "asking" else None,
+        calls=turn.open_calls if status == "calling" else (),
+        build_id=turn.build_id,
+        notices=tuple(notice.text for notice in turn.of(Notice)),
+    )
+
+
+def memories_to_json(memories: Iterable[SurfacedMemory]) -> list[dict[str, Any]]:
+    """What the model was shown of memory, as plain JSON data (DESIGN 3.3)."""
+    return [
+        {
+            "id": memory.id,
+            "content": memory.content,
+            "score": memory.score,
+            "source": {"session": memory.session, "turn": memory.source_turn},
+        }
+        for memory in memories
+    ]
 
 
 class RunningTurn:

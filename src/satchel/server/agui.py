@@ -12,9 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from satchel.errors import SatchelError, UsageError
 from satchel.events import (
-    Action,
     AskUser,
-    Assistant,
     BuildPosted,
     Compaction,
     Consent,
@@ -23,27 +21,21 @@ from satchel.events import (
     MessageTakenBack,
     MessageWaiting,
     Notice,
-    Observation,
-    Permission,
     Posted,
     QuestionAnswered,
     QuestionAsked,
     Record,
-    TextDelta,
-    Transient,
+    ThinkingDelta,
     TurnEnd,
     TurnResumed,
     TurnStart,
-    Unshown,
 )
-from satchel.events import (
-    Final as FinalEvent,
-)
-from satchel.messages import ToolUseBlock, Usage, text_of
-from satchel.server.answer_reader import memories_to_json
+from satchel.messages import Usage
+from satchel.runtime.turns import memories_to_json
 from satchel.server.client_turns import ClientCall, ClientMessage, ClientRequest, ClientTool
 from satchel.server.problems import problem_of
 from satchel.server.streams import DataEvent
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 
 __all__ = ["NAMESPACE", "ResumeEntry", "RunInput", "asked_of", "consent_in", "run_events", "text_in"]
 
@@ -272,12 +264,8 @@ class _Run:
     turn: int = 0
     number: int = 0
     message: str = ""
-    said: str = ""
     has_ended: bool = False
-    question: AskUser | None = None
-    text: str = ""
-    shown: set[str] = field(default_factory=set)
-    calls: dict[str, ToolUseBlock] = field(default_factory=dict)
+    view: SessionView = field(default_factory=SessionView)
     models: dict[tuple[str, str], Usage] = field(default_factory=dict)
 
     def event(self, type: str, **fields: Any) -> DataEvent:
@@ -285,67 +273,59 @@ class _Run:
         return DataEvent({"type": type, **fields})
 
     def feed(self, record: Record) -> Iterator[DataEvent]:
-        event = record.event
-        match event:
+        part = self.view(record)
+        match part:
+            case None:
+                pass
             case TurnStart():
-                self.turn = event.turn
-            case TextDelta():
-                yield from self._say(event.text)
-            case Assistant():
-                yield from self._say(text_of(event.blocks)[len(self.said) :])
-                yield from self._end_message()
-                model = (event.provider, event.model)
-                self.models[model] = self.models.get(model, Usage()) + event.usage
-                self.calls = {block.id: block for block in event.blocks if isinstance(block, ToolUseBlock)}
-            case Action():
-                yield from self._call(event.call_id, event.tool, json.dumps(dict(event.input)))
-            case Observation():
-                call = self.calls.pop(event.call_id, None)
-                if call is not None:
-                    # A call that never ran, such as a refused one, has no `Action`.
-                    yield from self._call(call.id, call.name, json.dumps(call.input))
+                self.turn = part.turn
+            case Said(added=text, answer=answer):
+                yield from self._say(text)
+                if answer is not None:
+                    yield from self._end_message()
+                    model = (answer.provider, answer.model)
+                    self.models[model] = self.models.get(model, Usage()) + answer.usage
+            case ToolCall(result=result) if result is not None:
+                if not part.is_begun and part.asked is not None:
+                    # It never ran, as one that was refused.
+                    yield from self._call(part.id, part.tool, part.input)
                 yield self.event(
                     "TOOL_CALL_RESULT",
-                    messageId=f"result-{event.call_id}",
-                    toolCallId=event.call_id,
-                    content=event.text,
+                    messageId=f"result-{part.id}",
+                    toolCallId=part.id,
+                    content=result.text,
                     role="tool",
                 )
+            case ToolCall(progress=None, refusal=None):
+                yield from self._call(part.id, part.tool, part.input)
             case MemorySurfaced():
-                memories = memories_to_json(list(event.memories))
-                yield self._custom("satchel.memory", {"memories": memories, "standing": event.standing})
+                memories = memories_to_json(part.memories)
+                yield self._custom("satchel.memory", {"memories": memories, "standing": part.standing})
             case Notice():
-                yield self._custom("satchel.notice", {"part": event.part, "text": event.text})
-            case Failure(part=part) if part not in (
-                "model",
-                "turn",
-            ):  # those end the turn, and `Final` says why
-                yield self._custom("satchel.notice", {"part": part, "text": event.message})
+                yield self._custom("satchel.notice", {"part": part.part, "text": part.text})
+            case Failure():
+                yield self._custom("satchel.notice", {"part": part.part, "text": part.message})
             case QuestionAsked():
                 yield from self._end_message()
-                yield self.finished(interrupts=[event])
-            case AskUser():
-                self.question = event
-            case FinalEvent():
-                self.text = event.text
+                yield self.finished(interrupts=[part])
             case TurnEnd():
-                yield from self._end(event)
+                yield from self._end(part)
             case (
-                Unshown()
-                | Transient()
+                ThinkingDelta()
+                | LastWords()
+                | ToolCall()
                 | TurnResumed()
                 | QuestionAnswered()
-                | Permission()
+                | AskUser()
                 | Compaction()
                 | Posted()
                 | MessageWaiting()
                 | MessageTakenBack()
                 | BuildPosted()
-                | Failure()
             ):
                 pass
             case _:
-                assert_never(event)
+                assert_never(part)
 
     def _say(self, text: str) -> Iterator[DataEvent]:
         if not text:
@@ -354,39 +334,34 @@ class _Run:
             self.number += 1
             self.message = f"{self.session_id}-{self.turn}-{self.head['runId']}-{self.number}"
             yield self.event("TEXT_MESSAGE_START", messageId=self.message, role="assistant")
-        self.said += text
         yield self.event("TEXT_MESSAGE_CONTENT", messageId=self.message, delta=text)
 
     def _end_message(self) -> Iterator[DataEvent]:
         if self.message:
             yield self.event("TEXT_MESSAGE_END", messageId=self.message)
-        self.shown.add(self.said.strip())
-        self.message = self.said = ""
+        self.message = ""
 
-    def _call(self, id: str, name: str, arguments: str) -> Iterator[DataEvent]:
-        if id not in self.shown:
-            self.shown.add(id)
-            yield self.event("TOOL_CALL_START", toolCallId=id, toolCallName=name)
-            yield self.event("TOOL_CALL_ARGS", toolCallId=id, delta=arguments)
-            yield self.event("TOOL_CALL_END", toolCallId=id)
+    def _call(self, id: str, name: str, input: Mapping[str, Any]) -> Iterator[DataEvent]:
+        yield self.event("TOOL_CALL_START", toolCallId=id, toolCallName=name)
+        yield self.event("TOOL_CALL_ARGS", toolCallId=id, delta=json.dumps(dict(input)))
+        yield self.event("TOOL_CALL_END", toolCallId=id)
 
     def _end(self, end: TurnEnd) -> Iterator[DataEvent]:
-        if self.question is not None and end.status == "asking":
-            yield from self._end_message()
-            yield self.finished(interrupts=[self.question], status=end.status)
-            return
-        if end.status == "failed":
-            yield from self._end_message()
-            self.has_ended = True
-            yield self.event("RUN_ERROR", message=self.text or "The turn failed.", code="failed")
-            return
-        if self.text.strip() not in self.shown:
-            yield from self._say(self.text)
+        closing = self.view.turn.closing
+        if closing is not None and end.status not in ("asking", "failed"):
+            yield from self._say(closing.rest)
         yield from self._end_message()
-        pending = list(self.calls.values()) if end.status == "calling" else []
-        for call in pending:
-            yield from self._call(call.id, call.name, json.dumps(call.input))
-        yield self.finished(pending=[call.id for call in pending], status=end.status)
+        if end.status == "failed":
+            self.has_ended = True
+            words = closing.final.text if closing is not None else ""
+            yield self.event("RUN_ERROR", message=words or "The turn failed.", code="failed")
+        elif end.status == "asking" and closing is not None and closing.question is not None:
+            yield self.finished(interrupts=[closing.question], status=end.status)
+        else:
+            pending = self.view.turn.open_calls if end.status == "calling" else ()
+            for call in pending:
+                yield from self._call(call.id, call.name, call.input or {})
+            yield self.finished(pending=[call.id for call in pending], status=end.status)
 
     def finished(
         self, *, interrupts: Iterable[Question] = (), pending: Sequence[str] = (), status: str = "waiting"

@@ -11,10 +11,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from satchel import errors
 from satchel.errors import SatchelError
+from satchel.events import Record
 from satchel.messages import Usage
 from satchel.runtime import Sampling
-from satchel.server.answer_reader import AnswerReader, memories_to_json
+from satchel.runtime.turns import memories_to_json, result_of
 from satchel.server.client_turns import (
     ClientCall,
     ClientMessage,
@@ -23,10 +25,11 @@ from satchel.server.client_turns import (
     StartedTurn,
     keep_answer,
 )
-from satchel.server.problems import status_of
+from satchel.server.problems import status_of, status_of_class
 from satchel.server.service import Service
 from satchel.server.streams import DataEvent
 from satchel.server.v1_errors import V1Failure, v1_fields
+from satchel.sessions.view import LastWords, Said, SessionView
 
 __all__ = [
     "EPHEMERAL_MODEL",
@@ -317,15 +320,46 @@ class _Answering:
     begun: StartedTurn
     model: str
     id: str = field(default_factory=lambda: f"chatcmpl-{secrets.token_hex(12)}")
-    reader: AnswerReader = field(default_factory=AnswerReader)
     created: int = 0
+    said: str = ""
+    goes_on: bool = False
+    view: SessionView = field(default_factory=SessionView)
 
     def __post_init__(self) -> None:
         self.created = int(self.service.satchel.clock.now().timestamp())
 
-    @property
-    def calls(self) -> tuple[ClientCall, ...]:
-        return tuple(
+    def feed(self, record: Record) -> str:
+        """Take the next record of the turn. Returns what it adds to the text."""
+        match self.view(record):
+            case Said(added=text, answer=answer):
+                return self._more(text, is_end=answer is not None)
+            case LastWords(rest=text):
+                return self._more(text, is_end=True)
+            case _:
+                return ""
+
+    def _more(self, text: str, *, is_end: bool) -> str:
+        # The model's text before its own calls stands apart from the text after them.
+        added = f"\n\n{text}" if text and self.said and not self.goes_on else text
+        self.goes_on = not is_end and (self.goes_on or bool(text))
+        self.said += added
+        return added
+
+    async def ended(self, *, in_full: bool) -> _Ended:
+        """Keep the answer: all that was said, or the last words alone.
+
+        Raises:
+            V1Failure: The turn ended without an answer.
+        """
+        turn = self.view.turn
+        result = result_of(self.begun.session_id, turn)
+        if turn.end is None or result.status == "cancelled":
+            raise V1Failure(503, "The turn was interrupted.", code="interrupted")
+        if result.status == "failed":
+            name = turn.closing.failure.error if turn.closing and turn.closing.failure else "SatchelError"
+            cls = getattr(errors, name) if name in errors.__all__ else SatchelError
+            raise V1Failure(status_of_class(cls), result.text or "The turn failed.", code=name)
+        calls = tuple(
             ClientCall(
                 id=call.id,
                 name=call.name,
@@ -333,36 +367,31 @@ class _Answering:
                 if call.input is not None
                 else call.unparsed,
             )
-            for call in self.reader.calls
+            for call in result.calls
         )
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """What Satchel adds to an answer."""
-        return {
-            "session_id": self.begun.session_id,
-            "turn": self.reader.turn,
-            "memories": memories_to_json(self.reader.memories),
-        }
-
-    async def keep(self, text: str) -> None:
+        text = self.said if in_full else result.text
         await keep_answer(
-            self.service,
-            self.asked,
-            self.begun.session_id,
-            self.reader.turn,
-            text=text,
-            calls=self.calls,
+            self.service, self.asked, self.begun.session_id, result.turn, text=text, calls=calls
+        )
+        about = {
+            "session_id": self.begun.session_id,
+            "turn": result.turn,
+            "memories": memories_to_json(result.memory),
+        }
+        return _Ended(
+            text, [_call(call) for call in calls], _FINISH[result.status], _usage(result.usage), about
         )
 
-    def failure(self) -> V1Failure | None:
-        """The error that the turn ended with; None if there is an answer."""
-        if self.reader.status in _FINISH:
-            return None
-        if self.reader.status == "failed":
-            kind, status = self.reader.failed
-            return V1Failure(status, self.reader.text or "The turn failed.", code=kind)
-        return V1Failure(503, "The turn was interrupted.", code="interrupted")
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """The end of an answer; `about` is what Satchel adds to it."""
+
+    text: str
+    calls: Sequence[Mapping[str, Any]]
+    finish: str
+    usage: Mapping[str, Any]
+    about: Mapping[str, Any]
 
 
 async def completion(
@@ -375,31 +404,22 @@ async def completion(
         SatchelError: It could not be written.
     """
     answering = _Answering(service, asked, begun, model)
-    reader = answering.reader
     async with aclosing(begun.records) as records:
         async for record in records:
-            reader.feed(record)
-    failure = answering.failure()
-    if failure is not None:
-        raise failure
-    await answering.keep(reader.text)
-    message: dict[str, Any] = {"role": "assistant", "content": reader.text or None, "refusal": None}
-    if reader.calls:
-        message["tool_calls"] = [_call(call) for call in answering.calls]
-    choice = {
-        "index": 0,
-        "message": message,
-        "finish_reason": _FINISH[reader.status or "done"],
-        "logprobs": None,
-    }
+            answering.feed(record)
+    ended = await answering.ended(in_full=False)
+    message: dict[str, Any] = {"role": "assistant", "content": ended.text or None, "refusal": None}
+    if ended.calls:
+        message["tool_calls"] = ended.calls
+    choice = {"index": 0, "message": message, "finish_reason": ended.finish, "logprobs": None}
     return {
         "id": answering.id,
         "object": "chat.completion",
         "created": answering.created,
         "model": model,
         "choices": [choice],
-        "usage": _usage(reader.usage),
-        "satchel": answering.about,
+        "usage": ended.usage,
+        "satchel": ended.about,
     }
 
 
@@ -408,7 +428,6 @@ async def chunks(
 ) -> AsyncGenerator[DataEvent, None]:
     """The answer as the chunks of a stream. One that fails ends with an error instead of "[DONE]"."""
     answering = _Answering(service, asked, begun, model)
-    reader = answering.reader
 
     def chunk(delta: Mapping[str, Any], finish: str | None = None, **more: Any) -> DataEvent:
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
@@ -425,22 +444,22 @@ async def chunks(
     try:
         async with aclosing(begun.records) as records:
             async for record in records:
-                added = reader.feed(record)
-                if added and reader.status is None:
+                added = answering.feed(record)
+                if added:
                     yield chunk({"content": added})
     except SatchelError as error:
         yield DataEvent(v1_fields(status_of(error), str(error)))
         return
-    failure = answering.failure()
-    if failure is not None:
+    try:
+        ended = await answering.ended(in_full=True)
+    except V1Failure as failure:
         yield DataEvent(failure.fields)
         return
-    await answering.keep(reader.said)
-    for number, call in enumerate(answering.calls):
-        yield chunk({"tool_calls": [{"index": number, **_call(call)}]})
-    yield chunk({}, _FINISH[reader.status or "done"], satchel=answering.about)
+    for number, call in enumerate(ended.calls):
+        yield chunk({"tool_calls": [{"index": number, **call}]})
+    yield chunk({}, ended.finish, satchel=ended.about)
     if include_usage:
-        yield DataEvent({**head, "choices": [], "usage": _usage(reader.usage)})
+        yield DataEvent({**head, "choices": [], "usage": ended.usage})
     yield DataEvent("[DONE]")
 
 

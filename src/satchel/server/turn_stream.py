@@ -10,41 +10,31 @@ from typing import Any, Final, assert_never
 
 from satchel.errors import SatchelError, UsageError
 from satchel.events import (
-    Action,
     AskedCall,
     AskUser,
-    Assistant,
     BuildPosted,
     Compaction,
-    Event,
     Failure,
     MemorySurfaced,
     MessageTakenBack,
     MessageWaiting,
     Notice,
-    Observation,
-    Permission,
     Posted,
     QuestionAnswered,
     QuestionAsked,
     Record,
-    SurfacedMemory,
-    TextDelta,
-    ToolProgress,
-    Transient,
+    ThinkingDelta,
     TurnEnd,
     TurnResumed,
     TurnStart,
-    Unshown,
+    is_transient,
 )
-from satchel.events import (
-    Final as FinalEvent,
-)
-from satchel.messages import ToolUseBlock, text_of, usage_to_json
+from satchel.messages import usage_to_json
 from satchel.runtime import Satchel
-from satchel.runtime.turns import RunningTurn
+from satchel.runtime.turns import RunningTurn, memories_to_json
 from satchel.server.problems import problem_of
 from satchel.server.streams import ServerEvent
+from satchel.sessions.view import LastWords, Part, Said, SessionView, ToolCall
 
 __all__ = ["TurnPosition", "begun_events", "logged_turn", "turn_events"]
 
@@ -124,7 +114,7 @@ async def turn_events(
         except SatchelError as error:
             yield ServerEvent(name="error", data=problem_of(error), id=str(translator.place))
             return
-    if not translator.has_ended and translator.turn:
+    if not translator.has_ended and translator.view.turn.number:
         yield translator.response("interrupted", _INTERRUPTED)
 
 
@@ -150,27 +140,14 @@ async def logged_turn(satchel: Satchel, place: TurnPosition) -> AsyncGenerator[R
 
 
 @dataclass(slots=True)
-class _Call:
-    name: str
-    input: Mapping[str, Any]
-    result: str | None = None
-    is_error: bool = False
-
-
-@dataclass(slots=True)
 class _Translator:
     """Turns the records of one turn into the events that a client at `start` does not have yet."""
 
     start: TurnPosition
-    turn: int = 0
+    view: SessionView = field(default_factory=SessionView)
     has_ended: bool = False
     seq: int = 0
     chars: int = 0
-    text: str = ""
-    question: str | None = None
-    build_id: str | None = None
-    asked: dict[str, ToolUseBlock] = field(default_factory=dict)
-    calls: dict[str, _Call] = field(default_factory=dict)
     skip: int = 0
 
     def __post_init__(self) -> None:
@@ -188,36 +165,28 @@ class _Translator:
         )
 
     def feed(self, record: Record) -> Iterator[ServerEvent]:
-        event = record.event
-        if isinstance(event, TextDelta):
-            yield from self._said(event.text)
+        part = self.view(record)
+        if isinstance(part, Said) and part.answer is None:
+            yield from self._said(part.added)
             return
-        if isinstance(event, ToolProgress):
-            data = {"name": event.tool, "data": dict(event.data), "callId": event.call_id}
-            yield self._event("tool_progress", data)
+        if is_transient(record.event):
+            if isinstance(part, ToolCall):
+                data = {"name": part.tool, "data": dict(part.progress or {}), "callId": part.id}
+                yield self._event("tool_progress", data)
             return
         is_new = record.seq > self.start.seq
-        if isinstance(event, Assistant):
+        if is_new and isinstance(part, Said):
             # Text that was not streamed: the model doesn't stream, or this client came later.
-            rest = text_of(event.blocks)[self.chars :]
-            if is_new and rest:
-                yield from self._said(rest)
-        if isinstance(event, Observation) and event.call_id not in self.calls:
+            yield from self._said(part.added)
+        if is_new and isinstance(part, ToolCall) and part.result is not None and not part.is_begun:
             # A call that never ran: refused, unknown or invalid. Its start comes with the id of what was before.
-            asked = self.asked.get(event.call_id)
-            started = self._started(
-                event.call_id, event.tool, (asked.input if asked is not None else None) or {}
-            )
-            if is_new:
-                yield started
-        if record.seq > self.seq:
-            self.seq = record.seq
-        if isinstance(event, Assistant):
-            self.asked.update((block.id, block) for block in event.blocks if isinstance(block, ToolUseBlock))
+            yield self._started(part)
+        self.seq = max(self.seq, record.seq)
+        if isinstance(part, Said):
             self.chars = 0
             if is_new:
                 self.skip = 0
-        shown = self._shown(event)
+        shown = self._shown(part)
         if is_new and shown is not None:
             yield shown
 
@@ -227,93 +196,83 @@ class _Translator:
         if fresh:
             yield self._event("text_delta", {"text": fresh})
 
-    def _shown(self, event: Event) -> ServerEvent | None:
-        match event:
+    def _shown(self, part: Part | None) -> ServerEvent | None:
+        match part:
             case TurnStart():
-                self.turn = event.turn
-                return self._event("start", {"sessionId": self.start.session_id, "turn": event.turn})
+                return self._event("start", {"sessionId": self.start.session_id, "turn": part.turn})
             case MemorySurfaced():
-                memories = [_memory(memory) for memory in event.memories]
-                return self._event("memory", {"memories": memories, "standing": event.standing})
-            case Action():
-                return self._started(event.call_id, event.tool, event.input)
-            case Observation():
+                memories = memories_to_json(part.memories)
+                return self._event("memory", {"memories": memories, "standing": part.standing})
+            case ToolCall(result=result) if result is not None:
                 return self._event(
                     "tool_result",
                     {
-                        "name": self._take(event).name,
-                        "result": event.text,
-                        "isError": event.is_error,
-                        "callId": event.call_id,
+                        "name": part.tool,
+                        "result": result.text,
+                        "isError": result.is_error,
+                        "callId": part.id,
                     },
                 )
+            case ToolCall(state="running"):
+                return self._started(part)
             case QuestionAsked():
-                return self._event("question", _question(event))
+                return self._event("question", _question(part))
             case QuestionAnswered():
-                return self._event("answered", {"id": event.id, "by": event.by})
+                return self._event("answered", {"id": part.id, "by": part.by})
             case BuildPosted():
-                return self._event("build", _build(event))
+                return self._event("build", _build(part))
             case Notice():
-                return self._event("notice", {"part": event.part, "text": event.text})
+                return self._event("notice", {"part": part.part, "text": part.text})
             case TurnResumed():
                 # Text that was streamed before the program ended is not part of the next answer.
                 self.chars = self.skip = 0
-                return self._event("resumed", {"turn": event.turn})
-            case AskUser():
-                self.question = event.question
-                return None
-            case FinalEvent():
-                self.text = event.text
-                return None
+                return self._event("resumed", {"turn": part.turn})
             case TurnEnd():
                 self.has_ended = True
-                return self.response(event.status, self.text, usage=usage_to_json(event.usage))
+                closing = self.view.turn.closing
+                text = closing.final.text if closing is not None else ""
+                return self.response(part.status, text, usage=usage_to_json(part.usage))
             case (
-                Unshown()
-                | Transient()
-                | Assistant()
-                | Permission()
+                None
+                | Said()
+                | ThinkingDelta()
+                | ToolCall()
+                | AskUser()
                 | Compaction()
                 | Posted()
                 | MessageWaiting()
                 | MessageTakenBack()
                 | Failure()
+                | LastWords()
             ):
                 return None
             case _:
-                assert_never(event)
+                assert_never(part)
 
-    def _started(self, call_id: str, name: str, input: Mapping[str, Any]) -> ServerEvent:
-        self.calls[call_id] = _Call(name, input)
-        return self._event("tool_start", {"name": name, "input": dict(input), "callId": call_id})
-
-    def _take(self, event: Observation) -> _Call:
-        """The call that ended. It keeps the name under which it started, also if it stood for another tool's."""
-        call = self.calls[event.call_id]
-        call.result, call.is_error = event.text, event.is_error
-        if isinstance(event.data, Mapping) and isinstance(event.data.get("build_id"), str):
-            self.build_id = event.data["build_id"] or self.build_id
-        return call
+    def _started(self, call: ToolCall) -> ServerEvent:
+        return self._event("tool_start", {"name": call.tool, "input": dict(call.input), "callId": call.id})
 
     def response(self, status: str, text: str, *, usage: Mapping[str, Any] | None = None) -> ServerEvent:
         """The last event."""
+        turn = self.view.turn
         return self._event(
             "response",
             {
                 "text": text,
-                "buildId": self.build_id,
-                "pendingQuestion": self.question,
+                "buildId": turn.build_id,
+                "pendingQuestion": next((asked.question for asked in turn.of(AskUser)), None),
                 "toolCalls": [
                     {
-                        "name": call.name,
+                        "name": call.tool,
                         "input": dict(call.input),
-                        "result": call.result,
-                        "isError": call.is_error,
+                        "result": call.result.text if call.result is not None else None,
+                        "isError": call.state in ("failed", "refused"),
                     }
-                    for call in self.calls.values()
+                    for call in turn.of(ToolCall)
+                    if call.state != "asked"
                 ],
                 "sessionId": self.start.session_id,
-                "turn": self.turn,
+                "turn": turn.number,
                 "status": status,
                 "usage": usage,
             },
@@ -321,16 +280,6 @@ class _Translator:
 
     def _event(self, name: str, data: Mapping[str, Any]) -> ServerEvent:
         return ServerEvent(name=name, data=data, id=str(self.place))
-
-
-def _memory(memory: SurfacedMemory) -> dict[str, Any]:
-    """As `satchel ask --json` writes it (DESIGN 3.3)."""
-    return {
-        "id": memory.id,
-        "content": memory.content,
-        "score": memory.score,
-        "source": {"session": memory.session, "turn": memory.source_turn},
-    }
 
 
 def _question(event: QuestionAsked) -> dict[str, Any]:

@@ -4,36 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
 from satchel.events import (
-    Action,
     AskUser,
-    Assistant,
     BuildPosted,
     Compaction,
     Failure,
-    Final,
     MemorySurfaced,
     MessageTakenBack,
     MessageWaiting,
     Notice,
-    Observation,
-    Permission,
     Posted,
     QuestionAnswered,
     QuestionAsked,
     Record,
-    Transient,
+    ThinkingDelta,
     TurnEnd,
     TurnResumed,
     TurnStart,
-    Unshown,
     record_to_json,
 )
-from satchel.messages import text_of
 from satchel.sessions.summary import SessionInfo
+from satchel.sessions.view import LastWords, Part, Said, ToolCall, turns_in
 
 __all__ = ["info_to_json", "to_json", "to_markdown"]
 
@@ -66,60 +60,64 @@ def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
         f"# {_heading(info.title) or 'Session ' + info.id}",
         f"Session {info.id}, {info.started_at:%Y-%m-%d %H:%M}, in `{info.cwd}`",
     ]
-    answered: set[int] = set()
-    for record in records:
-        match record.event:
-            case TurnStart() as event:
-                who = "You" if event.message.text else "Without a message"
-                parts += [f"## {event.turn}. {who} ({record.at:%Y-%m-%d %H:%M})", event.message.text]
-            case MemorySurfaced(memories=memories, standing=standing) if memories:
-                head = {"profile": "Profile", "agenda": "Agenda"}.get(standing, "Remembered")
-                parts.append("\n".join([f"> {head}:", *(f"> - {_one_line(m.content)}" for m in memories)]))
-            case Assistant() as event:
-                said = text_of(event.blocks)
-                if said:
-                    answered.add(event.turn)
-                    parts += [f"### {event.provider}:{event.model}" if event.model else "### Satchel", said]
-            case Action() as event:
-                arguments = json.dumps(event.input, ensure_ascii=False, indent=2, default=str)
-                parts += [f"**Tool `{event.tool}`**", _fenced(arguments, "json")]
-            case Observation() as event:
-                parts += ["Failed:" if event.is_error else "Result:", _fenced(event.text)]
-            case Permission(decision="deny") as event:
-                parts.append(f"*Refused `{event.tool}`: {_one_line(event.reason or event.rule or event.by)}*")
-            case AskUser() as event:
-                parts.append(f"**Question:** {event.question}")
-            case Compaction() as event:
-                parts.append(
-                    f"*(Older messages were summarised: {event.before_tokens} → {event.after_tokens} tokens.)*"
-                )
-            case Final() as event:
-                if event.turn not in answered and event.text:
-                    parts.append(event.text)
-            case Notice() as event:
-                parts.append(f"*{_one_line(event.text)}*")
-            case Failure() as event:
-                parts.append(f"*Error in {event.part}: {_one_line(event.message)}*")
-            case TurnEnd(status="cancelled"):
-                parts.append("*(interrupted)*")
-            case (
-                Unshown()
-                | Transient()
-                | TurnResumed()
-                | MemorySurfaced()
-                | QuestionAsked()
-                | QuestionAnswered()
-                | Permission()
-                | Posted()
-                | MessageWaiting()
-                | MessageTakenBack()
-                | BuildPosted()
-                | TurnEnd()
-            ):
-                pass
-            case _:
-                assert_never(record.event)
+    for turn in turns_in(records):
+        if turn.start is not None:
+            who = "You" if turn.said else "Without a message"
+            parts += [f"## {turn.number}. {who} ({turn.at:%Y-%m-%d %H:%M})", turn.said]
+        is_answered = any(turn.of(Said))
+        for part in turn.parts:
+            parts += _part(part, is_answered=is_answered)
     return "\n\n".join(parts) + "\n"
+
+
+def _part(part: Part, *, is_answered: bool) -> Iterator[str]:
+    match part:
+        case MemorySurfaced(memories=memories, standing=standing) if memories:
+            head = {"profile": "Profile", "agenda": "Agenda"}.get(standing, "Remembered")
+            yield "\n".join([f"> {head}:", *(f"> - {_one_line(m.content)}" for m in memories)])
+        case Said(text=text, answer=answer):
+            yield f"### {answer.provider}:{answer.model}" if answer and answer.model else "### Satchel"
+            yield text
+        case ToolCall(tool=tool, refusal=refusal, result=result):
+            if part.is_begun:
+                yield f"**Tool `{tool}`**"
+                yield _fenced(json.dumps(part.input, ensure_ascii=False, indent=2, default=str), "json")
+            if refusal is not None:
+                yield f"*Refused `{tool}`: {_one_line(refusal.reason or refusal.rule or refusal.by)}*"
+            if result is not None:
+                yield "Failed:" if result.is_error else "Result:"
+                yield _fenced(result.text)
+        case AskUser(question=question):
+            yield f"**Question:** {question}"
+        case Compaction(before_tokens=before, after_tokens=after):
+            yield f"*(Older messages were summarised: {before} → {after} tokens.)*"
+        case Notice(text=text):
+            yield f"*{_one_line(text)}*"
+        case Failure():
+            yield f"*Error in {part.part}: {_one_line(part.message)}*"
+        case LastWords(failure=failure, final=final):
+            if failure is not None:
+                yield from _part(failure, is_answered=is_answered)
+            if final.text and not is_answered:
+                yield final.text
+        case TurnEnd(status="cancelled"):
+            yield "*(interrupted)*"
+        case (
+            TurnStart()
+            | TurnResumed()
+            | ThinkingDelta()
+            | MemorySurfaced()
+            | QuestionAsked()
+            | QuestionAnswered()
+            | BuildPosted()
+            | MessageWaiting()
+            | MessageTakenBack()
+            | Posted()
+            | TurnEnd()
+        ):
+            pass
+        case _:
+            assert_never(part)
 
 
 def _heading(title: str) -> str:

@@ -41,6 +41,7 @@ from satchel.sessions.redaction import (
 )
 from satchel.sessions.spending import Spending
 from satchel.sessions.summary import SessionInfo, Summary, add_cost
+from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
 
 __all__ = ["SessionStore"]
@@ -227,6 +228,13 @@ class SessionStore:
         """
         path, full_id = await self._run(lambda: self._find(session_id))
         return await self._run(lambda: read_log(path, full_id, visit=visit), lane=self._lane_of(path))
+
+    async def read_turns(self, session_id: str, visit: Callable[[SessionTurn], object]) -> Log:
+        """Read a session turn by turn: `visit` gets each in order, in a worker thread. Errors as in `load`."""
+        view = SessionView(visit)
+        log = await self.load(session_id, visit=view)
+        visit(view.turn)
+        return log
 
     async def records(self, session_id: str, *, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
         """Read the records of a session with numbers above `after_seq`, even while it is open elsewhere.

@@ -186,10 +186,6 @@ class Summary:
                 self.title = self.title or title_of(event.message.text)
             case Assistant():
                 self.provider, self.model = event.provider, event.model
-            case _:
-                pass
-        match event:
-            case Assistant():
                 self._spend(record, _CONVERSATION, event.usage)
             case Compaction():
                 self._spend(record, "compaction", event.usage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -21,10 +21,11 @@ from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from satchel.events import Action, AskedCall, Consent, Observation, Permission, QuestionAsked, SurfacedMemory
+from satchel.events import AskedCall, Consent, QuestionAsked, SurfacedMemory
 from satchel.runtime.lines import counted
 from satchel.runtime.options import chosen_option
 from satchel.runtime.tool_display import describe_call, describe_progress, show_observation
+from satchel.sessions.view import ToolCall
 from satchel.tools.visible import visible
 from satchel.tui.markdown import first_settled, laid_out
 from satchel.tui.plain_text import plain
@@ -238,23 +239,12 @@ class MemoryNote(Static):
 class CallLine(Static):
     """One call as a line: the tool, its input, and the outcome. A click opens it."""
 
-    def __init__(self, tool: str, input: Mapping[str, Any]) -> None:
-        """A call that has begun."""
+    def __init__(self, call: ToolCall) -> None:
+        """A call as it stands."""
         super().__init__(classes="step", markup=False)
-        self._tool = tool
-        self._input = input
-        self._progress = ""
-        self._mark, self._end, self._style = "▸", "", "bold"
-        self._summary = ""
-        self._lines: list[Text] = []
-        self._whole = ""
-        self._is_over = False
+        self._call = call
+        self._is_interrupted = False
         self.is_expanded = False
-
-    @classmethod
-    def of(cls, event: Action) -> CallLine:
-        """The call of an event that reports its start."""
-        return cls(event.tool, event.input)
 
     def on_mount(self) -> None:
         """See `Widget.on_mount`."""
@@ -271,73 +261,67 @@ class CallLine(Static):
         self.is_expanded = is_expanded
         self._draw()
 
-    def progress(self, data: Mapping[str, Any]) -> None:
-        """The call reports how far it is."""
-        self._progress = one_line(describe_progress(data), 80)
+    def show_call(self, call: ToolCall) -> None:
+        """The call stands otherwise now."""
+        self._call = call
         self._draw()
-
-    def refused(self, event: Permission) -> None:
-        """The call may not run."""
-        self._finish("⊘", "refused", "yellow", one_line(event.reason, 300))
-
-    def observed(self, event: Observation) -> None:
-        """The call has ended."""
-        if self._mark == "⊘":
-            return
-        shown = show_observation(event, self._input)
-        self._lines = [
-            Text(plain(line.text[:400]), style=_LINE_STYLES[line.style], no_wrap=True, overflow="ellipsis")
-            for line in shown.lines
-        ]
-        self._whole = event.text
-        outside = " · from outside" if event.untrusted else ""
-        time = f"{event.duration_ms / 1000:.1f} s"
-        if event.is_error:
-            self._finish("✕", f"failed · {time}", "red", one_line(shown.summary, 300))
-        else:
-            self._finish("✓", f"{time}{outside}", "", one_line(shown.summary, 300))
 
     def interrupt(self) -> None:
         """The turn has ended without the call's end."""
-        if not self._is_over:
-            self._finish("✕", "interrupted", "yellow", "")
-
-    def _finish(self, mark: str, end: str, style: str, summary: str) -> None:
-        self._mark, self._end, self._style, self._summary = mark, end, style, summary
-        self._is_over = True
+        self._is_interrupted = True
         self._draw()
 
+    def _outcome(self) -> tuple[str, str, str, str]:
+        """A mark, how the call ended, their style, and why or with what."""
+        call, result = self._call, self._call.result
+        if call.refusal is not None:
+            return "⊘", "refused", "yellow", one_line(call.refusal.reason, 300)
+        if result is None:
+            return ("✕", "interrupted", "yellow", "") if self._is_interrupted else ("▸", "runs", "bold", "")
+        summary = one_line(show_observation(result, call.input).summary, 300)
+        time = f"{result.duration_ms / 1000:.1f} s"
+        if result.is_error:
+            return "✕", f"failed · {time}", "red", summary
+        return "✓", f"{time}{' · from outside' if result.untrusted else ''}", "", summary
+
     def _draw(self) -> None:
+        call = self._call
+        mark, end, style, summary = self._outcome()
         head = Table.grid(expand=True, padding=(0, 1))
         head.add_column(width=1, no_wrap=True)
         head.add_column(no_wrap=True, max_width=24, overflow="ellipsis")
         head.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
         head.add_column(no_wrap=True, justify="right", style="dim")
         head.add_row(
-            Text(self._mark, style=self._style),
-            Text(one_line(self._tool, 60), style="bold"),
-            Text(plain(describe_call(self._tool, self._input))),
-            Text(self._end or "runs"),
+            Text(mark, style=style),
+            Text(one_line(call.tool, 60), style="bold"),
+            Text(plain(describe_call(call.tool, call.input))),
+            Text(end),
         )
         below: list[RenderableType] = []
-        if self._progress and not self._is_over:
-            below.append(Text(f"… {self._progress}", style="dim"))
-        if self._summary:
-            below.append(
-                Text(self._summary, style=self._style if self._style in ("red", "yellow") else "dim")
-            )
-        if self.is_expanded:
-            below += self._details()
-        else:
-            below += self._lines
+        if call.progress and end == "runs":
+            below.append(Text(f"… {one_line(describe_progress(call.progress), 80)}", style="dim"))
+        if summary:
+            below.append(Text(summary, style=style or "dim"))
+        below += self._details() if self.is_expanded else self._lines()
         self.update(Group(head, *(Padding(line, (0, 0, 0, 2)) for line in below)))
 
+    def _lines(self) -> list[RenderableType]:
+        call = self._call
+        if call.result is None or call.refusal is not None:
+            return []
+        return [
+            Text(plain(line.text[:400]), style=_LINE_STYLES[line.style], no_wrap=True, overflow="ellipsis")
+            for line in show_observation(call.result, call.input).lines
+        ]
+
     def _details(self) -> list[RenderableType]:
-        asked = [Text(plain(line), style="dim") for line in input_lines(self._input)]
-        rows = plain(self._whole[:_MOST_DETAIL]).split("\n")
+        asked = [Text(plain(line), style="dim") for line in input_lines(self._call.input)]
+        whole = self._call.result.text if self._call.result is not None else ""
+        rows = plain(whole[:_MOST_DETAIL]).split("\n")
         shown = [Text(row) for row in rows[:_MOST_DETAIL_LINES]]
-        if len(rows) > _MOST_DETAIL_LINES or len(self._whole) > _MOST_DETAIL:
-            shown.append(Text(f"… of {counted(len(self._whole), 'character')}", style="dim"))
+        if len(rows) > _MOST_DETAIL_LINES or len(whole) > _MOST_DETAIL:
+            shown.append(Text(f"… of {counted(len(whole), 'character')}", style="dim"))
         return [*asked, *shown]
 
 

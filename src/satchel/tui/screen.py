@@ -17,42 +17,32 @@ from textual.worker import Worker
 
 from satchel.errors import SatchelError, ServerUnavailable
 from satchel.events import (
-    Action,
     AskUser,
-    Assistant,
     BuildPosted,
     Compaction,
-    Event,
     Failure,
     MemorySurfaced,
     MessageTakenBack,
     MessageWaiting,
     Notice,
-    Observation,
-    Permission,
     Posted,
     QuestionAnswered,
     QuestionAsked,
     Record,
-    TextDelta,
     ThinkingDelta,
     ToolInputDelta,
-    ToolProgress,
     TurnEnd,
     TurnResumed,
     TurnStart,
-    Unshown,
+    is_transient,
 )
-from satchel.events import (
-    Final as FinalEvent,
-)
-from satchel.messages import text_of
 from satchel.runtime.commands import CommandResult, Confirm, SessionChange, SlashCommand, find_command
 from satchel.runtime.hosting import Host, SharedSession
 from satchel.runtime.lines import counted, usage_line
 from satchel.runtime.options import chosen_option
 from satchel.runtime.recap import Exchange
 from satchel.runtime.tool_display import display_of
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tui.composer import Composer, Menu
 from satchel.tui.dialogs import Choose
 from satchel.tui.looks import DARK, LIGHT, STYLE
@@ -160,12 +150,10 @@ class ConversationScreen(App[int]):
         self._following: Worker[None] | None = None
         self._work: Worker[None] | None = None
         self._activity = ""
-        self._last_text = ""
-        self._has_deltas = False
+        self._view = SessionView()
         self._is_expanded = False
         self._interrupted_s = -_TWICE_S
         self._next_paint_s = 0.0
-        self._told: set[str] = set()
         self._queued: dict[str, Widget] = {}
 
     # The screen
@@ -332,75 +320,71 @@ class ConversationScreen(App[int]):
             self._tell(f"✕ {error}", "bad")
 
     async def _take(self, record: Record) -> None:
-        event = record.event
-        await self._show(event, record)
-        if not isinstance(event, TextDelta | ThinkingDelta | ToolInputDelta | ToolProgress):
+        if isinstance(record.event, ToolInputDelta):
+            self._activity = f"writing a call of {one_line(record.event.tool, 40)}"
+        await self._show(record)
+        if not is_transient(record.event):
             self._draw_status()
 
-    async def _show(self, event: Event, record: Record) -> None:
-        match event:
+    async def _show(self, record: Record) -> None:
+        part = self._view(record)
+        match part:
+            case None:
+                pass
             case TurnStart():
-                for id in event.inbox:
+                for id in part.inbox:
                     self._unqueue(id)
-                await self._begin(event.message.text, f"{record.at.astimezone():%H:%M}")
+                await self._begin(part.message.text, f"{record.at.astimezone():%H:%M}")
             case TurnResumed():
                 await self._begin("", "resumed")
             case ThinkingDelta():
                 self._activity = "thinking"
-            case ToolInputDelta(tool=tool):
-                self._activity = f"writing a call of {one_line(tool, 40)}"
-            case TextDelta(text=text):
-                self._activity, self._has_deltas = "answering", True
+            case Said(answer=None, added=text):
+                self._activity = "answering"
                 (await self._turn_now()).say().feed(text)
-            case Assistant(blocks=blocks):
-                await self._answered(text_of(blocks))
+            case Said(text=text):
+                await self._answered(text)
             case MemorySurfaced():
-                await self._surfaced(event)
-            case Action() | Observation(is_error=False) if display_of(event.tool).is_question:
+                await self._surfaced(part)
+            case ToolCall(state="running" | "done") if display_of(part.tool).is_question:
                 pass  # the turn ends with the question, which is shown then
-            case Action() | ToolProgress() | Observation() | Permission():
-                await self._step(event)
+            case ToolCall():
+                await self._step(part)
             case QuestionAsked():
-                await self._ask(event)
+                await self._ask(part)
             case QuestionAnswered():
-                self._settle(event)
+                self._settle(part)
             case AskUser():
-                await self._wait(await self._turn_now(), question_text(event.question, event.options))
+                await self._wait(await self._turn_now(), question_text(part.question, part.options))
             case BuildPosted():
-                await self._build(event)
+                await self._build(part)
             case MessageWaiting():
-                self._queue(event)
+                self._queue(part)
             case MessageTakenBack(id=id):
                 self._unqueue(id)
-            case Posted(id=id) if id in self._told:
-                self._told.remove(id)
             case Posted(source=source, text=text):
                 self._tell(f"✉ {one_line(source)}: {one_line(text, 1000)}")
             case Compaction(before_tokens=before, after_tokens=after):
                 self._tell(
                     f"— Older messages were summarised: about {before:,} tokens became {after:,}.", "dim"
                 )
-            case Notice(part=part, text=text):
-                self._noticed(part, text)
-            case Failure(part="model" | "turn"):
-                pass  # `Final` says why
-            case Failure(part=part, message=message):
-                self._tell(f"✕ {part}: {one_line(message, 1000)}", "bad")
-            case FinalEvent():
-                self._final(event)
+            case Notice(part=name, text=text):
+                self._noticed(name, text)
+            case Failure(part=name, message=message):
+                self._tell(f"✕ {name}: {one_line(message, 1000)}", "bad")
+            case LastWords():
+                self._final(part)
             case TurnEnd():
-                self._ended(event)
-            case Unshown():
-                pass
+                self._ended(part)
             case _:
-                assert_never(event)
+                assert_never(part)
 
     async def _begin(self, words: str, time: str) -> None:
         self._settle_waiting()
         if self._turn is not None:
             self._turn.close()
         self._turn = TurnWidget(words, time=time, is_dark=lambda: self._is_dark)
-        self._last_text, self._has_deltas, self._activity = "", False, ""
+        self._activity = ""
         await self._conversation.mount(self._turn)
         self._conversation.anchor()
         turns = [*self._conversation.query(TurnWidget)]
@@ -431,8 +415,6 @@ class ConversationScreen(App[int]):
         if text.strip() or turn.said is not None:
             turn.say().finish(text)
         turn.said = None
-        self._has_deltas = False
-        self._last_text = text or self._last_text
 
     async def _surfaced(self, event: MemorySurfaced) -> None:
         turn = await self._turn_now()
@@ -442,26 +424,16 @@ class ConversationScreen(App[int]):
             return
         await turn.mount_all([MemoryNote(memory) for memory in event.memories])
 
-    async def _step(self, event: Action | ToolProgress | Observation | Permission) -> None:
-        if isinstance(event, Permission) and event.decision == "allow":
-            return
+    async def _step(self, call: ToolCall) -> None:
         turn = await self._turn_now()
-        step = turn.steps.get(event.call_id)
+        step = turn.steps.get(call.id)
         if step is None:
-            step = turn.steps[event.call_id] = CallLine(
-                event.tool, event.input if isinstance(event, Action) else {}
-            )
+            step = turn.steps[call.id] = CallLine(call)
             step.is_expanded = self._is_expanded
             self._add(step)
-        match event:
-            case Action():
-                self._activity = f"running {one_line(event.tool, 40)}"
-            case ToolProgress():
-                step.progress(event.data)
-            case Permission():
-                step.refused(event)
-            case Observation():
-                step.observed(event)
+        step.show_call(call)
+        if call.state == "running" and call.progress is None:
+            self._activity = f"running {one_line(call.tool, 40)}"
 
     async def _build(self, event: BuildPosted) -> None:
         name = one_line(event.capability)
@@ -477,11 +449,9 @@ class ConversationScreen(App[int]):
                 self._tell(f"⚒ {name}: {one_line(event.text, 500)}", "dim")
             case "complete":
                 self._settle_waiting()
-                self._told.add(f"build-{event.number}")
                 self._tell(f"⚒ {one_line(event.text, 1000)}", "" if event.status == "active" else "warn")
             case "error":
                 self._settle_waiting()
-                self._told.add(f"build-{event.number}")
                 self._tell(f"⚒ {name} could not be built: {one_line(event.text, 1000)}", "warn")
 
     def _noticed(self, part: str, text: str) -> None:
@@ -493,16 +463,15 @@ class ConversationScreen(App[int]):
             if self.session.is_interrupted and not self.session.open_questions:
                 self._tell_interrupted()
 
-    def _final(self, event: FinalEvent) -> None:
-        rest = event.text.removeprefix(self._last_text) if self._last_text else event.text
-        if event.status == "asking":
+    def _final(self, closing: LastWords) -> None:
+        status = closing.final.status
+        if status == "asking":
             return
-        if event.status == "cancelled":
+        if status == "cancelled":
             self._tell("(interrupted)", "warn")
-        elif rest.strip():
+        elif closing.rest:
             # Satchel's own text about the turn's end.
-            kind = {"failed": "bad", "limit": "warn"}.get(event.status, "")
-            self._tell(rest.strip(), kind)
+            self._tell(closing.rest, {"failed": "bad", "limit": "warn"}.get(status, ""))
 
     def _ended(self, event: TurnEnd) -> None:
         spent = usage_line(event.usage)

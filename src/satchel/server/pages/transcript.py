@@ -7,48 +7,38 @@ changed. It renders nothing; the templates do.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, assert_never
 
 from markupsafe import Markup
 
 from satchel.events import (
-    Action,
     AskedCall,
     AskUser,
-    Assistant,
     BuildPosted,
     Compaction,
     Failure,
-    MemoryCaptured,
     MemorySurfaced,
     MessageTakenBack,
     MessageWaiting,
     Notice,
     Observation,
-    Permission,
     Posted,
     QuestionAnswered,
     QuestionAsked,
     Record,
     SurfacedMemory,
-    TextDelta,
     ThinkingDelta,
-    ToolInputDelta,
-    ToolProgress,
     TurnEnd,
     TurnResumed,
     TurnStart,
     TurnStatus,
-    Unshown,
 )
-from satchel.events import (
-    Final as FinalEvent,
-)
-from satchel.messages import Usage, text_of
+from satchel.messages import Usage
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.server.pages.markdown import MarkdownBlocks
+from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 from satchel.tools.display import Shown
 from satchel.tools.visible import visible
 
@@ -73,33 +63,59 @@ _CLIP_CHARS: Final = 280
 Progress: TypeAlias = tuple[float, float] | None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class LedgerCall:
     """One call of a tool, as a line of the ledger.
 
     Attributes:
-        words: What it does.
+        words: What it does; "" if it never started.
         progress: How far it is, "" before it says so; `part` is that as two numbers, if it gives some.
         shown: Its result; None while it runs.
         full: Its whole result, for who wants to read it.
         made: The files that a capability made, by their paths in its folder `out`.
+        reason: Why it was refused.
     """
 
     id: str
     tool: str
+    state: Literal["running", "done", "failed", "refused", "unknown"]
     input: Mapping[str, Any]
     words: str
-    state: Literal["running", "done", "failed", "refused", "unknown"] = "running"
-    progress: str = ""
-    part: Progress = None
+    progress: str
+    part: Progress
+    reason: str
     shown: Shown | None = None
     full: str = ""
     made: Sequence[str] = ()
-    reason: str = ""
-    box: str = ""
     duration_ms: float = 0.0
     untrusted: bool = False
-    kind: Literal["call"] = "call"
+
+    @classmethod
+    def of(cls, call: ToolCall) -> LedgerCall:
+        """The line of a call."""
+        input = call.input if call.is_begun else {}
+        progress = call.progress or {}
+        line = cls(
+            id=call.id,
+            tool=call.tool,
+            state="running" if call.state == "asked" else call.state,
+            input=input,
+            words=describe_call(call.tool, input) if call.is_begun else "",
+            progress=describe_progress(progress) if progress else "",
+            part=_part(progress),
+            reason=call.refusal.reason if call.refusal is not None else "",
+        )
+        result = call.result
+        if result is None or line.state == "refused":
+            return line
+        return replace(
+            line,
+            shown=show_observation(result, input),
+            full=result.text,
+            made=_made(result),
+            duration_ms=result.duration_ms,
+            untrusted=result.untrusted,
+        )
 
 
 @dataclass(slots=True)
@@ -238,7 +254,6 @@ class Turn:
     usage: Usage | None = None
     duration_ms: float = 0.0
     learnt: int = 0
-    model: str = ""
 
     @property
     def is_long(self) -> bool:
@@ -287,13 +302,13 @@ class Transcript:
         self.seq = 0
         self._turn: Turn | None = None
         self._answer: ModelAnswer | None = None
-        self._calls: dict[str, tuple[int, int, int]] = {}
+        self._calls: dict[str, Redraw] = {}
         self._asks: dict[str, tuple[int, int]] = {}
         self._line: dict[str, tuple[Note, Redraw]] = {}
         self._builds: dict[str, tuple[int | None, int]] = {}
         self._changes: dict[Redraw, None] = {}
         self._texts: dict[Redraw, str] = {}
-        self._failure = ""
+        self._view = SessionView()
 
     @property
     def last(self) -> Turn | None:
@@ -332,45 +347,37 @@ class Transcript:
     def feed(self, record: Record) -> None:
         """Take the next record."""
         before, self.seq = self.seq, max(self.seq, record.seq)
-        match record.event:
-            case TurnStart() as event:
-                self._begin(event, record, before)
+        part = self._view(record)
+        match part:
+            case None:
+                pass
+            case TurnStart():
+                self._begin(part, record, before)
             case TurnResumed():
                 self._close_answer()
                 self._drop_interruption()
-            case TextDelta(text=text):
+            case Said(answer=None, added=text):
                 self._write(text)
+            case Said():
+                self._complete(part)
             case ThinkingDelta(text=text):
                 self._think(text)
-            case MemorySurfaced() as event:
-                self._surfaced(event)
-            case MemoryCaptured(ids=ids) if self._turn is not None:
-                self._turn.learnt += len(ids)
-                self._redraw()
-            case Assistant() as event:
-                self._complete(event)
-            case Action() as event:
-                self._start(event)
-            case ToolProgress(call_id=id, data=data):
-                self._progress(id, data)
-            case Permission() as event:
-                self._permitted(event)
-            case Observation() as event:
-                self._observed(event)
-            case QuestionAsked() as event:
-                self._asked(event)
-            case QuestionAnswered() as event:
-                self._answered(event)
-            case AskUser() as event:
-                self._ask(
-                    QuestionCard(id=event.call_id, asks="agent", text=event.question, options=event.options)
-                )
-            case BuildPosted() as event:
-                self._built(event, record.at)
-            case FinalEvent(text=text, status=status):
-                self._final(text, status)
-            case TurnEnd() as event:
-                self._end(event)
+            case MemorySurfaced():
+                self._surfaced(part)
+            case ToolCall():
+                self._called(part)
+            case QuestionAsked():
+                self._asked(part)
+            case QuestionAnswered():
+                self._answered(part)
+            case AskUser(call_id=id, question=text, options=options):
+                self._ask(QuestionCard(id, "agent", text, options))
+            case BuildPosted():
+                self._built(part, record.at)
+            case LastWords():
+                self._final(part)
+            case TurnEnd():
+                self._end(part)
             case Notice(part="command", text=text):
                 head, _, rest = text.partition("\n")
                 self._add(Note(head, "done", raw=rest))
@@ -381,8 +388,6 @@ class Transcript:
                 self._line[id] = note, self._add(note)
             case MessageTakenBack(id=id):
                 self._settle_waiting(id, "was taken back")
-            case Posted(id=id) if id.startswith("build-"):
-                pass  # the build's card says it
             case Posted(source=source, text=text):
                 self._add(Note(text, "on", meta=f"from {source}"))
             case Compaction(before_tokens=tokens, after_tokens=after):
@@ -392,14 +397,10 @@ class Transcript:
                         meta=f"{tokens:,} tokens became {after:,}",
                     )
                 )  # fmt: skip
-            case Failure(part="model" | "turn", message=message):
-                self._failure = message  # it ends the turn, and `Final` says why
-            case Failure(part=part, message=message):
-                self._add(Note(message, "failed", meta=part))
-            case Unshown() | ToolInputDelta():
-                pass
+            case Failure(part=name, message=message):
+                self._add(Note(message, "failed", meta=name))
             case _:
-                assert_never(record.event)
+                assert_never(part)
 
     def cut_off(self) -> None:
         """Mark the newest turn as interrupted: nobody runs it."""
@@ -411,7 +412,7 @@ class Transcript:
             if isinstance(item, Steps):
                 for number, call in enumerate(item.calls):
                     if call.state == "running":
-                        call.state = "unknown"
+                        item.calls[number] = replace(call, state="unknown")
                         self._changed(Redraw(turn.number, place, number))
         words = "Satchel stopped during this turn. Everything up to here is kept."
         if any(isinstance(i, Steps) and any(c.state == "unknown" for c in i.calls) for i in turn.items):
@@ -443,7 +444,6 @@ class Transcript:
                     ask.answer = ""
                     self._changed(Redraw(earlier.number, place))
         self.turns[event.turn] = self._turn = turn
-        self._failure = ""
         self._redraw()
 
     def _settle_waiting(self, id: str, how: str) -> None:
@@ -464,20 +464,19 @@ class Transcript:
             turn.recalled.extend(event.memories)
         self._redraw()
 
-    def _final(self, text: str, status: TurnStatus) -> None:
-        turn = self._turn
+    def _final(self, closing: LastWords) -> None:
         self._close_answer()
-        if turn is None or status in ("asking", "calling"):
-            return
-        said = [item.text.strip() for item in turn.items if isinstance(item, ModelAnswer)]
-        if status == "cancelled":
-            self._add(Note("You stopped it. Everything up to here is kept.", "off"))
-        elif status == "done":
-            if text.strip() and text.strip() not in said:
-                self._add(ModelAnswer(text))
-        else:
-            words = text.removeprefix(said[-1] if said else "").strip() or self._failure
-            self._add(Note(words, "failed" if status == "failed" else "warn"))
+        match closing.final.status:
+            case "asking" | "calling":
+                pass
+            case "cancelled":
+                self._add(Note("You stopped it. Everything up to here is kept.", "off"))
+            case "done":
+                if closing.rest:
+                    self._add(ModelAnswer(closing.rest))
+            case status:
+                words = closing.rest or (closing.failure.message if closing.failure is not None else "")
+                self._add(Note(words, "failed" if status == "failed" else "warn"))
 
     def _end(self, event: TurnEnd) -> None:
         self._close_answer()
@@ -485,6 +484,7 @@ class Transcript:
         if turn is None:
             return
         turn.status, turn.usage, turn.duration_ms = event.status, event.usage, event.duration_ms
+        turn.learnt = len(self._view.turn.captured or ())
         for item in turn.items:
             if isinstance(item, QuestionCard) and item.answer is None and item.asks in ("permission", "tool"):
                 item.answer = ""
@@ -517,15 +517,12 @@ class Transcript:
         else:
             self._add(Thought(text))
 
-    def _complete(self, event: Assistant) -> None:
-        text = text_of(event.blocks)
-        if self._turn is not None:
-            self._turn.model = f"{event.provider}:{event.model}"
+    def _complete(self, said: Said) -> None:
         if self._answer is None:
-            if text.strip():
-                self._add(ModelAnswer(text))
+            if said.text.strip():
+                self._add(ModelAnswer(said.text))
             return
-        self._answer.text = text or self._answer.text
+        self._answer.text = said.text or self._answer.text
         self._close_answer()
 
     def _close_answer(self) -> None:
@@ -538,68 +535,24 @@ class Transcript:
 
     # Calls
 
-    def _start(self, event: Action) -> None:
+    def _called(self, call: ToolCall) -> None:
         turn = self._turn
-        if turn is None or display_of(event.tool).is_question:
+        if turn is None or (display_of(call.tool).is_question and call.refusal is None):
             return
-        call = LedgerCall(
-            id=event.call_id,
-            tool=event.tool,
-            input=event.input,
-            words=describe_call(event.tool, event.input),
-        )
-        self._add_call(turn, call)
-
-    def _add_call(self, turn: Turn, call: LedgerCall) -> None:
         last = turn.items[-1] if turn.items else None
-        if isinstance(last, Steps):
-            last.calls.append(call)
-            place = (turn.number, len(turn.items) - 1, len(last.calls) - 1)
-            # The line before it may have been the last.
-            self._changed(Redraw(place[0], place[1], place[2]))
+        known = self._calls.get(call.id)
+        if known is not None and known.turn == turn.number:
+            steps = turn.items[known.item or 0]
+            assert isinstance(steps, Steps)
+            steps.calls[known.call or 0] = LedgerCall.of(call)
+            self._changed(known)
+        elif isinstance(last, Steps):
+            last.calls.append(LedgerCall.of(call))
+            self._calls[call.id] = Redraw(turn.number, len(turn.items) - 1, len(last.calls) - 1)
+            self._changed(self._calls[call.id])
         else:
-            self._add(Steps([call]))
-            place = (turn.number, len(turn.items) - 1, 0)
-        self._calls[call.id] = place
-
-    def _call(self, id: str) -> tuple[LedgerCall, Redraw] | None:
-        if id not in self._calls:
-            return None
-        number, place, at = self._calls[id]
-        item = self.turns[number].items[place]
-        assert isinstance(item, Steps)
-        return item.calls[at], Redraw(number, place, at)
-
-    def _progress(self, id: str, data: Mapping[str, Any]) -> None:
-        found = self._call(id)
-        if found is None or found[0].state != "running":
-            return
-        call, change = found
-        call.progress, call.part = describe_progress(data), _part(data)
-        self._changed(change)
-
-    def _permitted(self, event: Permission) -> None:
-        if event.decision == "deny" and self._turn is not None and event.call_id not in self._calls:
-            refused = LedgerCall(event.call_id, event.tool, {}, "", state="refused", reason=event.reason)
-            self._add_call(self._turn, refused)
-
-    def _observed(self, event: Observation) -> None:
-        found = self._call(event.call_id)
-        if found is None:
-            if display_of(event.tool).is_question or self._turn is None:
-                return
-            self._add_call(self._turn, LedgerCall(event.call_id, event.tool, {}, ""))
-            found = self._call(event.call_id)
-        assert found is not None
-        call, change = found
-        if call.state == "refused":
-            return
-        call.state = "failed" if event.is_error else "done"
-        call.shown = show_observation(event, call.input)
-        call.full, call.duration_ms, call.untrusted = event.text, event.duration_ms, event.untrusted
-        if event.tool.startswith("cap_") and isinstance(event.data, Mapping):
-            call.made = [file["path"] for file in event.data.get("artifacts", ())]
-        self._changed(change)
+            self._add(Steps([LedgerCall.of(call)]))
+            self._calls[call.id] = Redraw(turn.number, len(turn.items) - 1, 0)
 
     # Questions
 
@@ -710,6 +663,11 @@ def _asks_of(turn: Turn) -> Iterator[QuestionCard]:
             yield item
         elif isinstance(item, BuildCard) and item.ask is not None:
             yield item.ask
+
+
+def _made(result: Observation) -> Sequence[str]:
+    is_capability = result.tool.startswith("cap_") and isinstance(result.data, Mapping)
+    return [file["path"] for file in result.data.get("artifacts", ())] if is_capability else ()
 
 
 def _part(data: Mapping[str, Any]) -> Progress:
