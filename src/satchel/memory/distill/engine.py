@@ -72,7 +72,9 @@ class _Search(Protocol):
 class _Page(Protocol):
     async def known(self, budget_tokens: int) -> Known: ...
 
-    async def note(self, sections: Mapping[str, Section | None], off: Collection[str]) -> object: ...
+    async def note(
+        self, sections: Mapping[str, Section | None], off: Collection[str], *, budget_tokens: int
+    ) -> object: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -180,6 +182,8 @@ class Distiller:
                 if run.spent:
                     with anyio.move_on_after(_WRITING_S, shield=True):
                         await self._space.write(ledger.add_usage, run.paid(), self._now()[1])
+            if page_tokens > 0:  # What was stored by hand gets a place too.
+                await self._page.note({}, (), budget_tokens=page_tokens)
             pending = await self._space.read(ledger.count_pending)
             return DistillReport(
                 windows=tuple(run.results), usage=run.usage, pending=pending, stopped=run.stopped
@@ -301,7 +305,7 @@ class Distiller:
         # What says all of a known fact and more takes its place.
         off = [fact.known.id for fact, _ in stored if fact.known and fact.proposal.relation == "elaborates"]
         if run.page_tokens > 0 and (sections or off or reading.off):
-            await self._page.note(sections, {*reading.off, *off})
+            await self._page.note(sections, {*reading.off, *off}, budget_tokens=run.page_tokens)
         return replace(
             _result(window, "facts" if written.facts or written.confirmed else "nothing", reason=reason),
             facts=written.facts,

@@ -21,7 +21,6 @@ from satchel.memory.distill.records import DistillStatus, Outcome
 from satchel.memory.distill.windows import EpisodePart, Stretch, Window
 from satchel.memory.lifecycle import relate
 from satchel.memory.micros import from_micros, to_micros
-from satchel.memory.page import rows as page_rows
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import MemoryDraft, count_up, insert_drafts
 from satchel.memory.spending import Asked, add_usage, read_spent
@@ -79,7 +78,6 @@ def _failures(space: int) -> Any:
     return select(distill_windows).where(
         distill_windows.c.space_id == space,
         distill_windows.c.outcome.in_(("failed", "given_up")),
-        distill_windows.c.place != page_rows.PLACE,
         distill_windows.c.id > last_read,
     )
 
@@ -510,7 +508,7 @@ def read_status(connection: Connection, space: int) -> DistillStatus:
     ).scalar_one()
     counted = connection.execute(
         select(distill_windows.c.outcome, func.count())
-        .where(distill_windows.c.space_id == space, distill_windows.c.place != page_rows.PLACE)
+        .where(distill_windows.c.space_id == space)
         .group_by(distill_windows.c.outcome)
     )
     outcomes = {row[0]: int(row[1]) for row in counted}
@@ -529,6 +527,5 @@ def read_status(connection: Connection, space: int) -> DistillStatus:
         last_at=None if last_at is None else from_micros(last_at),
         trouble=failed[0] if failed else "",
         failed_since=len(failed),
-        page_trouble=page_rows.trouble(connection, space),
         spent=tuple(read_spent(connection, space)),
     )

@@ -1,4 +1,4 @@
-"""The standing page: one dated page about the user that a model writes from facts, held to them by code."""
+"""The standing page: one dated page about the user, of facts in their own words and of the user's own lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
         Page,
         PageLine,
         PageVersion,
-        PageWritten,
         ShownLine,
         always_to_json,
         page_to_json,
@@ -25,7 +24,6 @@ __all__ = [
     "Page",
     "PageLine",
     "PageVersion",
-    "PageWritten",
     "Pages",
     "ShownLine",
     "always_to_json",
@@ -41,7 +39,6 @@ __getattr__ = on_demand(
             "Page",
             "PageLine",
             "PageVersion",
-            "PageWritten",
             "ShownLine",
             "always_to_json",
             "page_to_json",
