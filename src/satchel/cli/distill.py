@@ -16,7 +16,7 @@ from satchel.cli.settings import read_settings
 from satchel.config import Settings
 from satchel.errors import ModelUnavailable, StorageError
 from satchel.memory import DistillReport, DistillStatus, MemoryRecord, WindowResult
-from satchel.memory.distill import report_to_json, status_to_json
+from satchel.memory.distill.records import report_to_json, status_to_json
 from satchel.messages import Usage
 from satchel.runtime.lines import counted
 

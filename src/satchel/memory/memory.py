@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageError, StorageLocked, UsageError
-from satchel.memory import distill, page, repository, spending, statement_rows, transfer
+from satchel.memory import repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said, said_texts
 from satchel.memory.candidates.engine import ArrayCandidates
@@ -37,6 +37,7 @@ from satchel.memory.journal import MemoryJournal
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
 from satchel.memory.marks import Rebuilt
 from satchel.memory.page.records import PAGE_TOKENS, Page, PageVersion
+from satchel.memory.page.service import Pages
 from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
     Context,
@@ -75,14 +76,8 @@ from satchel.storage import Database
 from satchel.tasks import background_tasks
 
 if TYPE_CHECKING:
-    from satchel.memory.distill import (
-        Distiller,
-        DistillReport,
-        DistillStatus,
-        MaySpend,
-        WindowResult,
-    )
-    from satchel.memory.page import Pages
+    from satchel.memory.distill.engine import Distiller, MaySpend
+    from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
     from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
     from satchel.memory.transfer.formats import NamedReader
 
@@ -133,11 +128,13 @@ class Memory:
 
     @cached_property
     def _distiller(self) -> Distiller:
-        return distill.Distiller(self._space, self._capture, self.search, self._pages)
+        from satchel.memory.distill.engine import Distiller  # noqa: PLC0415 - most processes don't distil
+
+        return Distiller(self._space, self._capture, self.search, self._pages)
 
     @cached_property
     def _pages(self) -> Pages:
-        return page.Pages(self._space, self._capture)
+        return Pages(self._space, self._capture)
 
     @cached_property
     def _transfer(self) -> Transfer:

@@ -9,7 +9,7 @@ import anyio
 
 from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, SatchelError, UsageError
-from satchel.memory.distill import DistillReport, WindowResult
+from satchel.memory.distill.records import DistillReport, WindowResult
 from satchel.models import ChatModel
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts

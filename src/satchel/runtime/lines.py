@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from satchel.memory.framing import earlier, short_id
-from satchel.memory.page import SECTIONS, Page
+from satchel.memory.page.records import SECTIONS, Page
 from satchel.messages import Usage
 from satchel.wording import LINE_CHARS, counted, one_line
 
