@@ -43,27 +43,9 @@ def answer(request: ModelRequest) -> str:
     lines = [json.loads(line) for message in request.messages for line in _objects(message)]
     if "worth" in schema.get("properties", {}):
         return json.dumps({"worth": True, "reason": "it tells something of the user"})
-    if "keep" in schema.get("properties", {}):
-        return json.dumps(_page(lines), ensure_ascii=False)
     said = [line for line in lines if line.get("speaker") == "user" and "read_before" not in line]
     facts = [_fact(sentence) for line in said for sentence in _told(line["text"])]
     return json.dumps({"facts": facts, "off": _off(request.messages[0].text)}, ensure_ascii=False)
-
-
-def _page(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """The newest lines and facts that the room has space for."""
-    room = next(line["room"] for line in lines if "room" in line)
-    keep, new = [], []
-    for line in reversed([line for line in lines if "gone" not in line]):
-        words = line.get("text", line.get("says", ""))
-        room -= len(words)
-        if not words or room < 0:
-            continue
-        if "line" in line:
-            keep.append(line["line"])
-        else:
-            new.append({"section": "user", "text": words, "facts": [line["fact"]], "until": ""})
-    return {"keep": keep, "lines": new}
 
 
 def _objects(message: Message) -> list[str]:
@@ -128,8 +110,6 @@ async def live(told: Mapping[str, Any], reply_tokens: int) -> tuple[Counter[str]
                 )
             clock.at += timedelta(minutes=10)
             await memory.distill(model=model)
-            if await memory.page_is_due():
-                await memory.write_page(model=model)
         spent = await memory.spent()
         facts, page = await memory.count(kind="fact"), await memory.page(budget_tokens=100_000)
     known = f"{facts} facts, page of {page.tokens if page else 0:,} tokens"

@@ -193,13 +193,11 @@ class Satchel(Column):
         await self.memory.add_episodes([episode])
 
     async def end(self, conversation: Sequence[Message]) -> None:
-        """Read what was said for facts and write the page, as the program does in the background."""
+        """Read what was said for facts, as the program does in the background."""
         del conversation
         if not self.models:
             return
         await self.memory.distill(model=self.models["extract"], small_model=self.models["gate"])
-        if await self.memory.page_is_due():
-            await self.memory.write_page(model=self.models["page"])
         if await self.memory.page_waits():  # As a user does who was shown it.
             await self.memory.accept_page()
 
@@ -536,7 +534,7 @@ async def columns_of(
     columns: list[Column] = []
     if recording.model is not None or recording.has("notes"):
         cost = Cost()
-        models = {task: RecordedModel(recording, task, cost) for task in ("extract", "gate", "page")}
+        models = {task: RecordedModel(recording, task, cost) for task in ("extract", "gate")}
         columns += [
             Satchel(
                 name="Satchel with a model", memory=await store(), models=models, cost=cost, has_model=True

@@ -1,6 +1,6 @@
 """Answers of language models that are recorded beside a benchmark, so that anyone can play it again without a model.
 
-A file has one JSON object on each line: the hash of a task ("extract", "page", "notes", …) and of what was asked, the
+A file has one JSON object on each line: the hash of a task ("extract", "notes", …) and of what was asked, the
 messages of the request, and the answer. The instructions of a task, which stand in many requests, have a line of their
 own. If a prompt or anything that leads to a request has changed, the hash isn't found and the answer is missing: that
 is counted, and nothing is made up in its place.

@@ -43,8 +43,6 @@ class StandIn:
             text = _notes(said)
         elif "facts" in known:
             text = json.dumps({"facts": _facts(_objects(said)), "off": []}, ensure_ascii=False)
-        elif "keep" in known:
-            text = json.dumps(_page(_objects(said)), ensure_ascii=False)
         elif "worth" in known:
             text = json.dumps({"worth": True, "reason": "it may be"})
         else:
@@ -73,22 +71,6 @@ def _facts(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for sentence in re.split(r"(?<=[.!?])\s+", line["text"])[:_FACTS]
         if len(sentence.split()) >= 4
     ]
-
-
-def _page(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    room = lines[0]["room"]
-    shown = [line for line in lines if "line" in line and "gone" not in line]
-    fresh = [line for line in lines if "fact" in line]
-    left = room - sum(len(line["says"]) for line in fresh)
-    keep = []
-    for line in reversed(shown):
-        left -= len(line["text"])
-        if left > 0:
-            keep.append(line["line"])
-    new = [
-        {"section": "running", "text": line["says"], "facts": [line["fact"]], "until": ""} for line in fresh
-    ]
-    return {"keep": sorted(keep), "lines": new}
 
 
 def _notes(said: str) -> str:

@@ -190,7 +190,8 @@ async def test_what_was_said_in_anger_and_taken_back_is_read_for_no_fact_and_its
             memory, "My neighbour Ohlrogge is a thief who steals our water.", "I take that back, I was angry."
         )
         report = await memory.distill(model=model)
-        assert (list(report.facts), await memory.page_is_due()) == ([], False)
+        assert list(report.facts) == []
+        assert not await memory.page()
         assert {one.discretion for one in await memory.list()} == {"withheld"}
 
 

@@ -64,7 +64,7 @@ def fact(content: str) -> dict[str, Any]:
 
 
 def answered(asked: Asked) -> str:
-    """What a model answers: facts that stand in the words, a page of them, a notes file, verdicts by reading."""
+    """What a model answers: facts that stand in the words, a notes file, verdicts by reading."""
     system, said = (message["content"] for message in asked.body["messages"][:2])
     lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
     if "one notes file" in system:
@@ -81,10 +81,6 @@ def answered(asked: Asked) -> str:
                 ]
             }
         )
-    if any("room" in line for line in lines):
-        facts = [line for line in lines if "fact" in line]
-        new = [{"section": "home", "text": one["says"], "facts": [one["fact"]], "until": ""} for one in facts]
-        return json.dumps({"keep": [line["line"] for line in lines if "line" in line], "lines": new})
     stated = [line["text"].split(". ")[0].rstrip(".") + "." for line in lines if "text" in line]
     return json.dumps({"facts": [fact(one) for one in stated if one.startswith("The ")]})
 

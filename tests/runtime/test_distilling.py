@@ -31,9 +31,6 @@ def reply(request: ModelRequest) -> Reply:
     if request.system.startswith("You keep what"):
         fact = {"content": "The user has a cat called Mimi.", "quote": "my cat Mimi"}
         return Reply(text=json.dumps({"facts": [fact]}), usage=usage)
-    if request.system.startswith("You keep one page"):
-        line = {"section": "people", "text": "has a cat called Mimi", "facts": [1], "until": ""}
-        return Reply(text=json.dumps({"keep": [], "lines": [line]}), usage=usage)
     return Reply(text="I see.", usage=usage)
 
 
@@ -73,7 +70,7 @@ async def test_a_program_that_is_open_writes_the_page_when_it_has_read_what_was_
         with anyio.fail_after(120):
             while (page := await satchel.memory.page()) is None:
                 await anyio.lowlevel.checkpoint()
-        assert [line.words for line in page.memories] == ["has a cat called Mimi"]
+        assert [line.words for line in page.memories] == ["The user has a cat called Mimi."]
 
 
 @requirement("memory:distill:trigger")
@@ -135,7 +132,6 @@ async def test_one_switch_and_one_budget_hold_for_all_that_models_do_unasked(tmp
             "In the background today, of 1,000 tokens:",
             "  gate          0 calls           0 tokens",
             "  extract       1 calls       1,010 tokens  $0.5000",
-            "  page          0 calls           0 tokens",
             "  judge         0 calls           0 tokens",
             "  total         1 calls       1,010 tokens  $0.5000",
         ]

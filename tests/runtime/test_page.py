@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from satchel.clock import ManualClock
-from satchel.models import ModelRequest, ScriptedModel
+from satchel.models import ScriptedModel
 from satchel.runtime.commands import CommandContext, find_command, run_command
 from tests.requirements import requirement
 from tests.runtime.test_profile import SUNDAY, memory_blocks, opened
@@ -18,29 +17,17 @@ from tests.runtime.world import logged
 pytestmark = pytest.mark.anyio
 
 
-def copying(request: ModelRequest) -> str:
-    """A page of all facts in their own words."""
-    found = [json.loads(line) for line in request.messages[0].text.splitlines()]
-    lines = [
-        {"section": "user", "text": one["says"], "facts": [one["fact"]], "until": ""}
-        for one in found
-        if "says" in one
-    ]
-    return json.dumps({"keep": [one["line"] for one in found if "line" in one], "lines": lines})
-
-
 @requirement("memory:page:place")
 async def test_the_page_opens_the_session_keeps_its_bytes_and_is_corrected_and_forgotten(
     tmp_path: Path,
 ) -> None:
     model = ScriptedModel(["One.", "Two.", "Three.", "Four.", "Five."])
-    writer = ScriptedModel(copying)
     async with opened(tmp_path, model, clock=ManualClock(at=SUNDAY + timedelta(hours=12))) as satchel:
         memory = satchel.memory
         assert memory is not None
         old = await memory.add("The user lives in Leeds.", importance=5)
         shellfish = await memory.add("The user is allergic to shellfish.", importance=5)
-        await memory.write_page(model=writer)
+        await memory.distill(model=ScriptedModel([]))
         session = await satchel.session()
         await session.run_turn("Hello")
         (page, *_) = memory_blocks(model.requests[0])
@@ -48,7 +35,7 @@ async def test_the_page_opens_the_session_keeps_its_bytes_and_is_corrected_and_f
         assert "How to answer" not in page
         # A later version is for the next session.
         await memory.add("The user is called Bee.")
-        await memory.write_page(model=writer)
+        await memory.distill(model=ScriptedModel([]))
         await session.run_turn("And?")
         assert model.requests[1].messages[0] == model.requests[0].messages[0]
         new = await memory.add("The user lives in York.", said_at=SUNDAY + timedelta(hours=11))
@@ -90,7 +77,7 @@ async def test_a_page_that_waits_is_told_of_and_no_model_sees_it(tmp_path: Path)
         assert satchel.memory is not None
         await satchel.memory.add("The user lives in Leeds.", importance=5)
         clock.advance(3 * 86_400)
-        await satchel.memory.write_page(model=ScriptedModel(copying))
+        await satchel.memory.distill(model=ScriptedModel([]))
         session = await satchel.session()
         turn = await session.run_turn("Hello")
         assert any("memory page --accept" in notice for notice in turn.notices)

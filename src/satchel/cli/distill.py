@@ -16,7 +16,7 @@ from satchel.cli.settings import read_settings
 from satchel.config import Settings
 from satchel.errors import ModelUnavailable, StorageError
 from satchel.memory import DistillReport, DistillStatus, MemoryRecord, WindowResult
-from satchel.memory.distill import report_to_json, status_to_json
+from satchel.memory.distill.records import report_to_json, status_to_json
 from satchel.messages import Usage
 from satchel.runtime.lines import counted
 
@@ -76,8 +76,6 @@ async def _distill(settings: Settings, once: bool) -> tuple[DistillReport, Mappi
     line = _Progress()
     async with opened(settings) as satchel:
         report = await satchel.distilling.run(most_windows=1 if once else None, progress=line)
-        if not once:
-            await satchel.distilling.write_page(is_asked=True)
         memory = satchel.memory
         records = {} if memory is None else {id: await memory.get(id) for id in report.facts}
     return report, records
@@ -144,8 +142,6 @@ def _status_text(status: DistillStatus, settings: Settings) -> str:
     ]
     if status.trouble:
         lines.append(f"error     {status.trouble} ({counted(status.failed_since, 'attempt')})")
-    if status.page_trouble:
-        lines.append(f"page      {status.page_trouble}")
     return "\n".join(lines)
 
 

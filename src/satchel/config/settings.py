@@ -238,7 +238,7 @@ class BackgroundSettings:
     models: Literal["auto", "off"] = setting(
         "auto",
         "Whether models do anything that you did not ask for: judge what is worth remembering, extract "
-        'facts, write the page about you, choose what is shown with a message. "off" turns all of it off, '
+        'facts and keep the page about you, choose what is shown with a message. "off" turns all of it off, '
         "whatever `memory.distill` and `memory.surface_judge` say.",
     )
     day_tokens: int | None = setting(
@@ -339,7 +339,7 @@ class MemorySettings:
     )
     page_tokens: int = setting(
         1200,
-        "The maximum number of tokens of the standing page, which a model writes from what you said and "
+        "The maximum number of tokens of the standing page, which a model keeps from what you said and "
         "which is shown to the model when a session begins, in place of the profile; 0 turns it off.",
         low=0,
         high=100_000,

@@ -12,17 +12,16 @@ if TYPE_CHECKING:
     from satchel.memory.checkup import Checkup, Repaired, checkup_to_json
     from satchel.memory.dates import ResolvedDate, resolve_dates
     from satchel.memory.decay import boost, priority_now, recency_weight
-    from satchel.memory.distill import DistillReport, DistillStatus, WindowResult
+    from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
     from satchel.memory.filters import Filters
     from satchel.memory.graph import RELATIONS, Edge, Related, Successor, edge_to_json, related_to_json
     from satchel.memory.history import Change, change_to_json
     from satchel.memory.marks import Rebuilt
     from satchel.memory.memory import Memory
-    from satchel.memory.page import (
+    from satchel.memory.page.records import (
         Page,
         PageLine,
         PageVersion,
-        PageWritten,
         always_to_json,
         page_to_json,
         version_to_json,
@@ -83,7 +82,6 @@ __all__ = [
     "Page",
     "PageLine",
     "PageVersion",
-    "PageWritten",
     "Passage",
     "MemoryType",
     "Mode",
@@ -133,11 +131,10 @@ __getattr__ = on_demand(
     __name__,
     {
         "agenda": ("Agenda", "AgendaLine", "agenda_to_json"),
-        "page": (
+        "page.records": (
             "Page",
             "PageLine",
             "PageVersion",
-            "PageWritten",
             "always_to_json",
             "page_to_json",
             "version_to_json",
@@ -157,7 +154,7 @@ __getattr__ = on_demand(
             "priority_now",
             "recency_weight",
         ),
-        "distill": (
+        "distill.records": (
             "DistillReport",
             "DistillStatus",
             "WindowResult",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageError, StorageLocked, UsageError
-from satchel.memory import distill, page, repository, spending, statement_rows, transfer
+from satchel.memory import repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said, said_texts
 from satchel.memory.candidates.engine import ArrayCandidates
@@ -36,7 +36,8 @@ from satchel.memory.history import Change
 from satchel.memory.journal import MemoryJournal
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
 from satchel.memory.marks import Rebuilt
-from satchel.memory.page.records import PAGE_TOKENS, Page, PageVersion, PageWritten
+from satchel.memory.page.records import PAGE_TOKENS, Page, PageVersion
+from satchel.memory.page.service import Pages
 from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
     Context,
@@ -75,14 +76,8 @@ from satchel.storage import Database
 from satchel.tasks import background_tasks
 
 if TYPE_CHECKING:
-    from satchel.memory.distill import (
-        Distiller,
-        DistillReport,
-        DistillStatus,
-        MaySpend,
-        WindowResult,
-    )
-    from satchel.memory.page import Pages
+    from satchel.memory.distill.engine import Distiller, MaySpend
+    from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
     from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
     from satchel.memory.transfer.formats import NamedReader
 
@@ -133,11 +128,13 @@ class Memory:
 
     @cached_property
     def _distiller(self) -> Distiller:
-        return distill.Distiller(self._space, self._capture, self.search, self._pages)
+        from satchel.memory.distill.engine import Distiller  # noqa: PLC0415 - most processes don't distil
+
+        return Distiller(self._space, self._capture, self.search, self._pages)
 
     @cached_property
     def _pages(self) -> Pages:
-        return page.Pages(self._space, self._capture)
+        return Pages(self._space, self._capture)
 
     @cached_property
     def _transfer(self) -> Transfer:
@@ -618,9 +615,9 @@ class Memory:
     async def page(
         self, *, budget_tokens: int = PAGE_TOKENS, proposed: bool = False, confidential: bool = True
     ) -> Page | None:
-        """Show the standing page: what a model wrote about the user from facts, and what the user wrote into it.
+        """Show the standing page: facts about the user in their own words, and what the user wrote into it.
 
-        What was forgotten or superseded, is over or was changed since is left out. What is pinned stands on it. The
+        What was forgotten or superseded, or is over is left out. What is pinned stands on it. The
         same store gives the same bytes on a day. Nothing is counted as used.
 
         Args:
@@ -663,50 +660,6 @@ class Memory:
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:
         """Return what the page was, the newest version first."""
         return await self._pages.versions(limit=limit)
-
-    async def page_is_due(self) -> bool:
-        """Whether a model should write the page now: facts wait that nobody gave a place on it.
-
-        That is so once a day at most, unless there is no page yet, or something of importance 5 waits; and not right
-        after a failure. A page that does not fit is for the next reading, which sees how full it is; until then, what
-        matters most and was said last is shown.
-        """
-        return await self._pages.is_due()
-
-    async def write_page(
-        self,
-        *,
-        model: ChatModel,
-        budget_tokens: int = PAGE_TOKENS,
-        may_spend: MaySpend | None = None,
-    ) -> PageWritten | None:
-        """Let a model write the page anew if facts wait for a place on it.
-
-        What `distill` reads needs no writing: it says where each fact stands, and the fact stands there in its own
-        words until the page is written.
-
-        The model sees the present lines and the facts that are new. Each line that it writes is compared with the facts
-        that it names: what they don't say is refused and asked for once more, and after that the facts stand in their
-        own words. What the user wrote stays, and what the user took off stays off. Two processes never write at a time,
-        and a page that the user edits meanwhile is written again.
-
-        Args:
-            model: Writes the page; never one that only recalls.
-            budget_tokens: Of the page.
-            may_spend: Awaited before the model is asked; raises `BudgetExceeded` where no more may be spent.
-
-        Returns:
-            What was written, or why nothing was; None if nothing was due, or another process writes.
-
-        Raises:
-            UsageError: The model is "none".
-            StorageError: The store can't be used; the page stays as it was.
-        """
-        if model.provider == "none":
-            raise UsageError(
-                "The page is written by a language model, and there is none. `satchel model list` helps."
-            )
-        return await self._pages.write(model=model, budget_tokens=budget_tokens, may_spend=may_spend)
 
     async def edit_page(self, text: str, *, base: int | None = None) -> PageVersion:
         """Take the user's own version of the page.

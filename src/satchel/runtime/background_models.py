@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKGROUND", "BackgroundDay", "background_day", "background_lines"]
 
-BACKGROUND: Final = ("gate", "extract", "page", "judge")
-"""What models are asked for though the user asked for nothing: what is worth remembering, the facts in it, the page
-about the user, and the choice of what is shown with a message."""
+BACKGROUND: Final = ("gate", "extract", "judge")
+"""What models are asked for though the user asked for nothing: what is worth remembering, the facts in it, and the
+choice of what is shown with a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

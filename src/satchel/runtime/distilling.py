@@ -1,4 +1,4 @@
-"""Extracts facts and writes the standing page in the background while Satchel is open, as settings and budget allow."""
+"""Extracts facts in the background while Satchel is open, as settings and budget allow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import anyio
 
 from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, SatchelError, UsageError
-from satchel.memory.distill import DistillReport, WindowResult
-from satchel.memory.page import PageWritten
+from satchel.memory.distill.records import DistillReport, WindowResult
 from satchel.models import ChatModel
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
@@ -50,7 +49,6 @@ class Distilling:
         self._not_before_s = 0.0
         self._pause_s = 60.0
         self._windows_left = _WINDOWS_A_RUN
-        self._page_waits = False
 
     def start(self) -> None:
         """Check now, because messages may be left from last time, and after each turn."""
@@ -150,34 +148,6 @@ class Distilling:
             self._windows_left = 0  # Another process reads it, or the budget is spent.
         return report
 
-    async def write_page(self, *, is_asked: bool = False) -> PageWritten | None:
-        """Write the standing page anew if that is due, and the settings want a page.
-
-        Args:
-            is_asked: The user wants it now, whatever `memory.distill` and the budget of the background say.
-
-        Returns:
-            What was written, or why nothing was; None if nothing was due, or the last failure was too recent.
-
-        Raises:
-            ConfigError, ModelError: The model is unavailable.
-            StorageError: The store failed.
-        """
-        settings, memory = self._parts.settings, self._home.memory
-        if memory is None or settings.memory.page_tokens <= 0 or not (is_asked or self._is_wanted):
-            return None
-        budget_tokens = settings.memory.page_tokens
-        if not is_asked and not await memory.page_is_due():
-            return None
-        model = await self._parts.models.extractor()
-        if model.provider == "none":
-            return None
-        return await memory.write_page(
-            model=model,
-            budget_tokens=budget_tokens,
-            may_spend=self._may_spend if is_asked else self._may_spend_unasked,
-        )
-
     async def _may_spend_unasked(self) -> None:
         (await self._home.background_day(local_day(self._parts.clock.now()))).check()
         await self._may_spend()
@@ -201,10 +171,7 @@ class Distilling:
                 self._idle = anyio.Event()
                 try:
                     while await self.read_closed():
-                        self._page_waits = True
-                    if self._page_waits:  # Once for all that was read.
-                        written = await self.write_page()
-                        self._page_waits = written is not None and written.version is None
+                        pass
                 except SatchelError:
                     pass  # It waits for the next time, and `doctor` reports it.
                 except Exception:  # noqa: BLE001 - a boundary: a defect here must not disturb the user

@@ -298,9 +298,6 @@ async def _distilling(satchel: Satchel, memory: Memory) -> Check:
     if given_up := status.windows.get("given_up", 0):
         text = f"{progress}; gave up {counted(given_up, 'window')} after three unreadable answers"
         return Check(part="distilling", state="warning", text=text)
-    if status.page_trouble:
-        text = f"{progress}; the page about you could not be written: {status.page_trouble}"
-        return Check(part="distilling", state="warning", text=text)
     if choice.name == "none":
         text = f"{progress}. Without a language model, no facts are extracted; conversations are recalled verbatim."
         return Check(part="distilling", state="warning", text=text)

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from satchel.memory.framing import earlier, short_id
-from satchel.memory.page import SECTIONS, Page
+from satchel.memory.page.records import SECTIONS, Page
 from satchel.messages import Usage
 from satchel.wording import LINE_CHARS, counted, one_line
 
@@ -154,8 +154,7 @@ def page_lines(page: Page, *, budget_tokens: int) -> tuple[list[str], list[str]]
             lines.append(SECTIONS[line.section])
         until = "" if line.until is None else f"until {line.until.isoformat()}; "
         by = {"user": "yours; ", "pin": "pinned; "}.get(line.by, "")
-        ids = " ".join(short_id(fact.id) for fact in line.facts)
-        lines.append(f"  {one_line(line.words, _PAGE_CHARS)}  ({until}{by}{ids})")
+        lines.append(f"  {one_line(line.words, _PAGE_CHARS)}  ({until}{by}{short_id(line.id)})")
     notes = [f"{page.tokens:,} of {counted(budget_tokens, 'token')}, {version_words(page.version)}."]
     if page.version.state == "proposed":
         notes.append(

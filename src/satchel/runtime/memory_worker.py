@@ -94,26 +94,6 @@ class _Work:
             await anyio.sleep(min(_LOOK_S, left_s))
         while await self._once(silent_s=settings.worker_idle_s):
             pass
-        await self._write_page()
-
-    async def _write_page(self) -> None:
-        """Write the page once for all that was read."""
-        try:
-            written = await self._satchel.distilling.write_page()
-        except StorageError:
-            raise
-        except SatchelError as error:
-            self._tell(f"failed: {error}")
-            return
-        if written is None:
-            return
-        if written.version is None:
-            self._tell(f"the page was not written: {written.stopped}")
-            return
-        refused = f", {len(written.refused)} refused" if written.refused else ""
-        self._tell(
-            f"wrote version {written.version.number} of the page: {len(written.version.shown)} lines{refused}"
-        )
 
     async def _once(self, *, silent_s: float | None = None) -> bool:
         """Do what there is; whether there was anything. `silent_s` is that of `Distilling.read_closed`."""

@@ -12,22 +12,22 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 import anyio
 
 from satchel.clock import local_day
-from satchel.errors import BudgetExceeded, ModelError, ModelRejected, SatchelError
+from satchel.errors import BudgetExceeded, ModelError, ModelRejected
 from satchel.memory.capture import NewMemory
 from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Known, Proposal, Unreadable, ask_extractor, ask_gate, gate_version
 from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import EpisodePart, Stretch, Window, stretches_of
-from satchel.memory.micros import to_micros
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
 from satchel.memory.repository import MemoryDraft
-from satchel.memory.spending import Asked
+from satchel.memory.spending import Asked, add_usage
 from satchel.messages import Usage
 from satchel.models.port import ChatModel
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from satchel.memory.space import Space
 
 __all__ = ["Distiller"]
+
+T = TypeVar("T")
 
 _ATTEMPTS = 3
 """After this many answers that can't be parsed, a window is given up, and `doctor` reports it."""
@@ -62,7 +64,7 @@ MaySpend = Callable[[], Awaitable[None]]
 _FIRST_PAUSE_S = 60.0
 _LONGEST_PAUSE_S = 3600.0
 _WRITING_S = 2.0
-"""How long a run that is cancelled may take to write what its last call cost."""
+"""How long a call that is cancelled may take to write what it cost."""
 
 
 class _Search(Protocol):
@@ -72,7 +74,9 @@ class _Search(Protocol):
 class _Page(Protocol):
     async def known(self, budget_tokens: int) -> Known: ...
 
-    async def note(self, sections: Mapping[str, Section | None], off: Collection[str]) -> object: ...
+    async def note(
+        self, sections: Mapping[str, Section | None], off: Collection[str], *, budget_tokens: int
+    ) -> object: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,17 +94,10 @@ class _Run:
     usage: Usage = field(default_factory=Usage)
     skip: list[str] = field(default_factory=list)
     stopped: str = ""
-    spent: list[Asked] = field(default_factory=list)  # What is not in the store yet.
 
     def leaves(self, session: str) -> bool:
         """Whether the rest of a session isn't read in this run."""
         return bool(self.stopped) or session in self.skip
-
-    def paid(self) -> list[Asked]:
-        """What was spent since the last time that this was called, for the store."""
-        asked, self.spent = self.spent, []
-        self.usage = sum((one.usage for one in asked), self.usage)
-        return asked
 
 
 class Distiller:
@@ -173,13 +170,9 @@ class Distiller:
                 page_tokens=page_tokens,
                 progress=progress,
             )
-            try:
-                await self._read_sessions(run)
-            finally:
-                # What a cancelled call cost is estimated and counted too.
-                if run.spent:
-                    with anyio.move_on_after(_WRITING_S, shield=True):
-                        await self._space.write(ledger.add_usage, run.paid(), self._now()[1])
+            await self._read_sessions(run)
+            if page_tokens > 0:  # What was stored by hand gets a place too.
+                await self._page.note({}, (), budget_tokens=page_tokens)
             pending = await self._space.read(ledger.count_pending)
             return DistillReport(
                 windows=tuple(run.results), usage=run.usage, pending=pending, stopped=run.stopped
@@ -219,20 +212,16 @@ class Distiller:
             if not await self._may_go_on(run):
                 return
             try:
-                verdict = await ask_gate(run.small_model, stretch, run.spent)
-            except ModelError as error:
-                await self._model_failed(stretch, error, run)
-                return
-            except Unreadable as error:
-                await self._unreadable(stretch, error, run)
+                verdict = await self._paid(run, partial(ask_gate, run.small_model, stretch))
+            except (ModelError, Unreadable) as error:
+                await self._failed(stretch, error, run)
                 return
             reason = verdict.reason
             if not verdict.worth:
                 await self._leave_out(stretch, reason, run)
                 return
-            at, day = self._now()
             await self._space.write(
-                ledger.write_worth, stretch, gate=gate_version(), spent=run.paid(), at=at, day=day
+                ledger.write_worth, stretch, gate=gate_version(), at=self._space.now_micros()
             )
         for number, window in enumerate(stretch.windows):
             # The gate's call and the first window count as one.
@@ -240,14 +229,23 @@ class Distiller:
                 return
             try:
                 result = await self._read(window, run, reason)
-            except Unreadable as error:
-                await self._unreadable(window, error, run)
-            except ModelError as error:
-                await self._model_failed(window, error, run)
+            except (ModelError, Unreadable) as error:
+                await self._failed(window, error, run)
             else:
                 self._report(result, run)
             if run.leaves(window.session):
                 return
+
+    async def _paid(self, run: _Run, ask: Callable[[list[Asked]], Awaitable[T]]) -> T:
+        """Ask a model, and count what that costs, also where the call fails or is cancelled."""
+        spent: list[Asked] = []
+        try:
+            return await ask(spent)
+        finally:
+            if spent:
+                run.usage = sum((one.usage for one in spent), run.usage)
+                with anyio.move_on_after(_WRITING_S, shield=True):
+                    await self._space.write(add_usage, spent, local_day(self._space.clock.now()))
 
     async def _may_go_on(self, run: _Run) -> bool:
         if run.most_windows is not None and len(run.results) >= run.most_windows:
@@ -270,7 +268,7 @@ class Distiller:
         """Let the extractor read a window, and store what can be verified."""
         known = await self._known(window, run.page_tokens)
         there = known.facts
-        reading = await ask_extractor(run.model, window, known, run.spent)
+        reading = await self._paid(run, partial(ask_extractor, run.model, window, known))
         good, refused = self._checked(reading.facts, window, there)
         dropped: list[str] = []
         if refused:
@@ -278,9 +276,8 @@ class Distiller:
             left = refused
             # What can't be asked for again is only dropped.
             with suppress(ModelError, Unreadable):
-                again = await ask_extractor(
-                    run.model, window, known, run.spent, refused=refused[:_MOST_REFUSED]
-                )
+                asking = partial(ask_extractor, run.model, window, known, refused=refused[:_MOST_REFUSED])
+                again = await self._paid(run, asking)
                 new = [one for one in again.facts if one.content not in taken][: len(refused)]
                 more, left = self._checked(new, window, there)
                 good += more
@@ -290,9 +287,8 @@ class Distiller:
             draft = await self._draft_of(checked, window)
             if draft is not None:
                 facts.append((checked, draft))
-        at, day = self._now()
         written = await self._space.write(
-            ledger.write_window, window, facts, dropped=dropped, spent=run.paid(), at=at, day=day
+            ledger.write_window, window, facts, dropped=dropped, at=self._space.now_micros()
         )
         if written is None:
             return _result(window, "nothing", reason=_MEANWHILE)
@@ -301,7 +297,7 @@ class Distiller:
         # What says all of a known fact and more takes its place.
         off = [fact.known.id for fact, _ in stored if fact.known and fact.proposal.relation == "elaborates"]
         if run.page_tokens > 0 and (sections or off or reading.off):
-            await self._page.note(sections, {*reading.off, *off})
+            await self._page.note(sections, {*reading.off, *off}, budget_tokens=run.page_tokens)
         return replace(
             _result(window, "facts" if written.facts or written.confirmed else "nothing", reason=reason),
             facts=written.facts,
@@ -327,45 +323,27 @@ class Distiller:
         return good, refused
 
     async def _leave_out(self, stretch: Stretch, reason: str, run: _Run) -> None:
-        at, day = self._now()
-        written = await self._space.write(
-            ledger.write_unread, stretch, outcome="nothing", spent=run.paid(), at=at, day=day
-        )
+        written = await self._write(stretch, "nothing")
         self._report(_result(stretch, "nothing", reason=reason if written else _MEANWHILE), run)
 
-    async def _unreadable(self, read: Window | Stretch, error: SatchelError, run: _Run) -> None:
-        """Retry what a model can't answer readably, and give it up after some attempts."""
-        tries = await self._space.read(ledger.failures_of, ledger.place_of(read))
-        if tries + 1 < _ATTEMPTS:
-            await self._failed(read, str(error), run)
-            return
-        at, day = self._now()
-        await self._space.write(
-            ledger.write_unread,
-            read,
-            outcome="given_up",
-            error=str(error)[:500],
-            spent=run.paid(),
-            at=at,
-            day=day,
+    async def _failed(self, read: Window | Stretch, error: ModelError | Unreadable, run: _Run) -> None:
+        """Retry what can't be read now. What a model rejects or can't answer readably is given up after some
+        attempts.
+        """
+        outcome: Outcome = "failed"
+        if isinstance(error, ModelRejected | Unreadable):
+            tries = await self._space.read(ledger.failures_of, ledger.place_of(read))
+            if tries + 1 >= _ATTEMPTS:
+                outcome = "given_up"
+        else:
+            run.stopped = str(error)
+        await self._write(read, outcome, error=str(error))
+        self._report(_result(read, outcome, error=str(error)), run)
+
+    async def _write(self, read: Window | Stretch, outcome: Outcome, *, error: str = "") -> bool:
+        return await self._space.write(
+            ledger.write_outcome, read, outcome, error=error, at=self._space.now_micros()
         )
-        self._report(_result(read, "given_up", error=str(error)), run)
-
-    async def _model_failed(self, read: Window | Stretch, error: ModelError, run: _Run) -> None:
-        if isinstance(error, ModelRejected):
-            await self._unreadable(read, error, run)
-            return
-        run.stopped = str(error)
-        await self._failed(read, run.stopped, run)
-
-    async def _failed(self, read: Window | Stretch, error: str, run: _Run) -> None:
-        at, day = self._now()
-        await self._space.write(ledger.write_failure, read, error=error, spent=run.paid(), at=at, day=day)
-        self._report(_result(read, "failed", error=error), run)
-
-    def _now(self) -> tuple[int, str]:
-        now = self._space.clock.now()
-        return to_micros(now), local_day(now)
 
     async def _known(self, window: Window, page_tokens: int) -> Known:
         """The page, and the facts beside it that still hold and are nearest to the lines of a window."""

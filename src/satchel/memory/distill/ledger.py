@@ -21,16 +21,14 @@ from satchel.memory.distill.records import DistillStatus, Outcome
 from satchel.memory.distill.windows import EpisodePart, Stretch, Window
 from satchel.memory.lifecycle import relate
 from satchel.memory.micros import from_micros, to_micros
-from satchel.memory.page import rows as page_rows
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import MemoryDraft, count_up, insert_drafts
-from satchel.memory.spending import Asked, add_usage, read_spent
+from satchel.memory.spending import read_spent
 from satchel.memory.tables import distill_windows, distilled, edges, memories
 
 __all__ = [
     "Closing",
     "WrittenFacts",
-    "add_usage",
     "claim_name",
     "failing_since",
     "failures_of",
@@ -38,8 +36,7 @@ __all__ = [
     "newest",
     "next_session",
     "read_status",
-    "write_failure",
-    "write_unread",
+    "write_outcome",
     "write_window",
     "write_worth",
 ]
@@ -79,7 +76,6 @@ def _failures(space: int) -> Any:
     return select(distill_windows).where(
         distill_windows.c.space_id == space,
         distill_windows.c.outcome.in_(("failed", "given_up")),
-        distill_windows.c.place != page_rows.PLACE,
         distill_windows.c.id > last_read,
     )
 
@@ -246,16 +242,13 @@ def write_window(
     facts: Sequence[tuple[CheckedFact, MemoryDraft]],
     *,
     dropped: Sequence[str],
-    spent: Sequence[Asked],
     at: int,
-    day: str,
 ) -> WrittenFacts | None:
     """Write the results of a window and mark it as read.
 
     Returns:
-        What was written; None if another process read the window meanwhile, in which case only the cost is recorded.
+        What was written; None if another process read the window meanwhile.
     """
-    add_usage(connection, space, spent, day)
     read_to = _read_positions(connection, space, [piece.rid for piece in window.pieces])
     new = _still_new(connection, space, window)
     if new is None:
@@ -292,18 +285,8 @@ def write_window(
     return WrittenFacts(facts=tuple(kept), confirmed=tuple(dict.fromkeys(confirmed)), dropped=tuple(lost))
 
 
-def write_worth(
-    connection: Connection,
-    space: int,
-    stretch: Stretch,
-    *,
-    gate: str,
-    spent: Sequence[Asked],
-    at: int,
-    day: str,
-) -> None:
+def write_worth(connection: Connection, space: int, stretch: Stretch, *, gate: str, at: int) -> None:
     """Keep the gate's verdict that a stretch is worth reading, so that nobody asks again if reading it fails."""
-    add_usage(connection, space, spent, day)
     there = _read_positions(connection, space, [piece.rid for piece in stretch.new])
     for rid in there:
         changed = connection.execute(update(distilled).where(distilled.c.rid == rid).values(worth_by=gate))
@@ -311,28 +294,21 @@ def write_worth(
             connection.execute(insert(distilled).values(rid=rid, chars=0, distilled_at=at, worth_by=gate))
 
 
-def write_unread(
-    connection: Connection,
-    space: int,
-    read: Window | Stretch,
-    *,
-    outcome: Outcome,
-    error: str = "",
-    spent: Sequence[Asked],
-    at: int,
-    day: str,
+def write_outcome(
+    connection: Connection, space: int, read: Window | Stretch, outcome: Outcome, *, error: str = "", at: int
 ) -> bool:
-    """Mark as read what the gate found not worth it ("nothing"), or what was "given_up".
+    """Record that a window or a stretch "failed", so that its episodes stay pending; or mark as read what the gate
+    found not worth it ("nothing"), or what was "given_up".
 
     Returns:
-        False if another process read it meanwhile, in which case only the cost is recorded.
+        False if another process read it meanwhile.
     """
-    add_usage(connection, space, spent, day)
-    new = _still_new(connection, space, read)
-    if new is None:
-        return False
-    _mark_as_read(connection, new, at)
-    _add_result(connection, space, read, at, outcome=outcome, error=error)
+    if outcome != "failed":
+        new = _still_new(connection, space, read)
+        if new is None:
+            return False
+        _mark_as_read(connection, new, at)
+    _add_result(connection, space, read, at, outcome=outcome, error=error[:500])
     return True
 
 
@@ -369,21 +345,6 @@ def _still_new(connection: Connection, space: int, read: Window | Stretch) -> li
     if any(position != starts[rid] for rid, position in read_to.items()):
         return None
     return [piece for piece in read.new if piece.rid in read_to]
-
-
-def write_failure(
-    connection: Connection,
-    space: int,
-    read: Window | Stretch,
-    *,
-    error: str,
-    spent: Sequence[Asked],
-    at: int,
-    day: str,
-) -> None:
-    """Record that a window or a stretch failed; its episodes stay pending."""
-    add_usage(connection, space, spent, day)
-    _add_result(connection, space, read, at, outcome="failed", error=error[:500])
 
 
 def _read_positions(connection: Connection, space: int, rids: Sequence[int]) -> dict[int, int]:
@@ -510,7 +471,7 @@ def read_status(connection: Connection, space: int) -> DistillStatus:
     ).scalar_one()
     counted = connection.execute(
         select(distill_windows.c.outcome, func.count())
-        .where(distill_windows.c.space_id == space, distill_windows.c.place != page_rows.PLACE)
+        .where(distill_windows.c.space_id == space)
         .group_by(distill_windows.c.outcome)
     )
     outcomes = {row[0]: int(row[1]) for row in counted}
@@ -529,6 +490,5 @@ def read_status(connection: Connection, space: int) -> DistillStatus:
         last_at=None if last_at is None else from_micros(last_at),
         trouble=failed[0] if failed else "",
         failed_since=len(failed),
-        page_trouble=page_rows.trouble(connection, space),
         spent=tuple(read_spent(connection, space)),
     )

@@ -81,7 +81,6 @@ class DistillStatus:
         last_at: When a window was last read, or None.
         trouble: The last error if no window was read since, otherwise "".
         failed_since: The number of failures since a window was last read.
-        page_trouble: Why the page could not be written the last time, or "".
     """
 
     pending: int
@@ -92,7 +91,6 @@ class DistillStatus:
     last_at: datetime | None
     trouble: str
     failed_since: int
-    page_trouble: str
     spent: tuple[SpentRow, ...]
 
     @property
@@ -135,6 +133,5 @@ def status_to_json(status: DistillStatus) -> dict[str, Any]:
         "last_at": None if status.last_at is None else status.last_at.isoformat(),
         "trouble": status.trouble,
         "failed_since": status.failed_since,
-        "page_trouble": status.page_trouble,
         "usage": usage_to_json(status.usage),
     }

@@ -10,8 +10,7 @@ from datetime import date
 from typing import Final
 
 from satchel.errors import UsageError
-from satchel.memory.page.checking import MOST_CHARS
-from satchel.memory.page.records import SECTIONS, PageLine, PageVersion, Section, section_named
+from satchel.memory.page.records import MOST_CHARS, SECTIONS, PageLine, PageVersion, Section, section_named
 
 __all__ = ["Edit", "apply", "as_text", "difference", "edit_of"]
 
@@ -115,9 +114,7 @@ def apply(edit: Edit, lines: Sequence[PageLine]) -> tuple[PageLine, ...]:
         kept.append(line)
     known = {id for line in kept if not line.text and line.by == "user" for id in line.facts}
     stubs = [
-        replace(line, text="", by="user", checked="", until=None)
-        for line in edit.removed
-        if set(line.facts) - known
+        replace(line, text="", by="user", until=None) for line in edit.removed if set(line.facts) - known
     ]
     return (*kept, *edit.added, *stubs)
 

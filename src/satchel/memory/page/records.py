@@ -8,20 +8,19 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
 
-from satchel.memory.records import MemoryRecord
 from satchel.memory.standing import Standing, StandingLine, standing_to_json
 
 if TYPE_CHECKING:
     from satchel.memory.profile import Profile
 
 __all__ = [
+    "MOST_CHARS",
     "PAGE_TOKENS",
     "SECTIONS",
     "Author",
     "Page",
     "PageLine",
     "PageVersion",
-    "PageWritten",
     "Section",
     "ShownLine",
     "State",
@@ -35,6 +34,9 @@ __all__ = [
 
 PAGE_TOKENS: Final = 1_200
 """Of the whole block: a page of 600 tokens held .82 of what messages of withheld lives needed, one of 1,200 .93."""
+
+MOST_CHARS: Final = 400
+"""Of a line: some 110 tokens, a tenth of the page."""
 
 Section: TypeAlias = Literal[
     "answers", "user", "people", "limits", "home", "work", "running", "deadlines", "confidential"
@@ -67,12 +69,11 @@ class PageLine:
     """One line of a version.
 
     Attributes:
-        text: Its words; "" where the line was taken off the page.
-        facts: The ids of the memories that it stands on. Of a line that the user took off, or rewrote, they may not
-            come back; of one that lost a fact by forgetting, they wait for the next writing.
+        text: The words of its fact when it was written; "" where the user took the line off the page.
+        facts: The ids of the memories that it stands on: one, but for lines of older programs. Of a line that the user
+            took off, or rewrote, they may not come back.
         until: The last day on which it is shown.
         by: Who wrote it, or took it off.
-        checked: A hash of what its facts said when it was written; it is shown as long as they say the same.
     """
 
     section: Section
@@ -80,7 +81,6 @@ class PageLine:
     facts: tuple[str, ...] = ()
     until: date | None = None
     by: Author = "model"
-    checked: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +90,9 @@ class PageVersion:
     Attributes:
         number: From 1 on.
         by: Who wrote this version; each line says who wrote it.
-        model: As "provider:model"; "" for the user.
+        model: As "provider:model", of versions by older programs; otherwise "".
         state: "proposed" until the user accepts the first page of a home that had facts before.
-        changed: The number of the space's last change that the writer had seen.
+        changed: The number of the space's last change whose facts were taken to it.
     """
 
     number: int
@@ -115,27 +115,13 @@ class ShownLine(StandingLine):
 
     Attributes:
         section: One of `SECTIONS`.
-        facts: What it stands on; `memory` is the first of them.
         until: The last day on which it is shown.
         by: Who wrote it; "pin" for a pinned memory that no line stands on.
-        whole: The ids of those facts of which it says every word.
     """
 
     section: Section
-    facts: tuple[MemoryRecord, ...]
     until: date | None
     by: Literal["model", "user", "pin"]
-    whole: frozenset[str] = frozenset()
-
-    @property
-    def whole_ids(self) -> frozenset[str]:
-        """See `StandingLine`."""
-        return self.whole
-
-    @property
-    def sources(self) -> tuple[MemoryRecord, ...]:
-        """See `StandingLine`."""
-        return self.facts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,21 +133,6 @@ class Page(Standing[ShownLine]):
     """
 
     version: PageVersion
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageWritten:
-    """What a writing of the page brought.
-
-    Attributes:
-        version: The new version; None where nothing was written.
-        refused: What a model proposed and was refused for, one sentence each, without the lines' words.
-        stopped: Why nothing was written.
-    """
-
-    version: PageVersion | None = None
-    refused: tuple[str, ...] = ()
-    stopped: str = ""
 
 
 def always_to_json(found: Page | Profile) -> dict[str, Any]:
@@ -185,7 +156,6 @@ def _line_to_json(line: PageLine) -> dict[str, Any]:
         "facts": list(line.facts),
         "until": None if line.until is None else line.until.isoformat(),
         "by": line.by,
-        "checked": line.checked,
     }
 
 
@@ -203,7 +173,6 @@ def lines_from_json(found: Any) -> tuple[PageLine, ...]:
                 facts=tuple(str(id) for id in line["facts"]),
                 until=None if line["until"] is None else date.fromisoformat(line["until"]),
                 by=_one_of(line["by"], get_args(Author)),
-                checked=str(line.get("checked", "")),
             )
             for line in found
         )
@@ -225,10 +194,7 @@ def version_to_json(version: PageVersion) -> dict[str, Any]:
         "by": version.by,
         "model": version.model,
         "state": version.state,
-        "lines": [
-            {key: value for key, value in _line_to_json(line).items() if key != "checked"}
-            for line in version.shown
-        ],
+        "lines": [_line_to_json(line) for line in version.shown],
     }
 
 
@@ -238,7 +204,7 @@ def page_to_json(page: Page) -> dict[str, Any]:
         page,
         lambda line: {
             "section": line.section,
-            "facts": [fact.id for fact in line.facts],
+            "facts": [line.id],
             "until": None if line.until is None else line.until.isoformat(),
             "by": line.by,
         },

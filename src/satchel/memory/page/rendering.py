@@ -1,12 +1,11 @@
-"""The page as it is shown now: what is over, forgotten or replaced is left out, without a model. Reads nothing."""
+"""The page as it is shown now: what is over, forgotten or replaced is left out. Reads nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import date
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal
 
 from satchel.memory.framing import (
     PAGE_HEAD,
@@ -16,16 +15,16 @@ from satchel.memory.framing import (
     page_line,
     tokens_of,
 )
-from satchel.memory.page.checking import content_hash_of, is_whole, stands
-from satchel.memory.page.records import SECTIONS, Page, PageLine, PageVersion, Section, ShownLine
+from satchel.memory.page.records import SECTIONS, Page, PageVersion, Section, ShownLine
 from satchel.memory.records import MemoryRecord
 from satchel.memory.statements import section_of, shown_words
 
-__all__ = ["parts_of", "rendered", "section_for", "tokens_of_line", "tokens_of_section"]
+__all__ = ["FILLED", "FRAME_TOKENS", "rendered", "section_for", "tokens_of_line", "words_of"]
 
+FILLED: Final = 0.8
+"""The share of the room that is filled: what comes on top until the next reading fits into the rest."""
 _OVER: Final = "Over: "
 _KEPT_BACK: Final = "it is confidential"
-_CHANGED: Final = "what it stands on has changed"
 _SECTION_OF: Final[Mapping[str, Section]] = {
     "name": "user", "answers": "answers", "health": "limits", "home": "home", "work": "work", "people": "people",
     "more": "user",
@@ -43,9 +42,18 @@ def tokens_of_line(text: str) -> float:
     return tokens_of(page_line(text) + "\n")
 
 
-def tokens_of_section(section: Section) -> float:
+def _tokens_of_section(section: Section) -> float:
     """Tokens of a section's heading, not rounded."""
     return tokens_of(page_heading(SECTIONS[section]) + "\n")
+
+
+FRAME_TOKENS: Final = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(map(_tokens_of_section, SECTIONS))
+"""Of a page without a line, with all headings."""
+
+
+def words_of(fact: MemoryRecord) -> str:
+    """What a fact says, on one line."""
+    return " ".join(fact.content.split())
 
 
 def rendered(
@@ -77,24 +85,25 @@ def rendered(
     lines: list[ShownLine] = []
     past: list[ShownLine] = []
     for line in version.shown:
-        facts = tuple(held[id] for id in line.facts if id in held)
-        over = tuple(ended[id] for id in line.facts if id in ended)
-        if over and not facts and (line.section != "confidential" or confidential):
-            past.append(_line(line, over, mark=_OVER))
-            continue
-        why = _not_shown(line, held, today)
         is_secret = line.section == "confidential"
-        is_held_back = line.by == "model" and any(fact.discretion != "open" for fact in facts)
-        if not why and ((is_secret and not confidential) or (is_held_back and not is_secret)):
-            why = _KEPT_BACK
-        if facts and not why:
-            lines.append(_line(line, facts))
-        elif facts:
-            left_out.append((_line(line, facts), why))
-            if why == _CHANGED:
-                lines += [_line(alone, (held[alone.facts[0]],)) for alone in parts_of(line, held)]
-    there = {fact.id for line in lines for fact in line.facts}
-    lines += [_pin(memory) for memory in pinned if memory.id not in there]
+        for id in line.facts:
+            if (fact := held.get(id) or ended.get(id)) is None:
+                continue
+            one = _line(fact, line.section, until=line.until, by=line.by, mark="" if id in held else _OVER)
+            if id not in held:
+                past += [one] if confidential or not is_secret else []
+            elif line.until is not None and line.until < today:
+                left_out.append((one, "is over"))
+            elif not confidential if is_secret else (line.by == "model" and fact.discretion != "open"):
+                left_out.append((one, _KEPT_BACK))
+            else:
+                lines.append(one)
+    there = {line.id for line in lines}
+    lines += [
+        _line(memory, section_for(memory.content), by="pin", words=shown_words(memory.content))
+        for memory in pinned
+        if memory.id not in there
+    ]
     # The user's lines and pins come before what a model chose, and of that what matters most and was said last.
     ranked = [*sorted(lines, key=_rank), *sorted(past, key=_rank)]
     lines += past
@@ -103,7 +112,7 @@ def rendered(
     for one in ranked:
         cost = tokens_of(one.text + "\n")
         if all(other.section != one.section for other in kept):
-            cost += tokens_of_section(one.section)
+            cost += _tokens_of_section(one.section)
         if cost > left:
             left_out.append((one, "no room left"))
             continue
@@ -121,64 +130,29 @@ def rendered(
 
 
 def _rank(line: ShownLine) -> tuple[bool, int, float]:
-    importance = max(fact.importance for fact in line.facts)
-    return line.by == "model", -importance, -max(fact.said_at.timestamp() for fact in line.facts)
+    return line.by == "model", -line.memory.importance, -line.memory.said_at.timestamp()
 
 
-def _not_shown(line: PageLine, held: Mapping[str, MemoryRecord], today: date) -> str:
-    if line.until is not None and line.until < today:
-        return "is over"
-    if line.by == "user":
-        return "" if all(id in held for id in line.facts) else "no longer holds"
-    return "" if stands(line, held) else _CHANGED
-
-
-def parts_of(line: PageLine, held: Mapping[str, MemoryRecord]) -> list[PageLine]:
-    """What is left of a line of which a fact no longer holds: the others, each in its own words."""
-    facts = [held[id] for id in line.facts if id in held]
-    if len(facts) == len(line.facts):
-        return []
-    return [
-        replace(
-            line,
-            text=" ".join(fact.content.split()),
-            facts=(fact.id,),
-            checked=content_hash_of([fact]),
-        )
-        for fact in facts
-    ]
-
-
-def _line(line: PageLine, facts: tuple[MemoryRecord, ...], *, mark: str = "") -> ShownLine:
-    # The user's line is a memory of the user's: it says what that says now.
-    words = " ".join(facts[0].content.split()) if line.by == "user" else line.text
+def _line(
+    fact: MemoryRecord,
+    section: Section,
+    *,
+    until: date | None = None,
+    by: Literal["model", "user", "pin"],
+    words: str = "",
+    mark: str = "",
+) -> ShownLine:
+    # The line says what its memory says now.
+    words = " ".join(words.split()) or words_of(fact)
     text = page_line(f"{mark}{words}")
     return ShownLine(
-        memory=facts[0],
+        memory=fact,
         words=words,
         text=text,
         tokens=estimate_tokens(text + "\n"),
-        section=line.section,
-        facts=facts,
-        until=line.until,
-        by=line.by,
-        whole=frozenset(fact.id for fact in facts if is_whole(words, fact)),
-    )
-
-
-def _pin(memory: MemoryRecord) -> ShownLine:
-    words = " ".join(shown_words(memory.content).split())
-    text = page_line(words)
-    return ShownLine(
-        memory=memory,
-        words=words,
-        text=text,
-        tokens=estimate_tokens(text + "\n"),
-        section=section_for(words),
-        facts=(memory,),
-        until=None,
-        by="pin",
-        whole=frozenset([memory.id] if words == memory.content else []),
+        section=section,
+        until=until,
+        by=by,
     )
 
 

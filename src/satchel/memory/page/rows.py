@@ -4,90 +4,60 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final, Protocol
 
 from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
 
 from satchel.memory import statement_rows
 from satchel.memory.micros import from_micros
-from satchel.memory.page.checking import stands
-from satchel.memory.page.records import Author, PageLine, PageVersion, State, lines_from_json, lines_to_json
+from satchel.memory.page.records import (
+    MOST_CHARS,
+    Author,
+    PageLine,
+    PageVersion,
+    Section,
+    State,
+    lines_from_json,
+    lines_to_json,
+)
+from satchel.memory.page.rendering import FILLED, FRAME_TOKENS, section_for, tokens_of_line, words_of
 from satchel.memory.profile import is_own
 from satchel.memory.records import OWN_SPEAKERS, MemoryRecord
 from satchel.memory.repository import content_hash, known_ids, read_records, records_by_id, slices
-from satchel.memory.spending import Asked, add_usage
-from satchel.memory.tables import distill_windows, edges, memories, pages, spaces
+from satchel.memory.tables import memories, pages, spaces
 from satchel.storage import Prepared
 
 __all__ = [
-    "PLACE",
-    "News",
     "accept",
     "drop_facts",
-    "failing_since",
+    "ended_since",
     "holding",
-    "is_users_own",
-    "news_of",
     "newest",
-    "note_seen",
+    "note",
     "pinned",
     "read_version",
     "said_by_user",
+    "take_in",
     "texts_of",
-    "trouble",
     "versions",
     "write",
-    "write_failure",
 ]
 
-PLACE: Final = "page"
-"""In the table of windows: a writing of the page that failed."""
 _MOST_FACTS: Final = 200
-"""That a writer is shown at once: 5,000 tokens, three times what a page has room for."""
+"""That are looked at for a place at once: three times what a page has room for."""
 _LEAST_IMPORTANCE: Final = 3
-"""What is trivial or minor is found by search, and no reason to write the page."""
+"""What is trivial or minor is found by search, and gets no place that nobody gave it."""
 _URGENT: Final = 5
-"""The importance of a fact for which the page is written at once."""
+"""The importance of a fact that gets a place whatever room there is."""
 _MOST_VERSIONS: Final = 60
 """That are kept: a month or two."""
+_OLD: Final = timedelta(days=1)
+"""A home whose first page can be made of facts older than that had them before it had a page."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class News:
-    """What a writer of the page has to know.
-
-    Attributes:
-        base: The newest version; None before the first.
-        held: The facts of its lines that hold, by id.
-        fresh: Facts that are not on it, and are new or were changed since, or lost their line; the most important
-            first.
-        replaced: By the ids of facts of its lines that no longer hold, the ids of what superseded them.
-        changed: The number of the space's last change.
-        oldest: Before the first version, when the oldest fact was stored, in microseconds since 1970; otherwise 0.
-        orphans: The ids of those of `fresh` whose line was taken away with something that was forgotten.
-        asked_at: When a model last wrote a version, in microseconds since 1970; None before the first time.
-    """
-
-    base: PageVersion | None
-    held: Mapping[str, MemoryRecord]
-    fresh: Sequence[MemoryRecord]
-    replaced: Mapping[str, Sequence[str]]
-    changed: int
-    oldest: int
-    orphans: frozenset[str] = frozenset()
-    asked_at: datetime | None = None
-
-    @property
-    def is_urgent(self) -> bool:
-        """Whether the page should not wait for another day."""
-        return self.base is None or any(
-            fact.importance >= _URGENT or fact.id in self.orphans for fact in self.fresh
-        )
-
-
-def is_users_own(fact: MemoryRecord) -> bool:
+def _is_users_own(fact: MemoryRecord) -> bool:
     """Whether a fact is in words that the user said: only such a one can say how the user wants to be answered."""
     return fact.trust == "user" and fact.speaker.casefold() in OWN_SPEAKERS
 
@@ -108,7 +78,7 @@ def versions(connection: Connection, space: int, *, limit: int) -> list[PageVers
 
 def read_version(connection: Connection, space: int, number: int) -> PageVersion | None:
     """One version, or None."""
-    row = connection.execute(select(pages).where(pages.c.space_id == space, pages.c.number == number)).first()
+    row = connection.execute(select(pages).where(_is(space, number))).first()
     return None if row is None else _version(row)
 
 
@@ -125,60 +95,52 @@ def _version(row: Any) -> PageVersion:
 
 
 def write(
-    connection: Connection,
-    space: int,
-    lines: Sequence[PageLine],
-    *,
-    base: int,
-    by: Author,
-    model: str = "",
-    state: State = "used",
-    changed: int,
-    at: int,
-    spent: Sequence[Asked] = (),
-    day: str = "",
+    connection: Connection, space: int, lines: Sequence[PageLine], *, base: PageVersion | None, at: int
 ) -> PageVersion | None:
-    """Write a version.
+    """Write a version of the user's.
 
     Args:
         connection: In a transaction that writes.
         space: Whose.
-        lines: Of the page. What was forgotten meanwhile is left out, and lines of the model whose facts were changed.
-        base: The number of the version that it was made from; 0 for none.
-        by: Who made it.
-        model: The model's name.
-        state: Whether it may be shown.
-        changed: What the writer had seen.
+        lines: Of the page; those that stand on what was forgotten meanwhile are left out.
+        base: The version that it was made from.
         at: Now, in microseconds since 1970.
-        spent: What it cost.
-        day: The local day.
 
     Returns:
-        The version; None if another one was written since `base`, and then only the cost is counted.
+        The version; None if another one was written since `base`.
     """
-    add_usage(connection, space, spent, day)
     last = newest(connection, space)
-    if (last.number if last else 0) != base:
+    if (last.number if last else 0) != (base.number if base else 0):
         return None
-    ids = {id for line in lines for id in line.facts}
-    held = holding(connection, space, ids, at=at)
-    there = known_ids(connection, space, list(ids))
-    kept = [
-        line
-        for line in lines
-        if not line.text or (there.issuperset(line.facts) if line.by == "user" else stands(line, held))
-    ]
-    number = base + 1
+    there = known_ids(connection, space, list({id for line in lines for id in line.facts}))
+    kept = [line for line in lines if not line.text or there.issuperset(line.facts)]
+    # What nobody has taken to the page yet can still be.
+    changed = last.changed if last is not None else -1
+    return _insert(connection, space, kept, last=last, by="user", state="used", changed=changed, at=at)
+
+
+def _insert(
+    connection: Connection,
+    space: int,
+    lines: Sequence[PageLine],
+    *,
+    last: PageVersion | None,
+    by: Author,
+    state: State,
+    changed: int,
+    at: int,
+) -> PageVersion | None:
+    number = (last.number if last is not None else 0) + 1
     connection.execute(
         insert(pages).values(
             space_id=space,
             number=number,
             written_at=at,
             by=by,
-            model=model,
+            model="",
             state=state,
             changed=changed,
-            lines=lines_to_json(kept),
+            lines=lines_to_json(lines),
         )
     )
     connection.execute(
@@ -187,14 +149,114 @@ def write(
     return read_version(connection, space, number)
 
 
-def note_seen(connection: Connection, space: int, number: int, changed: int) -> None:
-    """Note that nothing up to a change has to be taken to the page, if this version is still the newest."""
-    last = select(func.max(pages.c.number)).where(pages.c.space_id == space).scalar_subquery()
-    connection.execute(
-        update(pages)
-        .where(pages.c.space_id == space, pages.c.number == number, pages.c.number == last)
-        .values(changed=changed)
+def note(
+    connection: Connection,
+    space: int,
+    sections: Mapping[str, Section | None],
+    off: Collection[str],
+    *,
+    budget_tokens: int,
+    at: int,
+) -> PageVersion | None:
+    """Take facts to the page in their own words, and others off it. Facts that nobody gave a place or no place, such as
+    those that were stored by hand, get one by their words while there is room.
+
+    Args:
+        connection: In a transaction that writes.
+        space: Whose.
+        sections: Of new facts by their ids; None for what need not stand there.
+        off: The ids of facts that leave it. The user's own lines stay.
+        budget_tokens: Of the whole page.
+        at: Now, in microseconds since 1970.
+
+    Returns:
+        The version; None where nothing was changed.
+    """
+    base = newest(connection, space)
+    before = base.lines if base is not None else ()
+    there = {id for line in before for id in line.facts}
+    given = [id for id, section in sections.items() if section is not None and id not in there]
+    held = holding(connection, space, {*there, *given}, at=at)
+    standing: list[PageLine] = []
+    gone: set[str] = set()
+    for line in before:
+        if line.by == "user":
+            standing.append(line)
+            continue
+        gone.update(id for id in line.facts if id in off)
+        standing += [
+            replace(line, text=words_of(held[id]), facts=(id,))
+            for id in line.facts
+            if line.text and id in held and id not in off
+        ]
+    fresh = {fact.id: fact for fact in _waiting(connection, space, base, there, at=at)}
+    fresh |= {id: fact for id, fact in held.items() if id in given}
+    new: list[PageLine] = []
+    taken = [line.text for line in standing] + [words_of(held[id]) for id in given if id in held]
+    left = budget_tokens * FILLED - FRAME_TOKENS - sum(map(tokens_of_line, taken))
+    for fact in fresh.values():
+        if fact.id in sections:
+            new += _noted(fact, sections[fact.id])
+        elif (cost := tokens_of_line(words_of(fact))) <= left or fact.importance >= _URGENT:
+            new += _noted(fact, section_for(fact.content))
+            left -= cost
+    changed = connection.execute(select(spaces.c.changed).where(spaces.c.id == space)).scalar_one()
+    if not gone and all(line in before for line in (*standing, *new)):
+        if base is not None:
+            connection.execute(update(pages).where(_is(space, base.number)).values(changed=changed))
+        return None
+    state = base.state if base is not None else _first_state(connection, space, at)
+    return _insert(
+        connection, space, [*standing, *new], last=base, by="model", state=state, changed=changed, at=at
     )
+
+
+def _noted(fact: MemoryRecord, section: Section | None) -> list[PageLine]:
+    """A fact as a line of its own; none for what may not stand in the section, or is too long."""
+    text = words_of(fact)
+    if section is None or len(text) > MOST_CHARS or (section == "answers" and not _is_users_own(fact)):
+        return []
+    if fact.discretion != "open":
+        section = "confidential"
+    return [PageLine(section=section, text=text, facts=(fact.id,))]
+
+
+def _waiting(
+    connection: Connection, space: int, base: PageVersion | None, placed: Collection[str], *, at: int
+) -> list[MemoryRecord]:
+    """Facts in the user's own words that are new or were changed and have no place, the most important first."""
+    rids = connection.execute(
+        select(memories.c.rid)
+        .where(
+            memories.c.space_id == space,
+            memories.c.kind == "fact",
+            memories.c.trust != "outside",
+            memories.c.changed > (-1 if base is None else base.changed),
+            memories.c.importance >= _LEAST_IMPORTANCE,
+            _is_live(at),
+        )
+        .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())
+        .limit(_MOST_FACTS)
+    ).scalars()
+    found = [one for one in read_records(connection, space, list(rids)).values() if one.id not in placed]
+    said = statement_rows.said_with(connection, space, found)
+    return sorted(
+        (one for one in found if is_own(one, said)),
+        key=lambda one: (-one.importance, -one.said_at.timestamp()),
+    )
+
+
+def _first_state(connection: Connection, space: int, at: int) -> State:
+    """A first page is only proposed where some fact was stored before there could be one."""
+    query = select(func.min(memories.c.created_at)).where(
+        memories.c.space_id == space, memories.c.kind == "fact", memories.c.trust != "outside"
+    )
+    oldest = int(connection.execute(query).scalar_one() or 0)
+    return "proposed" if oldest < at - _OLD // timedelta(microseconds=1) else "used"
+
+
+def _is(space: int, number: int) -> Any:
+    return and_(pages.c.space_id == space, pages.c.number == number)
 
 
 def accept(connection: Connection, space: int) -> bool:
@@ -270,21 +332,30 @@ def drop_facts(connection: Connection, space: int, gone: Collection[str], change
         connection: In a transaction that writes.
         space: Whose.
         gone: The facts that were forgotten.
-        changed: Facts that stay, and lost words or a quote.
+        changed: Facts that stay, and lost words or a quote: their lines say what they say now.
     """
     lost = {*gone, *changed}
     rows = connection.execute(select(pages.c.id, pages.c.lines).where(pages.c.space_id == space)).all()
     for row in rows:
         before = lines_from_json(json.loads(row.lines))
+        touched = {id for line in before if not lost.isdisjoint(line.facts) for id in line.facts}
+        if not touched:
+            continue
+        left = records_by_id(connection, space, sorted(touched.difference(gone)))
         after = [
             line
-            if lost.isdisjoint(line.facts)
-            else replace(line, text="", checked="", facts=tuple(id for id in line.facts if id not in gone))
-            for line in before
+            for one in before
+            for line in (
+                [one]
+                if lost.isdisjoint(one.facts)
+                else [
+                    replace(one, text=one.text and words_of(left[id]), facts=(id,))
+                    for id in one.facts
+                    if id in left
+                ]
+            )
         ]
-        after = [line for line in after if line.text or line.facts]
-        if after != list(before):
-            connection.execute(update(pages).where(pages.c.id == row.id).values(lines=lines_to_json(after)))
+        connection.execute(update(pages).where(pages.c.id == row.id).values(lines=lines_to_json(after)))
 
 
 # ---- The facts
@@ -373,129 +444,3 @@ def said_by_user(connection: Connection, space: int, words: str) -> dict[int, Me
         )
     ).scalars()
     return read_records(connection, space, list(rids))
-
-
-def news_of(connection: Connection, space: int, *, at: int) -> News:
-    """What has changed since the newest version, or all that the first one may be made of."""
-    base = newest(connection, space)
-    lines = base.lines if base is not None else ()
-    named = {id for line in lines for id in line.facts}
-    shown = {id for line in lines if line.text or line.by == "user" for id in line.facts}
-    waiting = named - shown
-    since = -1 if base is None else base.changed
-    off = {id for line in lines if not line.text and line.by == "user" for id in line.facts}
-    held = holding(connection, space, named - off, at=at)
-    changed = connection.execute(select(spaces.c.changed).where(spaces.c.id == space)).scalar_one()
-    rids = connection.execute(
-        select(memories.c.rid)
-        .where(
-            memories.c.space_id == space,
-            memories.c.kind == "fact",
-            memories.c.trust != "outside",
-            memories.c.changed > since,
-            memories.c.importance >= _LEAST_IMPORTANCE,
-            _is_live(at),
-        )
-        .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())
-        .limit(_MOST_FACTS)
-    ).scalars()
-    found = {record.id: record for record in read_records(connection, space, list(rids)).values()}
-    # What stood on a line that is no longer shown waits for another one.
-    lost = {
-        id
-        for line in lines
-        if line.text and line.by == "model" and not stands(line, held)
-        for id in line.facts
-    }
-    found |= {id: held[id] for id in sorted(waiting | lost) if id in held}
-    said = statement_rows.said_with(connection, space, found.values())
-    fresh = [
-        record
-        for id, record in found.items()
-        if id not in off and is_own(record, said) and (id not in shown or id in lost)
-    ]
-    fresh.sort(key=lambda one: (-one.importance, -one.said_at.timestamp()))
-    return News(
-        base=base,
-        held=held,
-        fresh=fresh,
-        replaced=_replaced(connection, space, [id for id in named if id not in held]),
-        changed=int(changed),
-        oldest=_oldest(connection, space) if base is None else 0,
-        orphans=frozenset(waiting),
-        asked_at=_asked_at(connection, space),
-    )
-
-
-_BY_MODEL = and_(pages.c.by == "model", pages.c.model != "")
-"""The versions for which a model was asked; others of the model's were noted in the words of facts."""
-
-
-def _asked_at(connection: Connection, space: int) -> datetime | None:
-    query = select(func.max(pages.c.written_at)).where(pages.c.space_id == space, _BY_MODEL)
-    at = connection.execute(query).scalar_one()
-    return None if at is None else from_micros(int(at))
-
-
-def _oldest(connection: Connection, space: int) -> int:
-    """When the oldest fact that a page may stand on was stored, in microseconds; 0 without one."""
-    query = select(func.min(memories.c.created_at)).where(
-        memories.c.space_id == space, memories.c.kind == "fact", memories.c.trust != "outside"
-    )
-    return int(connection.execute(query).scalar_one() or 0)
-
-
-def _replaced(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, list[str]]:
-    old, new = memories.alias("old"), memories.alias("new")
-    found: dict[str, list[str]] = {}
-    for part in slices(ids):
-        rows = connection.execute(
-            select(old.c.id, new.c.id.label("by"))
-            .select_from(edges)
-            .join(old, old.c.rid == edges.c.target_rid)
-            .join(new, new.c.rid == edges.c.source_rid)
-            .where(old.c.space_id == space, old.c.id.in_(part), edges.c.relation == "supersedes")
-        )
-        for row in rows:
-            found.setdefault(row.id, []).append(row.by)
-    return found
-
-
-# ---- Failures
-
-
-def _failures(space: int) -> Any:
-    """What failed since a model wrote the newest of its versions."""
-    written = (
-        select(func.coalesce(func.max(pages.c.written_at), -1))
-        .where(pages.c.space_id == space, _BY_MODEL)
-        .scalar_subquery()
-    )
-    return select(distill_windows).where(
-        distill_windows.c.space_id == space, distill_windows.c.place == PLACE, distill_windows.c.at > written
-    )
-
-
-def failing_since(connection: Connection, space: int) -> tuple[int, int]:
-    """How often writing failed since the page was written, and when the last time, in microseconds; 0 for never."""
-    query = _failures(space).with_only_columns(func.count(), func.max(distill_windows.c.at))
-    count, at = connection.execute(query).one()
-    return int(count), int(at or 0)
-
-
-def trouble(connection: Connection, space: int) -> str:
-    """Why writing failed the last time, or ""."""
-    query = _failures(space).with_only_columns(distill_windows.c.error).order_by(distill_windows.c.id.desc())
-    return connection.execute(query.limit(1)).scalar() or ""
-
-
-def write_failure(
-    connection: Connection, space: int, error: str, *, at: int, spent: Sequence[Asked], day: str
-) -> None:
-    """Note that the page could not be written."""
-    add_usage(connection, space, spent, day)
-    connection.execute(
-        insert(distill_windows).values(
-            space_id=space, at=at, place=PLACE, outcome="failed", facts=0, dropped=0, error=error[:500]
-        )
-    )

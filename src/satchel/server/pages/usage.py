@@ -40,7 +40,7 @@ _PURPOSES: Final[Mapping[str, str]] = {
     "sampling": "For MCP servers",
     "test": "Testing models",
 }
-_OF_MEMORY: Final = (*BACKGROUND, "compare", "expand", "answer")
+_OF_MEMORY: Final = (*BACKGROUND, "page", "compare", "expand", "answer")
 
 
 @dataclass(frozen=True, slots=True)
