@@ -281,3 +281,15 @@ async def test_vectors_are_made_once_and_again_for_a_changed_description(tmp_pat
         await register(tools.bench.catalogue, "other", draft(description="Rent a bicycle."))
         assert (await tools.call("lookup_capability", query="bicycle")).data["name"] == "other"
         assert embedder.documents == 3
+
+
+@requirement("capabilities:files")
+async def test_whoever_has_no_folder_can_give_no_file(tmp_path: Path) -> None:
+    (tmp_path / "spilled").mkdir()
+    (tmp_path / "spilled" / "a.csv").write_text("somebody else's")
+    schema = {"type": "object", "properties": {"city": {"type": "string", "format": "file"}}}
+    async with open_tools(tmp_path) as tools:
+        await register(tools.bench.catalogue, spoilt=draft(input_schema=schema))
+        given = await tools.call("cap_greet", city="spilled/a.csv")
+        assert (given.is_error, "named in a conversation" in given.text) == (True, True)
+        assert tools.bench.sandbox.specs == []

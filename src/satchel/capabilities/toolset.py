@@ -110,7 +110,8 @@ class OwnTool:
             input,
             timeout_s=context.timeout_s,
             on_output=show,
-            read_file=partial(in_session, self.fence, context),
+            # Whoever calls without a folder of their own, such as another agent, can name no file.
+            read_file=partial(in_session, self.fence, context) if context.roots else None,
         )
         parts = [outcome.result or ""] if outcome.ok else _failure(outcome)
         if outcome.artifacts:
