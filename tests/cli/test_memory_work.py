@@ -33,18 +33,12 @@ WORKS = {
 }
 _LOOK_S = 0.05
 YES = '{"worth": true, "reason": "a pet"}'
-PAGE = json.dumps(
-    {
-        "keep": [],
-        "lines": [{"section": "people", "text": "cat called Mimi", "facts": [1], "until": ""}],
-    }
-)
 
 
 def kind_of(asked: Asked) -> str:
-    """What a request is: "chat", "gate", "extract" or "page"."""
+    """What a request is: "chat", "gate" or "extract"."""
     system = str(asked.body["messages"][0]["content"]) if asked.body else ""
-    begins = {"You decide": "gate", "You keep what": "extract", "You keep one page": "page"}
+    begins = {"You decide": "gate", "You keep what": "extract"}
     return next((kind for words, kind in begins.items() if words in system), "chat")
 
 
@@ -53,7 +47,7 @@ def answering(extract: Callable[[], Answer]) -> Callable[[Asked], Answer]:
         if asked.path.endswith("/models"):
             return as_json({"data": [{"id": "m-1"}]})
         kind = kind_of(asked)
-        others = {"gate": YES, "page": PAGE, "chat": "Noted."}
+        others = {"gate": YES, "chat": "Noted."}
         return extract() if kind == "extract" else speaks(others[kind])
 
     return answer
@@ -151,7 +145,6 @@ async def test_ask_ends_while_a_process_of_its_own_extracts_the_facts(tmp_path: 
         assert [(row["purpose"], row["calls"]) for row in usage] == [
             ("conversation", 1),
             ("extract", 1),
-            ("page", 1),
         ]
         assert "cat called Mimi" in (await run("memory", "page")).out
 
