@@ -7,6 +7,7 @@ follow carry the same content in full.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
@@ -250,6 +251,11 @@ class AskedCall:
     key: str = ""
     rules: tuple[str, ...] = ()
     reason: str = ""
+
+    @property
+    def told_reason(self) -> str:
+        """The reason, unless it is only that the mode asks, which the user knows."""
+        return "" if re.fullmatch(r"mode \w+", self.reason) else self.reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

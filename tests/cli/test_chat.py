@@ -648,3 +648,17 @@ def test_keys_typed_before_a_question_is_on_the_screen_do_not_answer_it(tmp_path
         screen.type("n", ENTER)
         screen.see("Fine.")
     assert not (tmp_path / "work" / "made").exists()
+
+
+@requirement("tui:approvals")
+@pytest.mark.parametrize("face", ["off", "auto"])
+def test_a_question_says_why_it_is_asked_where_that_is_more_than_the_mode(tmp_path: Path, face: str) -> None:
+    asked = calls(("bash", {"command": "make all"}))
+    without = {"SATCHEL_SANDBOX_BACKEND": "e2b", "SATCHEL_TERMINAL_SCREEN": face}
+    with (
+        serving(scripted(asked, speaks("Fine."))) as server,
+        terminal(tmp_path, "chat", "--mode", "auto", server=server, **without) as screen,
+    ):
+        screen.see("/help")
+        screen.type("Go", ENTER)
+        screen.see("mode auto, and it can't be boxed")

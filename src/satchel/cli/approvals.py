@@ -25,9 +25,6 @@ _WORDS: dict[str, Consent] = {
     "a": "always", "always": "always",
 }  # fmt: skip
 
-_SAID = ("it ", "the rule ")
-"""Reasons that say more than that the mode asks, which the user knows."""
-
 
 def read_answer(text: str, count: int) -> list[Approval] | None:
     """Parse the user's answer to `count` requests; None if it can't be understood.
@@ -129,8 +126,8 @@ class TerminalAnswers:
                 self._view.note("\n".join([f"  {number}. {call.tool}", *(f"     {line}" for line in lines)]))
             else:
                 self._view.note(f"  {number}. {call.tool}  {''.join(lines)}")
-            if call.reason.startswith(_SAID):
-                self._view.note(f"     {visible(call.reason)}", "yellow")
+            if call.told_reason:
+                self._view.note(f"     {visible(call.told_reason)}", "yellow")
         rules = ", ".join(dict.fromkeys(visible(rule) for call in calls for rule in call.rules))
         self._view.note(f"  y yes · n no · s yes for this session · a always: {rules}", "dim", wraps=True)
         chosen = "y 1 3 permits only these calls · " if len(calls) > 1 else ""

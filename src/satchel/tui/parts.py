@@ -48,8 +48,6 @@ _MOST_DETAIL: Final = 20_000
 _MOST_DETAIL_LINES: Final = 200
 _TYPED_AHEAD_S: Final = 0.5
 """Keys pressed sooner after a question appeared were typed before it was seen."""
-_SAID = ("it ", "the rule ")
-"""Reasons worth showing: that the mode asks, the user knows."""
 
 
 def line_of(text: str, kind: str = "") -> Static:
@@ -471,8 +469,8 @@ class QuestionPrompt(Waiting, can_focus=True):
         text.append(f"  {plain(first)}" if not rest else "")
         for line in [first, *rest] if rest else []:
             text.append(f"\n     {plain(line)}")
-        if call.reason.startswith(_SAID):
-            text.append(f"\n     {visible(call.reason)}", style="yellow")
+        if call.told_reason:
+            text.append(f"\n     {visible(call.told_reason)}", style="yellow")
 
     def _tool_question(self) -> Text:
         text = Text("A tool asks:", style="bold")
