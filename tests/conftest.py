@@ -19,7 +19,7 @@ from tests.tools.external.executables import processes_that_say
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Every Satchel that a test opens has threads, and for each glibc would keep an arena of its own: nothing of Satchel stays
-# alive in a worker, but it would grow to 1 GB. Workers read it when they start.
+# alive in a worker, but a third of its growth was theirs. Workers read it when they start.
 os.environ.setdefault("MALLOC_ARENA_MAX", "2")
 
 # A shared machine makes any deadline a coin toss; what is slow is found by benchmarks. `make test` draws the same
