@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -293,3 +294,17 @@ async def test_whoever_has_no_folder_can_give_no_file(tmp_path: Path) -> None:
         given = await tools.call("cap_greet", city="spilled/a.csv")
         assert (given.is_error, "named in a conversation" in given.text) == (True, True)
         assert tools.bench.sandbox.specs == []
+
+
+async def test_a_copy_that_can_not_be_written_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string", "format": "file"}}}
+    async with open_tools(tmp_path) as tools:
+        await register(tools.bench.catalogue, spoilt=draft(input_schema=schema))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "full"))
+        (tmp_path / "full").mkdir()
+        name = "a" * 300
+        outcome = await tools.bench.runner.run("greet", {"city": name}, read_file=lambda _: b"")
+        assert (outcome.status, outcome.error.startswith("A copy in ")) == ("bad_input", True)
+        assert list((tmp_path / "full").iterdir()) == []

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import anyio
 import anyio.to_thread
 
-from satchel.errors import UsageError
+from satchel.errors import StorageUnwritable, UsageError
 from satchel.tools import ToolContext
 from satchel.tools.builtin.fence import Fence, Place
 
@@ -120,16 +120,21 @@ def _copied(
     texts = list(dict.fromkeys(text for values in names.values() for text in values))
     if len(texts) > _MOST_FILES:
         raise UsageError(f"At most {_MOST_FILES} files can be given in one call.")
-    # The code may run as another user. Nobody else gets here: the folder around it is the owner's.
-    _readable_folder(folder)
     copies = {}
-    for number, text in enumerate(texts):
-        # A folder for each: two files may have the same name, and the code may look at a name's ending.
-        path = folder / str(number) / (PurePosixPath(text).name or "file")
-        _readable_folder(path.parent)
-        path.write_bytes(read(text))
-        path.chmod(0o644)
-        copies[text] = str(path)
+    try:
+        # The code may run as another user. Nobody else gets here: the folder around it is the owner's.
+        _readable_folder(folder)
+        for number, text in enumerate(texts):
+            # A folder for each: two files may have the same name, and the code may look at a name's ending.
+            path = folder / str(number) / (PurePosixPath(text).name or "file")
+            _readable_folder(path.parent)
+            path.write_bytes(read(text))
+            path.chmod(0o644)
+            copies[text] = str(path)
+    except OSError as error:
+        raise StorageUnwritable(
+            f"A copy in {folder.parent} could not be written: {error.strerror}."
+        ) from error
     return {key: {text: copies[text] for text in values} for key, values in names.items()}
 
 
