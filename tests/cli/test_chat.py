@@ -654,10 +654,17 @@ def test_keys_typed_before_a_question_is_on_the_screen_do_not_answer_it(tmp_path
 @pytest.mark.parametrize("face", ["off", "auto"])
 def test_a_question_says_why_it_is_asked_where_that_is_more_than_the_mode(tmp_path: Path, face: str) -> None:
     asked = calls(("bash", {"command": "make all"}))
-    without = {"SATCHEL_SANDBOX_BACKEND": "e2b", "SATCHEL_TERMINAL_SCREEN": face}
     with (
         serving(scripted(asked, speaks("Fine."))) as server,
-        terminal(tmp_path, "chat", "--mode", "auto", server=server, **without) as screen,
+        terminal(
+            tmp_path,
+            "chat",
+            "--mode",
+            "auto",
+            server=server,
+            SATCHEL_SANDBOX_BACKEND="e2b",
+            SATCHEL_TERMINAL_SCREEN=face,
+        ) as screen,
     ):
         screen.see("/help")
         screen.type("Go", ENTER)
