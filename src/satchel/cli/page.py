@@ -74,7 +74,7 @@ def _show(scope: str, as_json: bool) -> None:
         tell(
             "The page is off (memory.page_tokens = 0)."
             if not budget
-            else "There is no page yet. A model writes it when it has drawn facts from a conversation."
+            else "There is no page yet. It holds what a model notes when it reads your conversations."
         )
         return
     lines, notes = page_lines(found, budget_tokens=budget)

@@ -482,7 +482,7 @@ async def _page(context: CommandContext, rest: str) -> CommandResult:
     found = await memory.page(budget_tokens=budget, proposed=True)
     if found is None:
         return _shown(
-            notes=["There is no page yet. A model writes it when it has drawn facts from a conversation."]
+            notes=["There is no page yet. It holds what a model notes when it reads your conversations."]
         )
     data, notes = page_lines(found, budget_tokens=budget)
     edit = "/page undo restores the version before; `satchel memory page --edit` changes it."
