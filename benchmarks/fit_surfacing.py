@@ -72,8 +72,8 @@ from satchel.memory.choosing import (
 )
 from satchel.memory.filters import CheckedFilters
 from satchel.memory.records import Hit
-from satchel.memory.surface import choose, with_later
-from satchel.memory.weighed import Weighed
+from satchel.memory.surface import choose, may_stand, with_later
+from satchel.memory.weighing import Weighed, weigh
 from satchel.models.port import Embedder
 
 DATA = Path(__file__).parents[1] / "src" / "satchel" / "memory" / "data"
@@ -203,7 +203,7 @@ async def _measure(
         clock.at = datetime.fromisoformat(message["at"])
         texts = [one["text"] for one in message["context"]][-2:] + [message["text"]]
         visible = memory._search.visible(CheckedFilters(), include_superseded=False)
-        weighed = await memory._surface.weigh(texts, visible)
+        weighed = await weigh(memory._space, texts, visible)
         if weighed is None:
             continue
         lines = tuple(frozenset(stored.sources[one.id]) for one in weighed.records)
@@ -517,20 +517,11 @@ def judged(
     weighed, lines = one.weighed, one.lines
     kept = [at for at, record in enumerate(weighed.records) if not one.stands(at, record.id, standing)]
     if len(kept) < len(lines):
-        weighed = replace(
-            weighed,
-            records=[weighed.records[at] for at in kept],
-            features={name: values[kept] for name, values in weighed.features.items()},
-            alike=weighed.alike[np.ix_(kept, kept)],
-            passages=weighed.passages[kept],
-            later=[weighed.later[at] for at in kept],
-            outdated=[weighed.outdated[at] for at in kept],
-            told=[weighed.told[at] for at in kept],
-        )
+        weighed = weighed.only(kept)
         lines = tuple(lines[at] for at in kept)
-    sure, chosen, _ = choose(weighed, weights, at_least=at_least, limit=LIMIT)
+    sure, chosen = choose(weighed, weights, at_least=at_least, limit=LIMIT)
     there = one.whole if standing == "real" else ()
-    shown, _ = with_later(chosen, weighed, there=there)
+    shown = [(line.at, line.record) for line in may_stand(with_later(chosen, weighed, there=there))]
     sources = {record.id: tuple(line) for record, line in zip(weighed.records, lines, strict=True)}
     sources = {id: tuple(some) for id, some in one.later.items()} | sources
     shown = [(at, record) for at, record in shown if standing != "real" or record.id not in one.whole]

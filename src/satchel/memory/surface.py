@@ -1,85 +1,53 @@
-"""Surfacing: what a model should be shown now, or nothing. Reads only; what was shown is counted afterwards."""
+"""Surfacing: what a model should be shown now, or nothing. Reads only; what was shown is counted afterwards.
+
+One pipeline: `weigh` finds candidates and measures them, `choose` keeps those that are worth a line, each step after it
+takes out lines and says why, and `block_of` fits the rest into a budget.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from satchel.memory import decay, graph, judging
 from satchel.memory.block import Said, block_of, gist, said_texts
-from satchel.memory.candidates.evidence import ComparedMessage as AskedFor
-from satchel.memory.choosing import (
-    LINE_FEATURES,
-    NeedWeights,
-    is_assistants,
-    line_features,
-    need_of,
-    shipped_weights,
-    sureness,
-)
+from satchel.memory.choosing import LINE_FEATURES, NeedWeights, is_assistants, shipped_weights, sureness
 from satchel.memory.discretion import HELD_BACK, asks_about
 from satchel.memory.filters import CheckedFilters
-from satchel.memory.following import FollowedMemory, follow
-from satchel.memory.framing import is_mere_question, restates
-from satchel.memory.graph import Successor
-from satchel.memory.need import asked_about
+from satchel.memory.following import follow
+from satchel.memory.framing import restates
 from satchel.memory.newest import attribute_of, newest_of_each
-from satchel.memory.passages import passages
 from satchel.memory.past import asks_about_past, is_past_appointment
-from satchel.memory.question import is_widespread, possible_names, read_question
 from satchel.memory.records import Context, Discretion, Hit, MemoryRecord, Recall
-from satchel.memory.repository import (
-    faded_rids,
-    read_records,
-    rids_of,
-    rids_of_session,
-    sessions_with_facts,
-    turns_over,
-)
+from satchel.memory.repository import read_records, rids_of, rids_of_session, turns_over
 from satchel.memory.sphere_fit import Likeness, closed_spheres
 from satchel.memory.sphere_rows import vectors_of
 from satchel.memory.spheres import FOR_GUESTS, is_granted
-from satchel.memory.weighed import Weighed
+from satchel.memory.weighing import Weighed, weigh, why_not_new
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from satchel.memory.candidates.arrays import Floats, Matrix
-    from satchel.memory.candidates.evidence import Evidence
+    from satchel.memory.candidates.arrays import Floats
     from satchel.memory.ports import VisibleOf
-    from satchel.memory.question import ParsedQuestion
-    from satchel.memory.relevance import RelevanceGate
     from satchel.memory.search import Search
     from satchel.memory.space import Space
     from satchel.memory.spending import Asked
     from satchel.models.port import ChatModel
 
-__all__ = ["Showing", "Surface", "SurfaceResult", "Weighed", "choose", "with_later"]
+__all__ = ["Line", "Showing", "Surface", "SurfaceResult", "choose", "may_stand", "with_later"]
 
 _MESSAGES = 3  # The number of messages that are searched for (DESIGN 5).
 _THRESHOLD = 0.5
-_DECIDES = 0.9
-"""How sure a memory must be without the names that are everywhere, so that it is what was asked for."""
-_EACH = 16
-"""Candidates of each arm. Of what is needed, .94 is among the first twenty of a search (life-dev, profile counted)."""
 _EXPLAINED = 10  # Memories of a plain search that `recall` gives a reason for.
-
-_MESSAGE_CHARS = 4_000
-"""Of a message: its beginning and its end. What is asked of a pasted log stands before or after it."""
-_BEFORE_CHARS = 300
-_BEFORE_MESSAGE_CHARS = 1_000
-_LONG_WORDS = 40
-_PARTS = 4
-"""A message of more than forty words is compared by its parts too: at most so many, from both ends."""
 
 _ECHO_ALIKE = 0.7
 _SAME_ALIKE = 0.6
 """The cosine from which two things said in one turn, or one after the other, are one thing."""
-
 
 _BESIDE = 0.3
 """From this weight of a link `may_replace` on, the later memory is shown before the earlier one."""
@@ -139,6 +107,51 @@ class SurfaceResult:
     cost: tuple[Asked, ...] = ()
 
 
+@dataclass(slots=True)
+class Line:
+    """A memory on its way to a model.
+
+    Attributes:
+        at: Its place in what was weighed; of a later memory that stands before an earlier one, that of the earlier.
+        why_not: Why it is not shown; "" while it may be.
+    """
+
+    at: int
+    record: MemoryRecord
+    why_not: str = ""
+
+
+def may_stand(lines: Sequence[Line]) -> Iterator[Line]:
+    """Those that nothing speaks against so far. A reason that the caller gives one of them counts at once."""
+    return (line for line in lines if not line.why_not)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What is asked for.
+
+    Attributes:
+        texts: The last messages, oldest first; `message` is the last of them.
+        moment: The past moment that is asked about; None is now.
+        with_past: Whether what is over is told too.
+    """
+
+    texts: Sequence[str]
+    showing: Showing
+    moment: datetime | None
+    with_past: bool
+
+    @property
+    def message(self) -> str:
+        return self.texts[-1]
+
+    def is_open(self, record: MemoryRecord) -> bool:
+        """Whether the words of a memory may be read here at all: to judge it, or as the earlier value of another."""
+        return self.showing.may_tell(record) and (
+            record.discretion == "open" or asks_about(self.message, record.content)
+        )
+
+
 class Surface:
     """Chooses the memories of a space that a model is shown before a turn."""
 
@@ -149,99 +162,43 @@ class Surface:
 
     async def shown(self, messages: Sequence[Said] | Said, showing: Showing) -> SurfaceResult:
         """Choose the memories for a conversation; see `Memory.surface`."""
-        said = said_texts(messages)[-_MESSAGES:]
-        if not said or showing.limit < 1:
+        texts = [text for _, text in said_texts(messages)[-_MESSAGES:]]
+        if not texts or showing.limit < 1:
             return SurfaceResult()
         moment = self._space.aware(showing.as_of)
-        with_past = showing.judge is not None or moment is not None or asks_about_past(said[-1][1])
+        asked = _Asked(
+            texts=texts,
+            showing=showing,
+            moment=moment,
+            with_past=moment is not None or asks_about_past(texts[-1]),
+        )
         corrections = [hit for hit in await self._corrections(showing) if showing.may_tell(hit.memory)]
-        visible = self._visible(showing, with_over=with_past, asked=True)
-        weighed = await self.weigh([text for _, text in said], visible)
-        if weighed is None or not weighed.records:
+        with_over = asked.with_past or showing.judge is not None
+        weighed = await weigh(self._space, texts, self._visible(showing, with_over=with_over, asked=True))
+        if weighed is None:
             context = block_of(
                 corrections, stems=(), budget_tokens=showing.budget_tokens, limit=showing.limit
             )
-            return SurfaceResult(context=context, left_out=() if weighed is None else weighed.left_out)
-        at_least = _THRESHOLD if showing.threshold is None else showing.threshold
-        weights = shipped_weights(with_vectors="message" in weighed.features)
-        sure, chosen, one_with = choose(weighed, weights, at_least=at_least, limit=showing.limit)
-        order = np.argsort(-sure, kind="stable").tolist()
-        cost: tuple[Asked, ...] = ()
-        standing_at = [at for at in chosen if weighed.records[at].id in showing.standing]
-        told = {at for older in weighed.kinds.values() for at in older}
-
-        def is_open(record: MemoryRecord) -> bool:
-            """Whether its words may be read here at all: to judge it, or as the earlier value of another."""
-            asked = record.discretion == "open" or asks_about(said[-1][1], record.content)
-            return asked and showing.may_tell(record)
-
-        candidates = [
-            at
-            for at in order
-            if at not in one_with
-            and at not in told
-            and weighed.records[at].id not in showing.standing
-            and is_open(weighed.records[at])
-        ]
-        is_judged = False
-        if showing.judge is not None and candidates:
-            judgement = await judging.judge(
-                showing.judge,
-                [text for _, text in said],
-                [(weighed.records[at], int(weighed.passages[at])) for at in candidates],
-                stems=weighed.question.stems,
-                now=self._space.clock.now(),
-            )
-            cost = judgement.cost
-            is_judged = judgement.chosen is not None
-            if judgement.chosen is not None:
-                picked = [*standing_at, *(candidates[place] for place in judgement.chosen)]
-                chosen, one_with = _one_line_each(picked, weighed, limit=showing.limit)
-        for at in await self._told_before(chosen, weighed, showing):
-            chosen.remove(at)
-            one_with[at] = "a newer value is before the model"
-        with_past = is_judged or moment is not None or asks_about_past(said[-1][1])
-        turns = [] if with_past else [weighed.records[at].id for at in chosen if weighed.told[at]]
-        over = await self._space.read(turns_over, turns, at=self._space.now_micros()) if turns else set()
-        now = self._space.clock.now()
-
-        def read() -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
-            found = with_later(chosen, weighed, there=showing.standing)
-            if with_past:
-                return found
-            return _without_past(found, weighed, over, now)
-
-        # Reading the days in a text takes 0.3 ms: too long for the event loop.
-        lines, out_of_date = await self._space.thread.run(read)
-        elsewhere = await self._elsewhere(lines, weighed, said[-1][1], showing.spheres) | {
-            record.id: showing.why_not for _, record in lines if not showing.may_tell(record)
-        }
-        lines, closed = _without_closed(lines, said[-1][1], elsewhere)
-
-        def hit(at: int) -> Hit:
-            return _hit(weighed, at, float(sure[at]))
-
-        def of_kind(record: MemoryRecord) -> tuple[MemoryRecord, ...]:
-            older = (weighed.kinds[at] for at in weighed.kinds if weighed.records[at].id == record.id)
-            return tuple(one for at in next(older, ()) if is_open(one := weighed.records[at]))
-
-        fresh = await self._search.hits_as_of(
-            [
-                replace(hit(at), memory=record, before=of_kind(record), is_over=record.is_over(now))
-                for at, record in lines
-            ],
-            moment,
+            return SurfaceResult(context=context)
+        sure, lines = choose(
+            weighed,
+            shipped_weights(with_vectors="message" in weighed.features),
+            at_least=_THRESHOLD if showing.threshold is None else showing.threshold,
+            limit=showing.limit,
         )
-        if weighed.vectors is not None and weighed.likely is not None and moment is None:
-            followed = await self._with_followed(fresh, weighed, showing)
-            fresh = tuple(
-                replace(hit, before=tuple(filter(is_open, hit.before)))
-                for hit in followed
-                if is_open(hit.memory)
-            )
-        standing = tuple(hit for hit in fresh if hit.memory.id in showing.standing)
-        fresh = tuple(hit for hit in fresh if hit.memory.id not in showing.standing)
-        fresh = (*corrections, *fresh)
+        cost: tuple[Asked, ...] = ()
+        if showing.judge is not None:
+            judged, cost = await self._judged(showing.judge, lines, sure, weighed, asked)
+            if judged is not None:
+                lines, asked = judged, replace(asked, with_past=True)
+        await self._leave_out_told_before(lines, weighed, showing)
+        lines = with_later(lines, weighed, there=showing.standing)
+        if not asked.with_past:
+            await self._leave_out_over(lines, weighed)
+        await self._leave_out_closed(lines, weighed, asked)
+        hits = await self._hits(lines, weighed, sure, asked)
+        standing = tuple(hit for hit in hits if hit.memory.id in showing.standing)
+        fresh = [*corrections, *(hit for hit in hits if hit.memory.id not in showing.standing)]
         context = block_of(
             fresh,
             stems=weighed.question.stems,
@@ -252,23 +209,56 @@ class Surface:
                 for record, number in zip(weighed.records, weighed.passages, strict=True)
             },
         )
-        if standing:
-            context = replace(context, standing=standing)
         shown = {hit.memory.id for hit in context.memories}
-        rest = [(hit, _why_not_shown(hit, context)) for hit in fresh if hit.memory.id not in shown]
-        rest += [(replace(hit(at), memory=record), why) for at, record, why in closed]
-        rest += [
-            (hit(at), why)
-            for at, why in (one_with | out_of_date).items()
-            if weighed.records[at].id not in shown
+        left_out = [
+            *((Hit(memory=record, score=0.0, signals={}), why) for record, why in weighed.left_out),
+            *((hit, _why_no_room(hit, context)) for hit in fresh if hit.memory.id not in shown),
+            *(
+                (_hit(line, weighed, sure), line.why_not)
+                for line in lines
+                if line.why_not and line.record.id not in shown
+            ),
         ]
-        return SurfaceResult(context=context, left_out=(*weighed.left_out, *rest), cost=cost)
+        return SurfaceResult(
+            context=replace(context, standing=standing) if standing else context,
+            left_out=tuple(left_out),
+            cost=cost,
+        )
 
-    async def _told_before(self, chosen: Sequence[int], weighed: Weighed, showing: Showing) -> list[int]:
-        """Which of the chosen give an older value of what was shown before, or said in this session."""
-        stating = [at for at in chosen if attribute_of(weighed.records[at].content) is not None]
+    async def _judged(
+        self, model: ChatModel, lines: Sequence[Line], sure: Any, weighed: Weighed, asked: _Asked
+    ) -> tuple[list[Line] | None, tuple[Asked, ...]]:
+        """The lines that a model chooses, and what stands there already; None if it gave no answer. And the cost."""
+        showing, records = asked.showing, weighed.records
+        doubled = {line.at for line in lines if line.why_not} | weighed.older
+        standing = [line.at for line in may_stand(lines) if line.record.id in showing.standing]
+        candidates = [
+            at
+            for at in np.argsort(-sure, kind="stable").tolist()
+            if at not in doubled and records[at].id not in showing.standing and asked.is_open(records[at])
+        ]
+        if not candidates:
+            return None, ()
+        judgement = await judging.judge(
+            model,
+            asked.texts,
+            [(records[at], int(weighed.passages[at])) for at in candidates],
+            stems=weighed.question.stems,
+            now=self._space.clock.now(),
+        )
+        if judgement.chosen is None:
+            return None, judgement.cost
+        chosen = [
+            Line(at, records[at]) for at in (*standing, *(candidates[place] for place in judgement.chosen))
+        ]
+        _leave_out_doubled(chosen, weighed, limit=showing.limit)
+        return chosen, judgement.cost
+
+    async def _leave_out_told_before(self, lines: Sequence[Line], weighed: Weighed, showing: Showing) -> None:
+        """Leave out what gives an older value of what was shown before, or said in this session."""
+        stating = [line for line in may_stand(lines) if attribute_of(line.record.content) is not None]
         if not stating:
-            return []
+            return
 
         def read(connection: Connection, number: int) -> list[MemoryRecord]:
             ids = {*showing.exclude, *showing.known, *showing.standing}
@@ -278,37 +268,102 @@ class Surface:
             return list(read_records(connection, number, rids).values())
 
         there = await self._space.read(read)
-        kinds = newest_of_each([*(weighed.records[at] for at in stating), *there])
-        return [
-            stating[one] for newest, older in kinds.items() for one in older if newest >= len(stating) > one
-        ]
+        kinds = newest_of_each([*(line.record for line in stating), *there])
+        for newest, older in kinds.items():
+            for one in older:
+                if newest >= len(stating) > one:
+                    stating[one].why_not = "a newer value is before the model"
 
-    async def _with_followed(
-        self, hits: Sequence[Hit], weighed: Weighed, showing: Showing
-    ) -> tuple[Hit, ...]:
-        """The same, and behind each what its value leads to; see `following`."""
-        assert weighed.vectors is not None
-        assert weighed.likely is not None
+    async def _leave_out_over(self, lines: Sequence[Line], weighed: Weighed) -> None:
+        """Leave out what is over, and what tells only of that, unless one stands beside what it may have replaced."""
+        now = self._space.clock.now()
+        alone = {line.at for line in lines if line.why_not}
+        own = [
+            line
+            for line in may_stand(lines)
+            if line.at in alone or line.record.id == weighed.records[line.at].id
+        ]
+        turns = [line.record.id for line in own if weighed.told[line.at]]
+        over = await self._space.read(turns_over, turns, at=self._space.now_micros()) if turns else set()
+
+        def read() -> None:
+            for line in own:
+                record = line.record
+                if record.is_over(now) or record.id in over or is_past_appointment(record, now.date()):
+                    line.why_not = "is over"
+
+        # Reading the days in a text takes 0.3 ms: too long for the event loop.
+        await self._space.thread.run(read)
+
+    async def _leave_out_closed(self, lines: Sequence[Line], weighed: Weighed, asked: _Asked) -> None:
+        """Leave out what whoever is told may not know, what belongs to a sphere that the message doesn't open, and what
+        is confidential and not asked about.
+        """
+        showing = asked.showing
+        opened, dense, likeness = showing.spheres, self._space.dense, None
+        vectors: Mapping[str, Floats] = {}
+        if dense is not None and dense.model is not None and weighed.vectors is not None:
+            message = weighed.vectors[0, : dense.dimension]  # Zeros where another embedder reads it.
+            centres = await dense.associations()
+            if centres is not None and any(centres.spheres) and message.any():
+                likeness = Likeness(centres, message)
+                ids = [line.record.id for line in may_stand(lines) if not line.record.spheres]
+                if opened is not None and ids:
+                    vectors = await self._space.read(
+                        vectors_of, ids, model=dense.model, dimension=dense.dimension
+                    )
+        for line in may_stand(lines):
+            record = line.record
+            spheres = closed_spheres(
+                record, text=asked.message, opened=opened, likeness=likeness, vectors=vectors
+            )
+            if not showing.may_tell(record):
+                line.why_not = showing.why_not
+            elif spheres:
+                line.why_not = f"belongs to {spheres}, which the message is not about"
+            elif not asked.is_open(record):
+                line.why_not = _WHY_CLOSED[record.discretion]
+
+    async def _hits(self, lines: Sequence[Line], weighed: Weighed, sure: Any, asked: _Asked) -> list[Hit]:
+        """The lines that are left, as they stood at the moment asked about, and behind each what it leads to."""
+        now = self._space.clock.now()
+        older = {weighed.records[at].id: places for at, places in weighed.kinds.items()}
+
+        def hit(line: Line) -> Hit:
+            before = (weighed.records[at] for at in older.get(line.record.id, ()))
+            return replace(
+                _hit(line, weighed, sure),
+                before=tuple(filter(asked.is_open, before)),
+                is_over=line.record.is_over(now),
+            )
+
+        hits = await self._search.hits_as_of([hit(line) for line in may_stand(lines)], asked.moment)
+        if weighed.vectors is None or weighed.likely is None or asked.moment is not None:
+            return list(hits)
         followed = await follow(
             self._space,
             weighed.question,
             weighed.vectors,
             [hit.memory for hit in hits],
-            visible=self._visible(showing),
+            visible=self._visible(asked.showing),
             likely=weighed.likely,
         )
-        led: dict[str, list[FollowedMemory]] = {}
-        for one in followed:
-            led.setdefault(one.because_of, []).append(one)
 
-        def with_led(hit: Hit) -> list[Hit]:
-            more = [
-                Hit(memory=one.memory, score=hit.score, signals={"message": one.cosine}, before=one.before)
-                for one in led.get(hit.memory.id, ())
-            ]
-            return [hit, *(two for one in more for two in with_led(one))]
+        def with_led(hit: Hit) -> Iterator[Hit]:
+            yield hit
+            for one in followed:
+                if one.because_of == hit.memory.id and asked.is_open(one.memory):
+                    before = tuple(filter(asked.is_open, one.before))
+                    yield from with_led(
+                        Hit(
+                            memory=one.memory,
+                            score=hit.score,
+                            signals={"message": one.cosine},
+                            before=before,
+                        )
+                    )
 
-        return tuple(one for hit in hits for one in with_led(hit))
+        return [one for hit in hits for one in with_led(hit)]
 
     async def recall(self, messages: Sequence[Said] | Said, showing: Showing) -> Recall:
         """Explain what would be shown and why other memories are left out; see `Memory.recall`."""
@@ -347,7 +402,7 @@ class Surface:
             elif decay.priority_now(memory, now, cycles=passed.get(memory.id)) < decay.FLOOR:
                 why = "has faded: it was not used for a long time"
             else:
-                why = _why_not_new(memory, known) or "not relevant enough"
+                why = why_not_new(memory, known) or "not relevant enough"
             left_out.append((hit, why))
         return Recall(context=found.context, left_out=tuple(left_out))
 
@@ -369,36 +424,6 @@ class Surface:
 
         return [Hit(memory=record, score=1.0, signals={}) for record in await space.read(read)]
 
-    async def _elsewhere(
-        self,
-        found: Sequence[tuple[int, MemoryRecord]],
-        weighed: Weighed,
-        text: str,
-        opened: Collection[str] | None,
-    ) -> dict[str, str]:
-        """Of what was chosen, the memories that belong to a sphere that the message doesn't open, with the reason."""
-        dense, likeness = self._space.dense, None
-        vectors: Mapping[str, Floats] = {}
-        if dense is not None and dense.model is not None and weighed.vectors is not None:
-            message = weighed.vectors[0, : dense.dimension]  # Zeros where another embedder reads it.
-            centres = await dense.associations()
-            if centres is not None and any(centres.spheres) and message.any():
-                likeness = Likeness(centres, message)
-                ids = [record.id for _, record in found if not record.spheres]
-                if opened is not None and ids:
-                    vectors = await self._space.read(
-                        vectors_of, ids, model=dense.model, dimension=dense.dimension
-                    )
-        closed = {
-            record.id: closed_spheres(record, text=text, opened=opened, likeness=likeness, vectors=vectors)
-            for _, record in found
-        }
-        return {
-            id: f"belongs to {spheres}, which the message is not about"
-            for id, spheres in closed.items()
-            if spheres
-        }
-
     def _visible(self, showing: Showing, *, with_over: bool = False, asked: bool = False) -> VisibleOf:
         """The memories that may be shown: valid, not shown before, not said in this session, and not held back.
 
@@ -413,310 +438,70 @@ class Surface:
             without=("withheld",) if asked else HELD_BACK,
         )
 
-    async def weigh(self, texts: Sequence[str], visible: VisibleOf | None) -> Weighed | None:
-        """Measure the memories that may be worth showing before a message; None where there are none.
 
-        Args:
-            texts: What was said last, oldest first; the last is the message.
-            visible: Reads which memories may be shown; None for all.
-        """
-        space = self._space
-        if space.dense is not None:
-            await space.dense.open()
-        if not space.candidates.count:
-            return None
-        text = asked_about(_ends_of(texts[-1]))
-        names = possible_names(text)
-        having = await space.candidates.count_having(names) if names else {}
-        everywhere = [name for name, count in having.items() if is_widespread(count, space.candidates.count)]
-        if everywhere:
-            # A name that is everywhere brings all that have it, and hides what was asked for. If the rest of the
-            # message finds something, the rest decides; if not, the message is about whoever has the name.
-            found = await self._weigh(text, texts, visible, without=everywhere)
-            if found is not None and _most_sure(found) >= _DECIDES:
-                return found
-        return await self._weigh(text, texts, visible)
-
-    async def _weigh(
-        self, text: str, texts: Sequence[str], visible: VisibleOf | None, *, without: Collection[int] = ()
-    ) -> Weighed | None:
-        """The same, by the message without some names."""
-        space = self._space
-        dense = space.dense
-        speakers = space.candidates.speakers.items()
-        question = read_question(text, speakers, widespread=without)
-        rest = tuple(stem for stem in question.stems if stem not in without)
-        question = replace(question, stems=rest or question.stems)
-        vectors = gate = None
-        if dense is not None:
-            before = [one[-_BEFORE_CHARS:] for one in texts[:-1]]
-            joined = "\n".join([*before, text[:_BEFORE_MESSAGE_CHARS]]) if before else text
-            vectors = await self._vectors(
-                question.text, read_question(joined, speakers, widespread=without).text
-            )
-            gate = None if vectors is None else await dense.gate_for(vectors[0])
-        asked = await self._asked(question, vectors, gate)
-        now, by_request = space.now_micros(), space.by_request
-
-        def read(connection: Connection, found: Evidence | None) -> _Read | None:
-            if found is None:
-                return None
-            rids = found.rids.tolist()
-            faded = faded_rids(connection, space.id, rids, at=now, floor=decay.FLOOR, by_request=by_request)
-            later = graph.read_later(connection, rids)
-            outdated = {rid for rid, some in later.items() if any(one.is_certain for one in some)}
-            if later and visible is not None:
-                later = graph.read_later(connection, list(later), shows=visible(connection).shows)
-            wanted = {*rids, *(one.rid for some in later.values() for one in some)}
-            records = read_records(connection, space.id, sorted(wanted))
-            told = sessions_with_facts(connection, space.id, [records[rid] for rid in rids if rid in records])
-            return _Read(found, records, faded, later, outdated, told)
-
-        found = await space.candidates.evidence(asked, visible=visible, each=_EACH, then=read)
-        if found is None:
-            return None
-        return _measured(
-            found,
-            question=question,
-            text=text,
-            known={gist(one) for one in texts},
-            gate=gate,
-            vectors=vectors,
-        )
-
-    async def _vectors(self, message: str, joined: str) -> Matrix | None:
-        """The message alone, the message after what was said before it, and its parts: shape (q, d)."""
-        space = self._space
-        dense = space.dense
-        assert dense is not None
-        parts = _parts_of(message)
-        found = await dense.asked([message, *([] if joined == message else [joined]), *parts])
-        if space.candidates.model is None and dense.model is not None:
-            # The first answer of some embedders tells which model it is.
-            await space.refresh()
-        dense.waiting = 0 if dense.any_trouble else space.candidates.count - space.candidates.embedded
-        if found is None or not space.candidates.embedded:
-            return None
-        return np.vstack([found[:1], found]) if joined == message else found
-
-    async def _asked(
-        self, question: ParsedQuestion, vectors: Matrix | None, gate: RelevanceGate | None
-    ) -> AskedFor:
-        dense = self._space.dense
-        if vectors is None or gate is None or dense is None:
-            return AskedFor(stems=question.stems)
-        centres = await dense.associations_for(vectors[0])
-        if centres is None:
-            return AskedFor(stems=question.stems, vectors=vectors)
-        calls = centres.calls(vectors[:2], likely=gate.mean + gate.deviation)
-        return AskedFor(
-            stems=question.stems,
-            vectors=vectors,
-            topics=calls.topics,
-            calls=calls.strengths,
-            likely=gate.mean + 2 * gate.deviation,
-        )
-
-
-class _Read(NamedTuple):
-    """What was measured of some memories, those memories by rid, which of them have faded, what came later and can be
-    shown, which ones something took the place of, and from which of their sessions facts were drawn.
-    """
-
-    evidence: Evidence
-    records: Mapping[int, MemoryRecord]
-    faded: Collection[int]
-    later: Mapping[int, tuple[graph.Later, ...]]
-    outdated: Collection[int]
-    told: Collection[str]
-
-
-def _measured(
-    found: _Read,
-    *,
-    question: ParsedQuestion,
-    text: str,
-    known: Collection[tuple[str, str]],
-    gate: RelevanceGate | None,
-    vectors: Matrix | None,
-) -> Weighed:
-    """What is known of the memories that say something new and have not faded."""
-    evidence, rids = found.evidence, found.evidence.rids.tolist()
-    there = [at for at, rid in enumerate(rids) if rid in found.records and rid not in found.faded]
-    why = {at: _why_not_new(found.records[rids[at]], known) for at in there}
-    kept = np.array([at for at in there if not why[at]], dtype=np.int64)
-    records = [found.records[rids[at]] for at in kept.tolist()]
-    need = need_of(text, shipped_weights(with_vectors=gate is not None).need)
-    told = [record.source.session in found.told for record in records]
-    later = [
-        tuple(
-            Successor(memory=found.records[one.rid], weight=one.weight, is_certain=one.is_certain)
-            for one in found.later.get(rids[at], ())
-            if one.rid in found.records
-        )
-        for at in kept.tolist()
-    ]
-    return Weighed(
-        text=text,
-        need=need,
-        question=question,
-        records=records,
-        features=line_features(
-            evidence.some(kept),
-            records,
-            gate=gate,
-            message=None if vectors is None else vectors[0],
-            need=need,
-        )
-        | {"told": np.array(told, dtype=bool)},
-        alike=evidence.alike[np.ix_(kept, kept)],
-        passages=evidence.passages[kept],
-        later=later,
-        outdated=[rids[at] in found.outdated for at in kept.tolist()],
-        told=told,
-        kinds=newest_of_each(records),
-        vectors=vectors,
-        likely=None if gate is None else gate.mean + gate.deviation,
-        left_out=tuple(
-            (Hit(memory=found.records[rids[at]], score=0.0, signals={}), reason)
-            for at, reason in why.items()
-            if reason
-        ),
-    )
-
-
-def _most_sure(weighed: Weighed) -> float:
-    weights = shipped_weights(with_vectors="message" in weighed.features)
-    sure = sureness(weights, weighed.features, text=weighed.text, need=weighed.need)
-    return float(sure.max()) if len(sure) else 0.0
-
-
-def choose(
-    weighed: Weighed, weights: NeedWeights, *, at_least: float, limit: int
-) -> tuple[Any, list[int], dict[int, str]]:
+def choose(weighed: Weighed, weights: NeedWeights, *, at_least: float, limit: int) -> tuple[Any, list[Line]]:
     """Choose what to show of what was weighed.
 
     Returns:
-        How sure each is, shape (n,); the places of those to show, surest first; and the places of those that are sure
-        enough and left out all the same, with the reason.
+        How sure each is, shape (n,); and those that are sure enough, surest first, some with the reason why not.
     """
     sure = sureness(weights, weighed.features, text=weighed.text, need=weighed.need)
     for newest, older in weighed.kinds.items():
         # An older one fits as well as the newest, in whose line it stands.
         sure[newest] = max(sure[[newest, *older]])
-    passing = [at for at in np.argsort(-sure, kind="stable").tolist() if sure[at] >= at_least]
-    told = {at for older in weighed.kinds.values() for at in older}
-    chosen, left_out = _one_line_each([at for at in passing if at not in told], weighed, limit=limit)
-    return sure, chosen, left_out | {at: "a newer value is shown" for at in passing if at in told}
+    lines = [
+        Line(at, weighed.records[at], "a newer value is shown" if at in weighed.older else "")
+        for at in np.argsort(-sure, kind="stable").tolist()
+        if sure[at] >= at_least
+    ]
+    _leave_out_doubled(lines, weighed, limit=limit)
+    return sure, lines
 
 
-def _ends_of(text: str) -> str:
-    if len(text) <= _MESSAGE_CHARS:
-        return text
-    return f"{text[: _MESSAGE_CHARS // 2]}\n{text[-_MESSAGE_CHARS // 2 :]}"
-
-
-def _parts_of(message: str) -> list[str]:
-    """The parts of a long message that are compared by themselves; none of a short one."""
-    if message.count(" ") <= _LONG_WORDS:
-        return []
-    parts = passages(message, words=_LONG_WORDS // 2)
-    return parts if len(parts) <= _PARTS else [*parts[: _PARTS // 2], *parts[-_PARTS // 2 :]]
-
-
-def _one_line_each(
-    passing: Sequence[int], weighed: Weighed, *, limit: int
-) -> tuple[list[int], dict[int, str]]:
-    """Keep one line for each thing: the fact rather than its turn, and either rather than the assistant's echo of it.
-
-    Returns:
-        The places of those to show, surest first; and of those that are one with them, with the reason.
-    """
-    records = weighed.records
-    chosen: list[int] = []
-    left_out: dict[int, str] = {}
-    facts = [at for at in passing if records[at].kind != "episode"]
+def _leave_out_doubled(lines: Sequence[Line], weighed: Weighed, *, limit: int) -> None:
+    """Keep one line for each thing: a fact rather than its turn, either rather than the assistant's echo of it."""
+    facts = [line for line in may_stand(lines) if line.record.kind != "episode"]
+    kept: list[Line] = []
     from_outside = 0
-    for at in passing:
-        others = [*chosen, *(facts if records[at].kind == "episode" else ())]
+    for line in may_stand(lines):
+        others = [*kept, *(facts if line.record.kind == "episode" else ())]
         if any(
-            _is_same(records[at], records[other], weighed.alike[at, other]) for other in others if other != at
+            _is_same(line.record, other.record, weighed.alike[line.at, other.at])
+            for other in others
+            if other is not line
         ):
-            left_out[at] = "says the same as a line that is shown"
-        elif records[at].trust == "outside" and from_outside >= max(1, limit // _OUTSIDE_SHARE):
-            left_out[at] = "enough from outside is shown"
+            line.why_not = "says the same as a line that is shown"
+        elif line.record.trust == "outside" and from_outside >= max(1, limit // _OUTSIDE_SHARE):
+            line.why_not = "enough from outside is shown"
         else:
-            from_outside += records[at].trust == "outside"
-            chosen.append(at)
-    return chosen, left_out
+            from_outside += line.record.trust == "outside"
+            kept.append(line)
 
 
-def with_later(
-    chosen: Sequence[int], weighed: Weighed, *, there: Collection[str] = ()
-) -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
+def with_later(lines: Sequence[Line], weighed: Weighed, *, there: Collection[str] = ()) -> list[Line]:
     """Put what took the place of a memory, or may have taken it, before it, so that an old value never stands alone.
 
     A turn whose fact was superseded is left out where the later one can't be shown beside it.
 
     Args:
-        chosen: The places of what is to be shown, surest first.
+        lines: Surest first.
         weighed: What they are of.
         there: The ids of what the model has before it already.
 
     Returns:
-        What to show, each with the place of the line for which it is shown; and what is left out, with the reason.
+        What may be shown, each memory once, and behind it what is left out.
     """
-    shown: dict[str, tuple[int, MemoryRecord]] = {}
-    left_out: dict[int, str] = {}
-    for at in chosen:
-        later = [one for one in weighed.later[at] if one.is_certain or one.weight >= _BESIDE][:1]
-        lines = [one.memory for one in later]
+    shown: dict[str, Line] = {}
+    for line in may_stand(lines):
+        later = [one for one in weighed.later[line.at] if one.is_certain or one.weight >= _BESIDE][:1]
+        for one in later:
+            shown.setdefault(one.memory.id, Line(line.at, one.memory))
         is_beside = any(one.is_certain and one.memory.id not in there for one in later)
-        if weighed.outdated[at] and weighed.records[at].kind == "episode" and not is_beside:
-            left_out[at] = "was corrected"
+        if weighed.outdated[line.at] and line.record.kind == "episode" and not is_beside:
+            line.why_not = "was corrected"
         else:
-            lines.append(weighed.records[at])
-        for record in lines:
-            shown.setdefault(record.id, (at, record))
-    return list(shown.values()), left_out
-
-
-def _without_past(
-    found: tuple[list[tuple[int, MemoryRecord]], dict[int, str]],
-    weighed: Weighed,
-    over: Collection[str],
-    now: datetime,
-) -> tuple[list[tuple[int, MemoryRecord]], dict[int, str]]:
-    """Leave out what is over, and what tells only of that, unless one stands beside what it may have replaced."""
-    lines, left_out = [], dict(found[1])
-    for at, record in found[0]:
-        is_own = record.id == weighed.records[at].id
-        is_over = record.is_over(now) or record.id in over
-        if not (is_own or at in left_out) or not (is_over or is_past_appointment(record, now.date())):
-            lines.append((at, record))
-        elif is_own:
-            left_out[at] = "is over"
-    return lines, left_out
-
-
-def _without_closed(
-    found: Sequence[tuple[int, MemoryRecord]], message: str, elsewhere: Mapping[str, str]
-) -> tuple[list[tuple[int, MemoryRecord]], list[tuple[int, MemoryRecord, str]]]:
-    """Leave out what is confidential and the message doesn't ask about, and what belongs elsewhere; with the reason."""
-    lines: list[tuple[int, MemoryRecord]] = []
-    closed: list[tuple[int, MemoryRecord, str]] = []
-    for at, record in found:
-        if (
-            record.discretion != "open"
-            and record.id not in elsewhere
-            and not asks_about(message, record.content)
-        ):
-            closed.append((at, record, _WHY_CLOSED[record.discretion]))
-        elif record.id in elsewhere:
-            closed.append((at, record, elsewhere[record.id]))
-        else:
-            lines.append((at, record))
-    return lines, closed
+            shown.setdefault(line.record.id, line)
+    return [*shown.values(), *(line for line in lines if line.why_not)]
 
 
 def _is_same(one: MemoryRecord, other: MemoryRecord, alike: float) -> bool:
@@ -731,26 +516,18 @@ def _is_same(one: MemoryRecord, other: MemoryRecord, alike: float) -> bool:
     return abs((one.source.turn or 0) - (other.source.turn or 0)) <= 1 and alike >= _ECHO_ALIKE
 
 
-def _hit(weighed: Weighed, at: int, sure: float) -> Hit:
+def _hit(line: Line, weighed: Weighed, sure: Any) -> Hit:
+    features = weighed.features
     return Hit(
-        memory=weighed.records[at],
-        score=round(sure, 6),
+        memory=line.record,
+        score=round(float(sure[line.at]), 6),
         signals={
-            name: round(float(weighed.features[name][at]), 4)
-            for name in LINE_FEATURES
-            if name in weighed.features
+            name: round(float(features[name][line.at]), 4) for name in LINE_FEATURES if name in features
         },
     )
 
 
-def _why_not_new(memory: MemoryRecord, known: Collection[tuple[str, str]]) -> str:
-    """Why a memory says nothing new in this conversation, or ""."""
-    if gist(memory.content) in known:
-        return "repeats what was just said"
-    return "is only a question" if is_mere_question(memory) else ""
-
-
-def _why_not_shown(hit: Hit, context: Context) -> str:
+def _why_no_room(hit: Hit, context: Context) -> str:
     if any(restates(hit.memory.content, shown.memory.content) for shown in context.memories):
         return "restates a memory that is shown"
     return "no room left"
