@@ -29,7 +29,7 @@ from satchel.memory.distill.windows import (
     stretches_of,
 )
 from satchel.memory.framing import estimate_tokens
-from satchel.memory.page.records import SECTIONS
+from satchel.memory.page_lines import SECTIONS
 from satchel.messages import Usage
 from satchel.models import ModelRequest, RecallModel, Reply, ScriptedModel
 from satchel.storage import Database

@@ -18,14 +18,8 @@ if TYPE_CHECKING:
     from satchel.memory.history import Change, change_to_json
     from satchel.memory.marks import Rebuilt
     from satchel.memory.memory import Memory
-    from satchel.memory.page.records import (
-        Page,
-        PageLine,
-        PageVersion,
-        always_to_json,
-        page_to_json,
-        version_to_json,
-    )
+    from satchel.memory.page.records import Page, always_to_json, page_to_json
+    from satchel.memory.page_lines import PageLine, PageVersion, version_to_json
     from satchel.memory.profile import Profile, ProfileLine, profile_to_json
     from satchel.memory.records import (
         Context,
@@ -131,14 +125,8 @@ __getattr__ = on_demand(
     __name__,
     {
         "agenda": ("Agenda", "AgendaLine", "agenda_to_json"),
-        "page.records": (
-            "Page",
-            "PageLine",
-            "PageVersion",
-            "always_to_json",
-            "page_to_json",
-            "version_to_json",
-        ),
+        "page.records": ("Page", "always_to_json", "page_to_json"),
+        "page_lines": ("PageLine", "PageVersion", "version_to_json"),
         "profile": ("Profile", "ProfileLine", "profile_to_json"),
         "checkup": (
             "Checkup",

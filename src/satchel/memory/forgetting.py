@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from sqlalchemy import Connection, delete, func, insert, literal, or_, select, update
 
 from satchel.errors import UsageError
-from satchel.memory import cues, history, lexicon, repository, tables
+from satchel.memory import cues, history, lexicon, page_rows, repository, tables
 from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
 from satchel.memory.filters import CheckedFilters
 from satchel.memory.framing import estimate_tokens
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
 from satchel.memory.micros import to_micros
-from satchel.memory.page import rows as page_rows
 from satchel.memory.records import Forgotten, Receipt, Source
 from satchel.memory.repository import count_up, listed, place_hash, slices, space_changed
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from sqlalchemy import bindparam, select
 
 from satchel.errors import Refused, UsageError
-from satchel.memory import checking, graph, history, repository, statement_rows
+from satchel.memory import checking, graph, history, page_rows, repository, statement_rows
 from satchel.memory.cues import cues_of
 from satchel.memory.discretion_rows import as_asked_elsewhere, as_asked_in
 from satchel.memory.filters import CheckedFilters
@@ -28,7 +28,6 @@ from satchel.memory.history import (
     write_change,
 )
 from satchel.memory.micros import to_micros
-from satchel.memory.page import rows
 from satchel.memory.records import TRUST_RANK, Discretion, MemoryRecord, MemoryType, Tier, Trust
 from satchel.memory.spheres import clean_spheres
 from satchel.memory.statements import shown_words
@@ -261,7 +260,7 @@ class Lifecycle:
             earlier = history.earlier_contents(connection, space, list(records))
             shown = statement_rows.shown_of(connection, space, list(records))
             called = _cues_in_logs(connection, space, records)
-            written = rows.texts_of(connection, space, list(records))
+            written = page_rows.texts_of(connection, space, list(records))
             return [
                 (
                     record,

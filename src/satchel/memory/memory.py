@@ -36,8 +36,9 @@ from satchel.memory.history import Change
 from satchel.memory.journal import MemoryJournal
 from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
 from satchel.memory.marks import Rebuilt
-from satchel.memory.page.records import PAGE_TOKENS, Page, PageVersion
+from satchel.memory.page.records import PAGE_TOKENS, Page
 from satchel.memory.page.service import Pages
+from satchel.memory.page_lines import PageVersion
 from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
     Context,

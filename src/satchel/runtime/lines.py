@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from satchel.memory.framing import earlier, short_id
-from satchel.memory.page.records import SECTIONS, Page
+from satchel.memory.page.records import Page
+from satchel.memory.page_lines import SECTIONS
 from satchel.messages import Usage
 from satchel.wording import LINE_CHARS, counted, one_line
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from typing import Any, Final, Literal, TypeVar, get_args
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar, get_args
 from satchel.errors import SatchelError
 from satchel.memory.cues import fitting_cues
 from satchel.memory.distill.windows import Stretch, Window, shown, shown_to_gate
-from satchel.memory.page.records import SECTIONS, Section, section_named
+from satchel.memory.page_lines import SECTIONS, PageFacts, Section, section_named
 from satchel.memory.records import MemoryRecord, MemoryType, TimeKind
 from satchel.memory.spending import Asked, complete
 from satchel.memory.spheres import fitting_spheres
@@ -118,21 +118,17 @@ class Known:
     """What an extractor is shown of what is known.
 
     Attributes:
-        page: The facts that stand on the page, with their sections, in the page's order.
-        used: How many letters they have.
-        room: How many letters the page may have; 0 where there is no page.
+        page: What stands on the page.
         near: Facts that are not on it, and near to what was said.
     """
 
-    page: tuple[tuple[Section, MemoryRecord], ...] = ()
-    used: int = 0
-    room: int = 0
+    page: PageFacts = field(default_factory=PageFacts)
     near: tuple[MemoryRecord, ...] = ()
 
     @property
     def facts(self) -> dict[str, MemoryRecord]:
         """All of them by their ids."""
-        return {fact.id: fact for fact in (*(fact for _, fact in self.page), *self.near)}
+        return {fact.id: fact for fact in (*(fact for _, fact in self.page.facts), *self.near)}
 
     @property
     def chars(self) -> int:
@@ -154,14 +150,14 @@ class Known:
         what is old, and cost little.
         """
         lines: list[str] = []
-        if self.room:
-            lines.append(f"on the page ({self.used:,} of {self.room:,} letters):")
+        if self.page.room:
+            lines.append(f"on the page ({self.page.used:,} of {self.page.room:,} letters):")
         section = ""
-        for place, fact in self.page:
+        for place, fact in self.page.facts:
             if place != section:
                 lines.append(section := place)
             lines.append(self._line(fact))
-        if self.near and self.room:
+        if self.near and self.page.room:
             lines.append("not on the page:")
         return "\n".join([*lines, *map(self._line, self.near)]) or "(nothing)"
 

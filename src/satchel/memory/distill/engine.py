@@ -25,6 +25,7 @@ from satchel.memory.distill.asking import Known, Proposal, Unreadable, ask_extra
 from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import EpisodePart, Stretch, Window, stretches_of
+from satchel.memory.page_lines import PageFacts
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
 from satchel.memory.repository import MemoryDraft
 from satchel.memory.spending import Asked, add_usage
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.capture import Capture
-    from satchel.memory.page.records import Section
+    from satchel.memory.page_lines import Section
     from satchel.memory.space import Space
 
 __all__ = ["Distiller"]
@@ -72,7 +73,7 @@ class _Search(Protocol):
 
 
 class _Page(Protocol):
-    async def known(self, budget_tokens: int) -> Known: ...
+    async def facts(self, budget_tokens: int) -> PageFacts: ...
 
     async def note(
         self, sections: Mapping[str, Section | None], off: Collection[str], *, budget_tokens: int
@@ -347,10 +348,10 @@ class Distiller:
 
     async def _known(self, window: Window, page_tokens: int) -> Known:
         """The page, and the facts beside it that still hold and are nearest to the lines of a window."""
-        page = await self._page.known(page_tokens) if page_tokens > 0 else Known()
+        known = Known(page=await self._page.facts(page_tokens) if page_tokens > 0 else PageFacts())
         # A person's lines first: only they are corrected by what they say.
         lines = sorted(window.new, key=lambda piece: -TRUST_RANK[piece.trust])[:_MAX_QUERIES]
-        there = page.facts
+        there = known.facts
         found: dict[str, MemoryRecord] = {}
         each = [
             [
@@ -364,7 +365,7 @@ class Distiller:
         ]
         for place in range(_KNOWN_TO_EACH):
             found |= {some[place].id: some[place] for some in each if place < len(some)}
-        return replace(page, near=tuple(list(found.values())[:_KNOWN_FACTS]))
+        return replace(known, near=tuple(list(found.values())[:_KNOWN_FACTS]))
 
     async def _draft_of(self, fact: CheckedFact, window: Window) -> MemoryDraft | None:
         source, proposal = fact.source, fact.proposal

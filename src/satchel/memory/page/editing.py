@@ -10,7 +10,7 @@ from datetime import date
 from typing import Final
 
 from satchel.errors import UsageError
-from satchel.memory.page.records import MOST_CHARS, SECTIONS, PageLine, PageVersion, Section, section_named
+from satchel.memory.page_lines import MOST_CHARS, SECTIONS, PageLine, PageVersion, Section, section_named
 
 __all__ = ["Edit", "apply", "as_text", "difference", "edit_of"]
 

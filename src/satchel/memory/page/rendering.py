@@ -15,11 +15,13 @@ from satchel.memory.framing import (
     page_line,
     tokens_of,
 )
-from satchel.memory.page.records import SECTIONS, Page, PageVersion, Section, ShownLine
+from satchel.memory.page.records import Page, ShownLine
+from satchel.memory.page_lines import SECTIONS, PageVersion, Section
+from satchel.memory.page_rows import words_of
 from satchel.memory.records import MemoryRecord
 from satchel.memory.statements import section_of, shown_words
 
-__all__ = ["FILLED", "FRAME_TOKENS", "rendered", "section_for", "tokens_of_line", "words_of"]
+__all__ = ["FILLED", "FRAME_TOKENS", "rendered", "section_for", "tokens_of_line"]
 
 FILLED: Final = 0.8
 """The share of the room that is filled: what comes on top until the next reading fits into the rest."""
@@ -49,11 +51,6 @@ def _tokens_of_section(section: Section) -> float:
 
 FRAME_TOKENS: Final = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(map(_tokens_of_section, SECTIONS))
 """Of a page without a line, with all headings."""
-
-
-def words_of(fact: MemoryRecord) -> str:
-    """What a fact says, on one line."""
-    return " ".join(fact.content.split())
 
 
 def rendered(

@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.errors import NotFound, UsageError
+from satchel.memory import page_rows as rows
 from satchel.memory.capture import NewMemory
-from satchel.memory.distill.asking import Known
 from satchel.memory.framing import CHARS_A_TOKEN, page_line
-from satchel.memory.page import rows
+from satchel.memory.page import noting
 from satchel.memory.page.editing import apply, edit_of
-from satchel.memory.page.records import SECTIONS, Page, PageLine, PageVersion, Section
+from satchel.memory.page.records import Page
 from satchel.memory.page.rendering import FILLED, FRAME_TOKENS, rendered
+from satchel.memory.page_lines import SECTIONS, PageFacts, PageLine, PageVersion, Section
 from satchel.memory.records import MemoryRecord
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Pages:
         version = await self._space.read(rows.newest)
         return version is not None and version.state == "proposed"
 
-    async def known(self, budget_tokens: int) -> Known:
+    async def facts(self, budget_tokens: int) -> PageFacts:
         """What a reader of a conversation is shown of the page: its facts, each in its own words, and its room."""
         at = self._space.now_micros()
         today = self._space.clock.now().date()
@@ -95,8 +96,8 @@ class Pages:
             return list(there.values())
 
         page = await self._space.read(read)
-        return Known(
-            page=tuple(page),
+        return PageFacts(
+            facts=tuple(page),
             used=sum(len(page_line(fact.content)) + 1 for _, fact in page),
             # What is a little too much is still shown until the next reading makes room.
             room=max(0, int((budget_tokens * FILLED - FRAME_TOKENS) * CHARS_A_TOKEN)),
@@ -105,9 +106,9 @@ class Pages:
     async def note(
         self, sections: Mapping[str, Section | None], off: Collection[str], *, budget_tokens: int
     ) -> PageVersion | None:
-        """Take facts to the page and others off it, as whoever read a conversation said; see `rows.note`."""
+        """Take facts to the page and others off it, as whoever read a conversation said; see `noting.note`."""
         at = self._space.now_micros()
-        return await self._space.write(rows.note, sections, off, budget_tokens=budget_tokens, at=at)
+        return await self._space.write(noting.note, sections, off, budget_tokens=budget_tokens, at=at)
 
     # The user's own.
 

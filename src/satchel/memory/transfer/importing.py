@@ -12,12 +12,11 @@ from typing import BinaryIO
 from sqlalchemy import Connection, func, insert, literal, select, update
 
 from satchel.errors import UsageError
-from satchel.memory import history, lexicon
+from satchel.memory import history, lexicon, page_rows
 from satchel.memory.block import strip_injected
 from satchel.memory.checking import DECAY_RATE, PRIORITY
 from satchel.memory.discretion import is_wishing, wish_of
 from satchel.memory.hashing import WordHasher
-from satchel.memory.page import rows as page_rows
 from satchel.memory.redaction import redact, strip_private
 from satchel.memory.repository import (
     MemoryDraft,

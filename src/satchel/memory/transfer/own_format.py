@@ -20,7 +20,7 @@ from satchel.errors import UsageError
 from satchel.memory.checking import MAX_CONTENT_CHARS, printable
 from satchel.memory.cues import cues_of, fitting_cues
 from satchel.memory.filters import CheckedFilters
-from satchel.memory.page.records import Author, State, lines_from_json
+from satchel.memory.page_lines import Author, State, lines_from_json
 from satchel.memory.records import Discretion, Kind, MemoryType, Tier, Trust, time_from_json
 from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
 from satchel.memory.spheres import clean_spheres

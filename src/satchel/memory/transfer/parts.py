@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from satchel.memory.checking import MAX_CONTENT_CHARS, clean_tags, printable
 from satchel.memory.decay import EPISODE_DECAY_RATE
 from satchel.memory.micros import to_micros
-from satchel.memory.page.records import Author, PageLine, State
+from satchel.memory.page_lines import Author, PageLine, State
 from satchel.memory.records import Discretion, FactTime, Kind, MemoryType, Tier, Trust
 from satchel.memory.repository import offset_minutes
 
