@@ -30,7 +30,6 @@ from sqlalchemy import (
 from sqlalchemy.sql import Select
 
 from satchel.memory import discretion_rows, lexicon
-from satchel.memory.candidates.sittings import OPENING_CHARS
 from satchel.memory.decay import FLOOR
 from satchel.memory.discretion import DiscretionWish
 from satchel.memory.filters import CheckedFilters
@@ -368,7 +367,9 @@ class Changes:
     second_cues: Sequence[Any] = ()
 
 
-_OPENING = func.substr(memories.c.content, 1, OPENING_CHARS)
+_OPENING_CHARS = 100
+"""Of a text, what tells who speaks in it: "Ann Lee: "."""
+_OPENING = func.substr(memories.c.content, 1, _OPENING_CHARS)
 _CHANGED_MEMORY = (
     select(
         memories.c.rid,

@@ -13,14 +13,11 @@ import numpy as np
 
 from satchel.memory.candidates.arrays import Ints
 
-__all__ = ["OPENING_CHARS", "Sittings", "label_of", "seat"]
+__all__ = ["Sittings", "label_of", "seat"]
 
 PAUSE_MINUTES = 180
 """Between two turns; what comes after it is another sitting of the same session. Shorter ones are somebody thinking,
 and those between two sittings of a day are rarely shorter."""
-
-OPENING_CHARS = 100
-"""What `label_of` needs to see of a text."""
 
 # "Ann: ", "Ann Lee: " or "[2023-05-08 13:56] Ann: ". A time (12:30) and an address (https:) are no names.
 _LABEL = re.compile(r"\s*(?:\[[^\]\n]{1,40}\]\s*)?([^\W\d_][\w.'’-]*(?: [^\W\d_][\w.'’-]*){0,2}):\s")
