@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from satchel.clock import ManualClock
-from satchel.memory import Memory
+from satchel.memory import Memory, Page
 from satchel.memory.toolset import MemoryTools
+from satchel.models import ScriptedModel
 from tests.memory.test_toolset import call
 from tests.requirements import requirement
 
@@ -99,8 +100,12 @@ async def test_an_agent_gets_what_it_was_granted_and_nothing_without_a_sphere() 
         await memory.add("I bought latex paint.")
         assert len(await shown(memory, "What about latex?")) == 4
         assert await shown(memory, "What about latex?", granted=["work"]) == ["I work with latex at Novatek."]
-        standing = await memory.standing(granted=["work"])
-        assert [line.words for line in standing.memories] == ["I work with latex at Novatek."]
+        for _ in ("the profile", "the page"):
+            standing = await memory.standing(granted=["work"])
+            assert [line.words for line in standing.memories] == ["I work with latex at Novatek."]
+            await memory.distill(model=ScriptedModel([]))
+        assert isinstance(standing, Page)
+        assert {why for _, why in standing.left_out} == {"is of no sphere that was granted"}
         tools = MemoryTools(memory, granted=["work"])
         for name in ("recall_memory", "forget_memory"):
             text = (await call(tools, name, {"query": "latex"})).text

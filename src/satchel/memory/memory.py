@@ -614,7 +614,12 @@ class Memory:
         return await self._profiles.profile(budget_tokens=budget_tokens, granted=granted)
 
     async def page(
-        self, *, budget_tokens: int = PAGE_TOKENS, proposed: bool = False, confidential: bool = True
+        self,
+        *,
+        budget_tokens: int = PAGE_TOKENS,
+        proposed: bool = False,
+        confidential: bool = True,
+        granted: Collection[str] = (),
     ) -> Page | None:
         """Show the standing page: facts about the user in their own words, and what the user wrote into it.
 
@@ -625,6 +630,7 @@ class Memory:
             budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives None.
             proposed: Also a first page that the user has not accepted yet.
             confidential: Also what is kept from somebody: for the user's own eyes and conversations.
+            granted: As in `surface`.
 
         Returns:
             None where no page was written.
@@ -633,7 +639,7 @@ class Memory:
             StorageError: The store could not be read.
         """
         return await self._pages.page(
-            budget_tokens=budget_tokens, proposed=proposed, confidential=confidential
+            budget_tokens=budget_tokens, proposed=proposed, confidential=confidential, granted=granted
         )
 
     async def standing(
@@ -649,13 +655,13 @@ class Memory:
         Args:
             page_tokens: Of the page; 0 goes without one.
             profile_tokens: Of the profile.
-            granted: As in `surface`. Where not all is granted, there is no page: its lines are not kept apart.
+            granted: As in `surface`.
             confidential: Whether the page has what is kept from somebody: in the user's own conversations.
 
         Raises:
             StorageError: The store could not be read.
         """
-        found = None if granted else await self.page(budget_tokens=page_tokens, confidential=confidential)
+        found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
         return found or await self.profile(budget_tokens=profile_tokens, granted=granted)
 
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:

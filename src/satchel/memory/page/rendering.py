@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from types import MappingProxyType
 from typing import Final, Literal
@@ -19,6 +19,7 @@ from satchel.memory.page.records import Page, ShownLine
 from satchel.memory.page_lines import SECTIONS, PageVersion, Section
 from satchel.memory.page_rows import words_of
 from satchel.memory.records import MemoryRecord
+from satchel.memory.spheres import is_granted
 from satchel.memory.statements import section_of, shown_words
 
 __all__ = ["FILLED", "FRAME_TOKENS", "rendered", "section_for", "tokens_of_line"]
@@ -27,6 +28,7 @@ FILLED: Final = 0.8
 """The share of the room that is filled: what comes on top until the next reading fits into the rest."""
 _OVER: Final = "Over: "
 _KEPT_BACK: Final = "it is confidential"
+_NOT_GRANTED: Final = "is of no sphere that was granted"
 _SECTION_OF: Final[Mapping[str, Section]] = {
     "name": "user", "answers": "answers", "health": "limits", "home": "home", "work": "work", "people": "people",
     "more": "user",
@@ -61,6 +63,7 @@ def rendered(
     today: date,
     budget_tokens: int,
     confidential: bool,
+    granted: Collection[str] = (),
     ended: Mapping[str, MemoryRecord] = MappingProxyType({}),
 ) -> Page:
     """Show a version.
@@ -72,6 +75,7 @@ def rendered(
         today: The local day.
         budget_tokens: Of the whole block.
         confidential: Whether the section of that name is shown.
+        granted: The spheres whose facts are shown; empty is all.
         ended: Facts whose time ended since the user last spoke, by id. They stand once more, marked: a friend asks how
             it went, and knows what no longer binds.
 
@@ -87,7 +91,9 @@ def rendered(
             if (fact := held.get(id) or ended.get(id)) is None:
                 continue
             one = _line(fact, line.section, until=line.until, by=line.by, mark="" if id in held else _OVER)
-            if id not in held:
+            if not is_granted(fact.spheres, granted):
+                left_out.append((one, _NOT_GRANTED))
+            elif id not in held:
                 past += [one] if confidential or not is_secret else []
             elif line.until is not None and line.until < today:
                 left_out.append((one, "is over"))
@@ -99,7 +105,7 @@ def rendered(
     lines += [
         _line(memory, section_for(memory.content), by="pin", words=shown_words(memory.content))
         for memory in pinned
-        if memory.id not in there
+        if memory.id not in there and is_granted(memory.spheres, granted)
     ]
     # The user's lines and pins come before what a model chose, and of that what matters most and was said last.
     ranked = [*sorted(lines, key=_rank), *sorted(past, key=_rank)]

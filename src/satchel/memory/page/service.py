@@ -41,7 +41,12 @@ class Pages:
     # Reading.
 
     async def page(
-        self, *, budget_tokens: int, proposed: bool = False, confidential: bool = True
+        self,
+        *,
+        budget_tokens: int,
+        proposed: bool = False,
+        confidential: bool = True,
+        granted: Collection[str] = (),
     ) -> Page | None:
         """See `Memory.page`."""
         if budget_tokens <= 0:
@@ -66,7 +71,14 @@ class Pages:
         zone = self._space.clock.now().tzinfo
         version = replace(version, written_at=version.written_at.astimezone(zone))
         today = self._space.clock.now().date()
-        return rendered(version, **facts, today=today, budget_tokens=budget_tokens, confidential=confidential)
+        return rendered(
+            version,
+            **facts,
+            today=today,
+            budget_tokens=budget_tokens,
+            confidential=confidential,
+            granted=granted,
+        )
 
     async def versions(self, *, limit: int) -> tuple[PageVersion, ...]:
         """See `Memory.page_versions`."""
