@@ -19,7 +19,6 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +81,7 @@ def bare(folder: Path, texts: list[str]) -> Callable[[], Awaitable[None]]:
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
-    graph = files("satchel.models.embedding").joinpath("minilm.onnx").read_bytes()
+    graph = (Path(__file__).parent / "data/minilm.onnx").read_bytes()
     session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
 
     async def run() -> None:
