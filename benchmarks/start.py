@@ -35,7 +35,7 @@ MEMORIES = (
     "The spare key hangs behind the red door.",
     "I like green tea without sugar.",
 )
-LIBRARIES = "import asyncio, click, numpy, onnxruntime, sqlalchemy.dialects.sqlite, tokenizers"
+LIBRARIES = "import asyncio, click, numpy, sqlalchemy.dialects.sqlite"
 # A separate program reports its peak, because getrusage's peak includes that of the parent process.
 PEAK = """
 import sys
@@ -101,10 +101,7 @@ def measure(home: Path, models: Path, rounds: int, address: str) -> dict[str, An
         "aims": {"version": 0.15, "memory_search": 0.6, "ask_peak_rss_mb": 120},
         "versions": {
             "python": platform.python_version(),
-            **{
-                name: version(name)
-                for name in ("satchel", "numpy", "onnxruntime", "sqlalchemy", "tokenizers")
-            },
+            **{name: version(name) for name in ("satchel", "numpy", "sqlalchemy")},
         },
     }
 

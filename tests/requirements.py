@@ -120,6 +120,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "house:planned-by-an-issue", "issue 8", "Every planned entry names the issue that will build it; the few that have none are listed by name."),
     built(2, "house:lock:hashed", "issue 2", "The lock files contain a hash for every package and no host."),
     built(2, "house:lock:complete", "issue 2", "Every dependency of the package is in the lock files."),
+    built(2, "house:default-install", "brief", "Memory, chat, the sandbox, the pages and making a capability work without the extras; a part that needs one names the command that adds it."),
     built(2, "house:ci", "issue 2", ".ci/run calls make test."),
     built(2, "house:vocabulary:json", "DESIGN 2", "Messages and events are frozen data that survive a round trip through JSON unchanged."),
     built(2, "house:errors:who-acts", "DESIGN 3.3", "Every error class has an exit code: 2 for wrong usage, 3 for not found, 4 for refused, 1 for everything else."),

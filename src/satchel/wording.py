@@ -1,8 +1,10 @@
-"""Texts for people: on one line, and numbers with their nouns."""
+"""Texts for people: on one line, numbers with their nouns, and what to type for a part that is missing."""
 
 from __future__ import annotations
 
-__all__ = ["LINE_CHARS", "counted", "one_line"]
+import sys
+
+__all__ = ["LINE_CHARS", "counted", "install_extra", "one_line"]
 
 LINE_CHARS = 400
 """A face cuts lines to its own width; this bounds what it has to look at."""
@@ -23,3 +25,8 @@ def counted(number: int, one: str, many: str = "") -> str:
         many: The plural; "" adds an s to the singular.
     """
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
+def install_extra(name: str) -> str:
+    """The command that adds an extra of pyproject.toml to the environment of this process."""
+    return f'{sys.executable} -m pip install "satchel[{name}]"'

@@ -330,9 +330,10 @@ def test_doctor_says_that_the_program_for_packages_is_missing(
 ) -> None:
     assert "packages" not in {check["part"] for check in run("doctor", "--json").json}
     monkeypatch.setitem(sys.modules, "uv", None)
-    checks = {check["part"]: check for check in run("doctor", "--json").json}
+    environ = {"PATH": "/nowhere"}
+    checks = {check["part"]: check for check in run("doctor", "--json", environ=environ).json}
     assert checks["packages"]["state"] == "warning"
-    assert "pip install uv" in checks["packages"]["text"]
+    assert 'pip install "satchel[packages]"' in checks["packages"]["text"]
 
 
 def test_with_a_broken_database_doctor_exits_with_1_and_the_conversation_continues(

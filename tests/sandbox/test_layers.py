@@ -223,7 +223,7 @@ async def test_what_was_installed_once_is_used_without_starting_anything(place: 
 async def test_two_who_need_the_same_packages_install_them_once(place: Place, tmp_path: Path) -> None:
     log = tmp_path / "uv.log"
     counting = tmp_path / "uv"
-    counting.write_text(f'#!/bin/sh\necho "$2" >> {log}\nexec {find_uv()} "$@"\n')
+    counting.write_text(f'#!/bin/sh\necho "$2" >> {log}\nexec {find_uv(os.environ)} "$@"\n')
     counting.chmod(0o755)
     place.uv = str(counting)
     found: list[Path | None] = []

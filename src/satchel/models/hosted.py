@@ -1,8 +1,7 @@
-"""The common part of all models behind an HTTP endpoint: send through the official SDK, read, classify failures.
+"""The common part of all models behind an HTTP endpoint: send, read, classify failures.
 
-The SDKs handle keys, addresses, headers, connections and error classes. Requests use their documented method for raw
-bodies and return the raw response, because most of the SDKs' cost is building typed objects for every chunk and
-checking the whole history for every request (decision 7).
+No SDK: bodies are put together as bytes and answers are read as plain JSON (decision 7), so that of a provider's SDK
+only an HTTP client with a few headers was in use, for 65 MB (decision 67).
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
@@ -30,6 +28,7 @@ from satchel.models.port import Completion, ModelEvent, ModelRequest
 from satchel.models.prices import known_window, priced
 from satchel.models.retry import RetryPolicy, retried
 from satchel.models.sse import EventReader
+from satchel.version import __version__
 
 if TYPE_CHECKING:
     import httpx2
@@ -38,7 +37,7 @@ __all__ = ["AnswerAssembler", "Delta", "HostedModel", "Result", "estimated_usage
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
-# A local model may need minutes to read a long prompt; the SDKs' own limit is also 600 s.
+# A local model may need minutes to read a long prompt; the limit of the providers' SDKs is also 600 s.
 READ_LIMIT_S: Final = 600.0
 CONNECT_LIMIT_S: Final = 10.0
 CLOSE_LIMIT_S: Final = 1.0
@@ -89,8 +88,6 @@ def estimated_usage(sent_bytes: int, blocks: tuple[Block, ...]) -> Usage:
 class HostedModel(ABC):
     """A `ChatModel` behind one endpoint. Subclasses define the wire format."""
 
-    _path: str
-
     def __init__(
         self,
         settings: ProviderSettings,
@@ -120,7 +117,7 @@ class HostedModel(ABC):
         self._policy = policy or RetryPolicy()
         self._random = random or Random()
         self._sleep = sleep
-        self._client: Any = None
+        self._client: httpx2.AsyncClient | None = None
         self._streams = settings.stream
         self._window = settings.context_window
         self._window_known = settings.context_window is not None
@@ -161,15 +158,15 @@ class HostedModel(ABC):
         """Close the connections."""
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            await client.aclose()
 
     @abstractmethod
-    def _sdk(self) -> ModuleType:
-        """The official SDK; imported on the first call."""
+    def _url(self) -> str:
+        """Where requests are sent."""
 
     @abstractmethod
-    def _connect(self, sdk: Any, api_key: str, timeout: httpx2.Timeout) -> Any:
-        """The SDK's client, without retries."""
+    def _headers(self, api_key: str) -> dict[str, str]:
+        """What identifies the user and the version of the wire format."""
 
     @abstractmethod
     def _body(self, request: ModelRequest) -> bytes:
@@ -232,35 +229,42 @@ class HostedModel(ABC):
         Raises:
             ModelError: The request was refused, or there was no response.
         """
-        # Imported here because it is as expensive as the SDKs, which depend on it.
+        # Imported here because it takes 0.2 s, and only a model on the network needs it.
         import httpx2  # noqa: PLC0415
 
-        sdk: Any = self._sdk()
         if self._client is None:
-            timeout = httpx2.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S)
-            self._client = self._connect(sdk, self._checked_key(), timeout)
-        try:
-            response: httpx2.Response = await self._client.post(
-                self._path, content=body, cast_to=httpx2.Response, stream=True, stream_cls=sdk.AsyncStream
+            self._client = httpx2.AsyncClient(
+                headers={
+                    "Accept": "application/json",
+                    "Content-Type": "application/json",
+                    "User-Agent": f"Satchel/{__version__}",
+                    **self._headers(self._checked_key()),
+                },
+                timeout=httpx2.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S),
+                follow_redirects=True,
             )
-        except sdk.APIStatusError as error:
+        try:
+            asked = self._client.build_request("POST", self._url(), content=body)
+            response = await self._client.send(asked, stream=True)
+        except httpx2.TimeoutException as error:
+            raise ModelUnavailable(f"{self._endpoint.name} did not answer in time.") from error
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise ModelUnavailable(
+                f"{self._endpoint.name} cannot be reached: {str(error) or type(error).__name__}. "
+                f"Is it running, and is its address ({_place(self._url())}) right?"
+            ) from error
+        if not response.is_success:
+            try:
+                said = _json((await response.aread()).decode("utf-8", "replace"))
+            except httpx2.HTTPError as error:
+                raise self._cut(error) from error
             raise failure_of(
-                error.status_code,
-                _json(error.response.text),
+                response.status_code,
+                said,
                 endpoint=self._endpoint,
                 offered_tools=offered_tools,
-                wait_s=retry_after_s(error.response.headers, self._clock.now()),
-            ) from error
-        except sdk.APITimeoutError as error:
-            raise ModelUnavailable(f"{self._endpoint.name} did not answer in time.") from error
-        except sdk.APIConnectionError as error:
-            cause = error.__cause__ or error
-            raise ModelUnavailable(
-                f"{self._endpoint.name} cannot be reached: {str(cause) or type(cause).__name__}. "
-                f"Is it running, and is its address ({_place(str(self._client.base_url))}) right?"
-            ) from error
-        except httpx2.HTTPError as error:
-            raise self._cut(error) from error
+                wait_s=retry_after_s(response.headers, self._clock.now()),
+            )
         return response
 
     async def _read(
@@ -314,7 +318,7 @@ class HostedModel(ABC):
         raise ModelRejected(
             f"{self._endpoint.name} answered with something that is not JSON: "
             f"{' '.join(text.split())[:200] or 'nothing'}. Is its address "
-            f"({_place(str(self._client.base_url))}) right?"
+            f"({_place(self._url())}) right?"
         )
 
     def _checked(self, value: dict[str, Any] | None, data: str, offered_tools: bool) -> dict[str, Any]:
@@ -343,7 +347,7 @@ class HostedModel(ABC):
                 raise ModelAuthError(
                     f"{self._endpoint.name} needs a key: set {variable}, or choose another model."
                 )
-            # The SDKs require a key; endpoints without keys ignore it.
+            # Some endpoints demand a key and ignore what it says.
             return "none"
         if not (key.isascii() and key.isprintable()):
             raise ModelAuthError(

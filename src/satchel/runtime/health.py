@@ -96,7 +96,7 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
     checks.append(await _model(satchel))
     checks.append(await _sandbox(satchel.settings))
     checks.append(_ripgrep(satchel))
-    checks += _packages()
+    checks += _packages(satchel.settings)
     checks += _web(satchel.settings)
     checks.append(await _external(satchel))
     checks += _skills(satchel)
@@ -415,9 +415,9 @@ async def _sandbox(settings: Settings) -> Check:
     return Check(part="sandbox", state="ok", text=f"{used.name} works.")
 
 
-def _packages() -> list[Check]:
+def _packages(settings: Settings) -> list[Check]:
     try:
-        find_uv()
+        find_uv(settings.environ)
     except SandboxError as error:
         text = f"Capabilities that need packages can't be built or run. {error}"
         return [Check(part="packages", state="warning", text=text)]

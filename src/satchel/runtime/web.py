@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
@@ -23,6 +22,7 @@ from satchel.tools.web import (
     search_tool,
     usable_engines,
 )
+from satchel.wording import install_extra
 
 __all__ = ["close_state", "engines_of", "missing_for_browser", "web_tools"]
 
@@ -69,9 +69,7 @@ def missing_for_browser(settings: Settings) -> tuple[str, ...]:
     """What the browser tool needs and is missing, in sentences; empty if it is offered."""
     missing = []
     if not has_playwright():
-        missing.append(
-            f"The package playwright is not installed. Type: {sys.executable} -m pip install playwright"
-        )
+        missing.append(f"The package playwright is not installed. Type: {install_extra('browser')}")
     if find_chromium(settings.web.chromium, settings.environ) is None:
         missing.append(
             f"web.chromium is {settings.web.chromium}, and there is no such program."

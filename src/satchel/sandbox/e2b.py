@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import shlex
-import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -43,6 +42,7 @@ from satchel.sandbox.port import (
 )
 from satchel.sandbox.probing import probe_by_doing
 from satchel.sandbox.process import Captured, ProcessResult
+from satchel.wording import install_extra
 
 if TYPE_CHECKING:
     from e2b import AsyncSandbox
@@ -265,7 +265,7 @@ class E2B(BaseBackend):
             # It is optional, and takes half a second to import.
             from e2b import AsyncSandbox  # noqa: PLC0415
         except ImportError as error:
-            raise NoSandbox(f"e2b needs its SDK. Type: {sys.executable} -m pip install e2b") from error
+            raise NoSandbox(f"e2b needs its SDK. Type: {install_extra('e2b')}") from error
         return AsyncSandbox
 
     async def _send(self, machine: AsyncSandbox, stage: Path) -> None:

@@ -38,6 +38,7 @@ from satchel.clock import Clock, SystemClock
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import ProcessResult, run_process
 from satchel.sandbox.requirements import parse_requirements
+from satchel.wording import install_extra
 
 __all__ = ["LayerLimits", "Layers", "Lock", "find_uv"]
 
@@ -290,7 +291,14 @@ class Layers:
     async def _run_uv(
         self, arguments: Sequence[str], *, limit_s: float, stdin: bytes = b"", watched: Path | None = None
     ) -> ProcessResult:
-        argv = [self._uv or find_uv(), *arguments, "--only-binary", ":all:", "--python", sys.executable]
+        argv = [
+            self._uv or find_uv(self._environ),
+            *arguments,
+            "--only-binary",
+            ":all:",
+            "--python",
+            sys.executable,
+        ]
         argv += ["--quiet", "--no-progress", "--color", "never", "--no-python-downloads"]
         most_bytes = self._limits.layer_mb * 2**20
         done: ProcessResult | None = None
@@ -390,8 +398,8 @@ def _system_certificates() -> dict[str, str]:
     return {"UV_SYSTEM_CERTS": "true"} if paths.cafile or paths.capath else {}
 
 
-def find_uv() -> str:
-    """The uv that was installed with Satchel.
+def find_uv(environ: Mapping[str, str]) -> str:
+    """The uv that was installed with Satchel, or else the one on the PATH.
 
     Raises:
         SandboxError: It is not there.
@@ -402,8 +410,10 @@ def find_uv() -> str:
 
         return str(find_uv_bin())
     except (ImportError, FileNotFoundError) as error:
+        if (found := shutil.which("uv", path=environ.get("PATH"))) is not None:
+            return found
         raise SandboxError(
-            "Packages are installed with uv, which is missing here. Install it: pip install uv"
+            f"Packages are installed with uv, which is missing here. Type: {install_extra('packages')}"
         ) from error
 
 

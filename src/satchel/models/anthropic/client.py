@@ -1,10 +1,9 @@
-"""A model behind an Anthropic endpoint, through the official SDK."""
+"""A model behind an Anthropic endpoint."""
 
 from __future__ import annotations
 
 import re
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from satchel.messages import Message, ToolResultBlock
 from satchel.models.anthropic.wire import MessagesAnswer, message_to_wire, system_to_wire, tools_to_wire
@@ -14,10 +13,10 @@ from satchel.models.identifiers import CallIds
 from satchel.models.port import ModelRequest, ToolDefinition
 from satchel.models.prefix import MessageCache
 
-if TYPE_CHECKING:
-    import httpx2
-
 __all__ = ["AnthropicModel"]
+
+_HOME: Final = "https://api.anthropic.com"
+_VERSION: Final = "2026-10-21"
 
 # The endpoint requires a limit. Every model since Claude 3.7 allows this much; older ones report their limit.
 _MAX_TOKENS: Final = 16_000
@@ -37,8 +36,6 @@ class AnthropicModel(HostedModel):
     from a mark, so without the third mark a round with many calls would miss the cache entry of the round before.
     """
 
-    _path = "/v1/messages"
-
     def __init__(self, *args: Any, **options: Any) -> None:
         """See `HostedModel`."""
         super().__init__(*args, **options)
@@ -48,24 +45,15 @@ class AnthropicModel(HostedModel):
         self._cache: MessageCache[bytes] = MessageCache(limit=_CACHE_BYTES, weigh=len)
         self._tools: tuple[tuple[ToolDefinition, ...], bool, bytes] = ((), False, b"[]")
 
-    def _sdk(self) -> ModuleType:
-        # Imported here because it takes 1 s and 65 MB, and only programs that use such an endpoint need it.
-        import anthropic  # noqa: PLC0415
+    def _url(self) -> str:
+        # Configured addresses often contain /v1.
+        home = (self._settings.base_url or _HOME).rstrip("/").removesuffix("/v1")
+        return f"{home}/v1/messages"
 
-        return anthropic
-
-    def _connect(self, sdk: Any, api_key: str, timeout: httpx2.Timeout) -> Any:
-        # The SDK adds /v1; configured addresses often contain it.
-        base_url = self._settings.base_url.rstrip("/").removesuffix("/v1")
-        return sdk.AsyncAnthropic(
-            api_key=api_key,
-            base_url=base_url or None,
-            max_retries=0,
-            timeout=timeout,
-            open_telemetry=False,
-            # The SDK sends the key as a bearer token; compatible endpoints often know only the older header.
-            default_headers=None if self._is_at_home() else {"X-Api-Key": api_key},
-        )
+    def _headers(self, api_key: str) -> dict[str, str]:
+        headers = {"Authorization": f"Bearer {api_key}", "anthropic-version": _VERSION}
+        # Compatible endpoints often know only the older header.
+        return headers if self._is_at_home() else {**headers, "X-Api-Key": api_key}
 
     def _body(self, request: ModelRequest) -> bytes:
         limit = request.max_tokens or self._settings.max_tokens or self._max_tokens

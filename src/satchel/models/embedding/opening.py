@@ -42,7 +42,6 @@ def open_embedder(
     providers: Mapping[str, ProviderSettings] | None = None,
     secret: Callable[[str], str | None] = lambda _: None,
     progress: Progress | None = None,
-    threads: int = 1,
     setting: str = "memory.embedder",
 ) -> Embedder:
     """Create an embedder. Nothing is read, fetched or requested before its first call.
@@ -58,7 +57,6 @@ def open_embedder(
         providers: The providers in the settings, by name.
         secret: Returns the value of an environment variable that holds a key, like `Settings.secret`.
         progress: Called while a model is fetched, from another thread.
-        threads: The number of threads of a model in this process.
         setting: Where the name stands, for errors.
 
     Returns:
@@ -69,7 +67,7 @@ def open_embedder(
         EmbedderError: Its library is not installed.
     """
     if name == "minilm":
-        return MiniLmEmbedder(home, environ=environ, clock=clock, progress=progress, threads=threads)
+        return MiniLmEmbedder(home, environ=environ, clock=clock, progress=progress)
     if name == "use-multilingual":
         return UseEmbedder(home, environ=environ, clock=clock, progress=progress)
     if name == "hash":
@@ -78,7 +76,7 @@ def open_embedder(
     if not colon or not model or not provider_name:
         raise ConfigError(f'{setting} = "{name}": there is no such embedder. Allowed is {_FORMS}, or "none".')
     if provider_name == "fastembed":
-        return FastembedEmbedder(model, home=home, threads=threads)
+        return FastembedEmbedder(model, home=home)
     provider = (providers or {}).get(provider_name)
     if provider_name == "ollama":
         model, _, url = model.partition("@")

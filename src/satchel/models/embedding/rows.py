@@ -10,9 +10,9 @@ from satchel.errors import EmbedderError
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
 
-__all__ = ["product", "unit_rows"]
+__all__ = ["MULTIPLICATIONS_AT_ONCE", "product", "unit_rows"]
 
-_MULTIPLICATIONS_AT_ONCE = 262_144
+MULTIPLICATIONS_AT_ONCE = 262_144
 """From some size on, OpenBLAS wakes its threads, which then spin for about 20 ms. Measured with numpy 2.4's OpenBLAS
 0.3.31: matrices of 2,000 x 64 x 20 and vectors of 1,200 x 384 wake them; nothing up to this size does. In slices of it,
 a product of 2,000 x 64 x 20 takes 0.25 ms of CPU instead of 21, one of 100,000 x 384 takes 13 ms instead of 25."""
@@ -31,7 +31,7 @@ def product(rows: Vectors, columns: Any) -> Any:
     import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
     found = np.empty((len(rows), *columns.shape[1:]), np.float32)
-    step = max(1, _MULTIPLICATIONS_AT_ONCE // max(1, columns.size))
+    step = max(1, MULTIPLICATIONS_AT_ONCE // max(1, columns.size))
     # numpy multiplies a stack of slices one by one; calling it for each of 150 takes 5 % of the time.
     at = len(rows) // step * step
     if at:

@@ -187,7 +187,7 @@ class UvSource:
 
 @dataclass(frozen=True, slots=True)
 class HubSource:
-    """The model hub, with its own library, which `tokenizers` depends on."""
+    """The model hub, where its own library is installed."""
 
     repository: str
 

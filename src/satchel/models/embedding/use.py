@@ -96,7 +96,7 @@ class UseEmbedder(FetchedEmbedder):
         if self._closed:
             raise EmbedderError("This embedder was closed; open another one.")
         if self._model is None:
-            # Numpy and the tokenizers take 0.1 s, and only embedding needs them.
+            # Numpy takes 0.1 s, and only embedding needs it.
             from satchel.models.embedding import use_model  # noqa: PLC0415
 
             folder = self._weights.folder()

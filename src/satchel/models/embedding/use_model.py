@@ -1,6 +1,6 @@
 """The weights of the Universal Sentence Encoder, unpacked into arrays that are mapped, and what is computed with them.
 
-The module is loaded when something is embedded first: numpy and the tokenizers take 0.1 s.
+The module is loaded when something is embedded first: numpy takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from satchel.messages import clean_text
+from satchel.models.embedding.rows import MULTIPLICATIONS_AT_ONCE
+from satchel.models.embedding.unigram import Unigram
 
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
@@ -39,10 +40,8 @@ _BRANCH = 256
 _WINDOWS: Final = ((2, 0), (3, 1), (5, 2))
 """The size of each window, and how many of its pieces stand before the one that it belongs to."""
 
-_MULTIPLICATIONS_AT_ONCE = 262_144
-"""Up to here, OpenBLAS computes a product on the calling thread; see `rows`. Measured: 20 pieces take 54 µs of CPU each
-for 512 x 768 in blocks, and 229 µs with the threads."""
 _ROWS_IN_BLOCK = 16
+"""Of a product. Measured: 20 pieces take 54 µs of CPU each for 512 x 768 in blocks, and 229 µs with the threads."""
 
 DAMAGED = (
     OSError,
@@ -167,7 +166,7 @@ class _Branch(NamedTuple):
 class UseModel(NamedTuple):
     """The weights in the shapes that they are multiplied in; `table` is mapped, one byte for each number."""
 
-    tokenizer: Tokenizer
+    tokenizer: Unigram
     table: Any
     scale: Any
     lowest: Any
@@ -185,9 +184,8 @@ class UseModel(NamedTuple):
 
     def pieces(self, texts: Sequence[str]) -> list[list[int]]:
         """The pieces of each text, with the marks of its beginning and its end."""
-        # One by one, because the library's batches start a thread pool.
         return [
-            [_BEGIN, *(self.tokenizer.encode(clean_text(text[:_MAX_CHARS])).ids or [_UNKNOWN]), _END]
+            [_BEGIN, *(self.tokenizer.encode(clean_text(text[:_MAX_CHARS])) or [_UNKNOWN]), _END]
             for text in texts
         ]
 
@@ -253,7 +251,7 @@ def load(place: Path) -> UseModel:
     if len(pieces) > len(table) or len(pieces) != len(arrays["scores"]):
         raise ValueError("the tables don't belong together")
     return UseModel(
-        tokenizer=_tokenizer(pieces, arrays["scores"].tolist(), arrays["charsmap"].tobytes()),
+        tokenizer=Unigram(pieces, arrays["scores"].tolist(), arrays["charsmap"].tobytes()),
         table=table,
         scale=arrays["scale"],
         lowest=arrays["lo"],
@@ -273,23 +271,6 @@ def load(place: Path) -> UseModel:
     )
 
 
-def _tokenizer(pieces: Sequence[str], scores: Sequence[float], charsmap: bytes) -> Tokenizer:
-    """SentencePiece's unigram segmentation, with its normalisation: what it doesn't know side by side is one piece."""
-    try:
-        tokenizer = Tokenizer(models.Unigram(list(zip(pieces, scores, strict=True)), 0, False))
-        tokenizer.normalizer = normalizers.Sequence(
-            [
-                normalizers.Precompiled(charsmap),
-                normalizers.Replace(Regex(" {2,}"), " "),
-                normalizers.Strip(),
-            ]
-        )
-    except Exception as error:  # the library raises bare `Exception`
-        raise ValueError(str(error)) from error
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
-    return tokenizer
-
-
 def _normalised(rows: Any, gain: Any, shift: Any, epsilon: float) -> Any:
     """Rows with mean 0 and variance 1, then scaled and shifted."""
     rows = rows - rows.mean(axis=1, keepdims=True)
@@ -301,7 +282,7 @@ def _product(rows: Any, columns: Any) -> Any:
     """`rows @ columns` on the calling thread alone, for matrices that are both large: block by block."""
     count, depth = rows.shape
     height = min(count, _ROWS_IN_BLOCK)
-    width = max(1, _MULTIPLICATIONS_AT_ONCE // (height * depth))
+    width = max(1, MULTIPLICATIONS_AT_ONCE // (height * depth))
     found = np.empty((count, columns.shape[1]), np.float32)
     for top in range(0, count, height):
         for left in range(0, columns.shape[1], width):

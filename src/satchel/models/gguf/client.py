@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -22,6 +21,7 @@ from satchel.models.hosted import estimated_usage
 from satchel.models.identifiers import CallIds
 from satchel.models.openai.wire import ChatAnswer, message_to_wire, response_format_to_wire, tools_to_wire
 from satchel.models.port import Completion, ModelEvent, ModelRequest
+from satchel.wording import install_extra
 
 __all__ = ["GGUFModel"]
 
@@ -153,7 +153,7 @@ class GGUFModel:
             import xllamacpp  # noqa: PLC0415
         except ImportError as error:
             raise ConfigError(
-                f"A GGUF model needs the package xllamacpp. Type: {sys.executable} -m pip install xllamacpp"
+                f"A GGUF model needs the package xllamacpp. Type: {install_extra('local')}"
             ) from error
         parameters = xllamacpp.CommonParams()
         parameters.model.path = str(self._path)

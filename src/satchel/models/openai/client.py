@@ -1,10 +1,9 @@
-"""A model behind an OpenAI-compatible endpoint, through the official SDK."""
+"""A model behind an OpenAI-compatible endpoint."""
 
 from __future__ import annotations
 
 import re
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from satchel.messages import Message
@@ -15,10 +14,9 @@ from satchel.models.openai.wire import ChatAnswer, message_to_wire, response_for
 from satchel.models.port import ModelRequest, ToolDefinition
 from satchel.models.prefix import MessageCache
 
-if TYPE_CHECKING:
-    import httpx2
-
 __all__ = ["OpenAIModel"]
+
+_HOME: Final = "https://api.openai.com/v1"
 
 # These endpoints refuse a history with calls but without the reasoning that led to them.
 _REPLAYS_THINKING: Final = ("deepseek.com", "moonshot.ai", "moonshot.cn")
@@ -42,12 +40,10 @@ class OpenAIModel(HostedModel):
     Optional parameters that an endpoint refuses are left out from then on.
     """
 
-    _path = "/chat/completions"
-
     def __init__(self, *args: Any, **options: Any) -> None:
         """See `HostedModel`."""
         super().__init__(*args, **options)
-        host = urlsplit(self._settings.base_url).hostname or "api.openai.com"
+        host = urlsplit(self._settings.base_url or _HOME).hostname or ""
         self._is_openai = host == "api.openai.com" or host.endswith(".openai.azure.com")
         self._replays_thinking = host.endswith(_REPLAYS_THINKING)
         self._signs_calls = host.endswith("googleapis.com")
@@ -61,16 +57,11 @@ class OpenAIModel(HostedModel):
     def _new_cache() -> MessageCache[bytes]:
         return MessageCache(limit=_CACHE_BYTES, weigh=len)
 
-    def _sdk(self) -> ModuleType:
-        # Imported here because it takes 0.5 s and 40 MB, and only programs that use such an endpoint need it.
-        import openai  # noqa: PLC0415
+    def _url(self) -> str:
+        return f"{(self._settings.base_url or _HOME).rstrip('/')}/chat/completions"
 
-        return openai
-
-    def _connect(self, sdk: Any, api_key: str, timeout: httpx2.Timeout) -> Any:
-        return sdk.AsyncOpenAI(
-            api_key=api_key, base_url=self._settings.base_url or None, max_retries=0, timeout=timeout
-        )
+    def _headers(self, api_key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {api_key}"}
 
     def _body(self, request: ModelRequest) -> bytes:
         head: dict[str, Any] = {"model": self._model}

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from satchel.errors import SatchelError, UsageError
 from satchel.tools.port import Blocking
+from satchel.wording import install_extra
 
 __all__ = [
     "BRAVE_KEY",
@@ -115,7 +116,9 @@ def usable_engines(
         Usability(
             name="duckduckgo",
             engine=DuckDuckGo() if _has_ddgs() else None,
-            text="without a key" if _has_ddgs() else "the package ddgs is not installed",
+            text="without a key"
+            if _has_ddgs()
+            else f"its pages are read by a package; type: {install_extra('web')}",
         ),
     )
     return tuple(entry for entry in (*others, *found) if wanted in ("auto", entry.name))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from satchel.errors import UsageError
 from satchel.tools.web.fetching import FetchedPage
+from satchel.wording import install_extra
 
 __all__ = ["PageContent", "needs_parser", "read_page"]
 
@@ -43,7 +44,7 @@ def read_page(page: FetchedPage) -> PageContent:
     """Extract the text of a page. This blocks: don't call it on the event loop.
 
     Raises:
-        UsageError: It is of a kind without text, or it can't be parsed.
+        UsageError: It is of a kind without text, it can't be parsed, or the extra `web` is missing.
     """
     if _is_pdf(page):
         return _pdf(page)
@@ -103,8 +104,11 @@ def _indented(text: str, kind: str) -> str:
 
 
 def _html(page: FetchedPage) -> PageContent:
-    # Imported on demand: 150 ms with lxml.
-    import trafilatura  # noqa: PLC0415
+    try:
+        # Imported on demand: 150 ms with lxml.
+        import trafilatura  # noqa: PLC0415
+    except ImportError as error:
+        raise _lacks_extra(page, "pages") from error
 
     html = _decode(page)
     text = trafilatura.extract(
@@ -127,9 +131,12 @@ def _html(page: FetchedPage) -> PageContent:
 
 
 def _pdf(page: FetchedPage) -> PageContent:
-    # Imported on demand.
-    from pypdf import PdfReader  # noqa: PLC0415
-    from pypdf.errors import PyPdfError  # noqa: PLC0415
+    try:
+        # Imported on demand.
+        from pypdf import PdfReader  # noqa: PLC0415
+        from pypdf.errors import PyPdfError  # noqa: PLC0415
+    except ImportError as error:
+        raise _lacks_extra(page, "PDFs") from error
 
     if page.is_cut:
         raise UsageError(f"{page.url} is a PDF of more than {len(page.body):,} bytes: too long to be read.")
@@ -145,3 +152,9 @@ def _pdf(page: FetchedPage) -> PageContent:
     if not text:
         raise UsageError(f"{page.url} is a PDF without text; its pages are pictures.")
     return PageContent(title=title, text=text)
+
+
+def _lacks_extra(page: FetchedPage, kind: str) -> UsageError:
+    return UsageError(
+        f"{page.url} can't be read: a package that reads {kind} is missing. Type: {install_extra('web')}"
+    )
