@@ -21,7 +21,7 @@ from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable
 from satchel.memory.checkup import Checkup, Inspection, Repaired
-from satchel.memory.claims import TableClaims
+from satchel.memory.claims import Claims
 from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
@@ -200,7 +200,7 @@ class Memory:
                 number = await database.write(
                     lambda connection: repository.open_space(connection, user, scope)
                 )
-            claims = TableClaims(database, clock)
+            claims = Claims(database, clock)
             dense = None
             if embedder != "none":
                 if second_embedder is None and embedder in (None, DEFAULT_EMBEDDER):

@@ -435,7 +435,7 @@ earlier_words = Table(
     Column("words_hash", Text, primary_key=True),
 )
 
-# The pieces of work that processes have claimed, and until when; see `claims.TableClaims`.
+# The pieces of work that processes have claimed, and until when; see `claims.Claims`.
 claims = Table(
     "memory_claims",
     metadata,
