@@ -19,7 +19,7 @@ from satchel.memory.cues import cues_of, replace_cues
 from satchel.memory.filters import CheckedFilters
 from satchel.memory.history import apply_fields, find_row, write_change
 from satchel.memory.redaction import find_secrets, redact
-from satchel.memory.repository import count_up, slices
+from satchel.memory.repository import among, count_up, slices
 from satchel.memory.tables import (
     changes,
     cue_vectors,
@@ -524,15 +524,12 @@ def _redacted_json(text: str) -> str:
 
 
 def _redact_changes(connection: Connection, ids: Sequence[int]) -> None:
-    for part in slices(ids):
-        for row in connection.execute(select(changes).where(changes.c.id.in_(part))).all():
-            connection.execute(
-                update(changes)
-                .where(changes.c.id == row.id)
-                .values(
-                    why=redact(row.why), before=_redacted_json(row.before), after=_redacted_json(row.after)
-                )
-            )
+    for row in connection.execute(select(changes).where(changes.c.id.in_(among(ids)))).all():
+        connection.execute(
+            update(changes)
+            .where(changes.c.id == row.id)
+            .values(why=redact(row.why), before=_redacted_json(row.before), after=_redacted_json(row.after))
+        )
 
 
 def _with_problems(found: Checkup) -> Checkup:

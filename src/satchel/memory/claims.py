@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from satchel.errors import StorageError
 from satchel.memory.micros import to_micros
-from satchel.memory.repository import listed, slices
+from satchel.memory.repository import among, listed
 from satchel.memory.tables import claims
 from satchel.processes import has_ended
 from satchel.storage import Database, Prepared
@@ -144,12 +144,10 @@ class Claims:
             until = self._micros() + round(_LEASE_S * 1_000_000)
 
             def renew(connection: Connection, until: int = until) -> None:
-                for part in slices(names):
-                    connection.execute(
-                        update(claims)
-                        .where(claims.c.work == work, claims.c.piece.in_(part), claims.c.owner == self._owner)
-                        .values(until=until)
-                    )
+                own = (claims.c.work == work) & (claims.c.owner == self._owner)
+                connection.execute(
+                    update(claims).where(own, claims.c.piece.in_(among(names))).values(until=until)
+                )
 
             with suppress(StorageError):
                 await self._backend.write(renew)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, delete, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
 from satchel.memory import cues, history, lexicon, repository, tables
@@ -21,7 +21,7 @@ from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
 from satchel.memory.micros import to_micros
 from satchel.memory.page import rows as page_rows
 from satchel.memory.records import Forgotten, Receipt, Source
-from satchel.memory.repository import count_up, listed, place_hash, slices, space_changed
+from satchel.memory.repository import among, count_up, place_hash, space_changed
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
 from satchel.spacing import FORGOTTEN, Finder, normal_form
 
@@ -226,12 +226,10 @@ class _Going:
     def __init__(self, connection: Connection, space: int, ids: Iterable[str]) -> None:
         self._connection = connection
         asked = list(dict.fromkeys(ids))
-        self.rows: dict[int, Any] = {}
-        for part in slices(asked):
-            found = connection.execute(
-                select(memories).where(memories.c.space_id == space, memories.c.id.in_(part))
-            )
-            self.rows.update((row.rid, row) for row in found)
+        found = connection.execute(
+            select(memories).where(memories.c.space_id == space, memories.c.id.in_(among(asked)))
+        )
+        self.rows: dict[int, Any] = {row.rid: row for row in found}
         there = {row.id for row in self.rows.values()}
         self.missing = [id for id in asked if id not in there]
         self.because: dict[int, str | None] = dict.fromkeys(self.rows)
@@ -259,26 +257,24 @@ def _resting_on(
 ) -> list[tuple[Any, int]]:
     """What is derived from the frontier and from nothing that stays, with one memory that it rested on."""
     found: dict[int, int] = {}
-    for part in slices(frontier):
-        rows = connection.execute(
-            select(edges.c.source_rid, edges.c.target_rid).where(
-                edges.c.relation == "derived_from", edges.c.target_rid.in_(part)
-            )
-        )
-        for derived, source in rows:
-            if derived not in going:
-                found.setdefault(derived, source)
+    for derived, source in _edges(connection, ("derived_from",), edges.c.target_rid, frontier):
+        if derived not in going:
+            found.setdefault(derived, source)
     orphans: list[tuple[Any, int]] = []
     for derived, source in found.items():
-        bases = connection.execute(
-            select(edges.c.target_rid).where(
-                edges.c.relation == "derived_from", edges.c.source_rid == derived
-            )
-        ).scalars()
-        if all(base in going for base in bases):
+        bases = _edges(connection, ("derived_from",), edges.c.source_rid, [derived])
+        if all(base in going for _, base in bases):
             row = connection.execute(select(memories).where(memories.c.rid == derived)).one()
             orphans.append((row, source))
     return orphans
+
+
+def _edges(
+    connection: Connection, relations: Sequence[str], end: Any, rids: Iterable[int]
+) -> Sequence[Row[tuple[int, int]]]:
+    """Source and target of the edges of some relations that have one of these memories at one end."""
+    query = select(edges.c.source_rid, edges.c.target_rid)
+    return connection.execute(query.where(edges.c.relation.in_(relations), end.in_(among(rids)))).all()
 
 
 def _texts_of(connection: Connection, space: int, rows: Mapping[int, Any]) -> dict[int, tuple[str, ...]]:
@@ -371,29 +367,27 @@ def _candidates(
         memories.c.trust,
         memories.c.source_session,
     ).where(memories.c.space_id == space)
-    for part in slices(sorted(shown_in)):
-        yield from connection.execute(
-            query.where(memories.c.trust == "agent", memories.c.source_session.in_(part))
-        )
+    if shown_in:
+        told = memories.c.source_session.in_(among(shown_in))
+        yield from connection.execute(query.where(memories.c.trust == "agent", told))
     if not needles:
         return
     if len(needles) <= _MOST_NEEDLES:
         # A plain word of each stands in whatever repeats it, but where something is written in another way.
         telling = {max(_PLAIN.findall(needle) or needle.split(), key=len) for needle in needles}
         same = [memories.c.content.contains(word, autoescape=True) for word in telling]
-        was_odd = memories.c.rid.in_(listed(literal(json.dumps(list(odd.rids)))))
+        was_odd = memories.c.rid.in_(among(odd.rids))
         became_odd = (memories.c.changed > odd.changed) & _IS_ODD
         query = query.where(or_(was_odd, became_odd, *same))
         yield from connection.execute(query.order_by(memories.c.rid))
         return
-    yield from connection.execute(query.where(memories.c.trust != "user").order_by(memories.c.rid))
-    sessions = sorted({row.source_session for row in rows.values() if row.source_session is not None})
-    for part in slices(sessions):
-        yield from connection.execute(
-            query.where(memories.c.trust == "user", memories.c.source_session.in_(part)).order_by(
-                memories.c.rid
-            )
+    sessions = {row.source_session for row in rows.values() if row.source_session is not None}
+    said_there = memories.c.source_session.in_(among(sessions))
+    yield from connection.execute(
+        query.where(or_(memories.c.trust != "user", said_there)).order_by(
+            memories.c.trust == "user", memories.c.rid
         )
+    )
 
 
 def _bases_of(connection: Connection, rid: int) -> list[Any]:
@@ -440,14 +434,8 @@ def _requote(
     """Let the facts that stay quote what else they rest on, and not what goes; gives their ids."""
     said = {rid: [" ".join(text.split()) for text in texts[rid]] for rid in rows}
     tied: dict[int, set[int]] = {}
-    for part in slices(list(rows)):
-        found = connection.execute(
-            select(edges.c.source_rid, edges.c.target_rid).where(
-                edges.c.target_rid.in_(part), edges.c.relation.in_(_BASES)
-            )
-        )
-        for fact, base in found:
-            tied.setdefault(fact, set()).add(base)
+    for fact, base in _edges(connection, _BASES, edges.c.target_rid, rows):
+        tied.setdefault(fact, set()).add(base)
     places: dict[tuple[str, int], set[int]] = {}
     for rid, row in rows.items():
         if row.source_session is not None and row.source_turn is not None:
@@ -509,15 +497,9 @@ class _Ended:
 def _ended_by(connection: Connection, space: int, rows: Mapping[int, Any]) -> list[_Ended]:
     """What the memories that go had superseded."""
     by_target: dict[int, list[int]] = {}
-    for part in slices(list(rows)):
-        found = connection.execute(
-            select(edges.c.target_rid, edges.c.source_rid).where(
-                edges.c.relation == "supersedes", edges.c.source_rid.in_(part)
-            )
-        )
-        for target, source in found:
-            if target not in rows:
-                by_target.setdefault(target, []).append(source)
+    for source, target in _edges(connection, ("supersedes",), edges.c.source_rid, rows):
+        if target not in rows:
+            by_target.setdefault(target, []).append(source)
     ended = []
     for target, sources in by_target.items():
         row = connection.execute(select(memories).where(memories.c.rid == target)).one()
@@ -539,11 +521,7 @@ def _ended_by(connection: Connection, space: int, rows: Mapping[int, Any]) -> li
 
 
 def _superseding(connection: Connection, rid: int) -> list[int]:
-    return list(
-        connection.execute(
-            select(edges.c.source_rid).where(edges.c.relation == "supersedes", edges.c.target_rid == rid)
-        ).scalars()
-    )
+    return [source for source, _ in _edges(connection, ("supersedes",), edges.c.target_rid, [rid])]
 
 
 def _end_without(connection: Connection, space: int, row: Any, newer: Sequence[Any]) -> int | None:
@@ -628,9 +606,8 @@ def _delete(
         insert(tombstones),
         [_tombstone(row, space, at, changed, hasher) for row in going.rows.values()],
     )
-    for some in slices(rids):
-        # Tags, words, cues, vectors, uses and edges go with it: their foreign keys cascade.
-        connection.execute(delete(memories).where(memories.c.rid.in_(some)))
+    # Tags, words, cues, vectors, uses and edges go with it: their foreign keys cascade.
+    connection.execute(delete(memories).where(memories.c.rid.in_(among(rids))))
     forgotten = [
         Forgotten(
             id=row.id,
@@ -669,11 +646,8 @@ def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher) 
 
 def _counts(connection: Connection, column: Any, rids: Sequence[int]) -> dict[int, int]:
     """Rows by the value of `column`, for these values."""
-    found: dict[int, int] = {}
-    for part in slices(rids):
-        rows = connection.execute(select(column, func.count()).where(column.in_(part)).group_by(column))
-        found.update((rid, count) for rid, count in rows)
-    return found
+    query = select(column, func.count()).where(column.in_(among(rids))).group_by(column)
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 # ---- Hashes that an older version stored without a key

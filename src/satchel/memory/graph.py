@@ -12,7 +12,7 @@ from sqlalchemy import Connection, bindparam, literal, or_, select
 
 from satchel.memory.micros import from_micros
 from satchel.memory.records import MemoryRecord
-from satchel.memory.repository import listed, read_records, slices
+from satchel.memory.repository import among, listed, read_records
 from satchel.memory.tables import edges, memories
 from satchel.plain import as_json
 from satchel.storage import Prepared
@@ -302,33 +302,32 @@ def walk(
     """
     best: dict[int, tuple[int, float, str, int, bool]] = {}
     strength = {start: 1.0}
-    frontier = [start]
+    frontier = {start}
     for step in range(1, depth + 1):
         level: dict[int, tuple[int, float, str, int, bool]] = {}
-        for part in slices(frontier):
-            query = select(edges).where(
-                or_(edges.c.source_rid.in_(part), edges.c.target_rid.in_(part)), edges.c.weight > 0
-            )
-            if relations is not None:
-                query = query.where(edges.c.relation.in_(relations))
-            here = set(part)
-            for edge in connection.execute(query):
-                for origin, other, outgoing in (
-                    (edge.source_rid, edge.target_rid, True),
-                    (edge.target_rid, edge.source_rid, False),
-                ):
-                    if origin not in here or other in strength:
-                        continue
-                    weight = strength[origin] * edge.weight
-                    if other not in level or weight > level[other][1]:
-                        level[other] = (step, weight, edge.relation, origin, outgoing)
+        here = among(frontier)
+        query = select(edges).where(
+            or_(edges.c.source_rid.in_(here), edges.c.target_rid.in_(here)), edges.c.weight > 0
+        )
+        if relations is not None:
+            query = query.where(edges.c.relation.in_(relations))
+        for edge in connection.execute(query):
+            for origin, other, outgoing in (
+                (edge.source_rid, edge.target_rid, True),
+                (edge.target_rid, edge.source_rid, False),
+            ):
+                if origin not in frontier or other in strength:
+                    continue
+                weight = strength[origin] * edge.weight
+                if other not in level or weight > level[other][1]:
+                    level[other] = (step, weight, edge.relation, origin, outgoing)
         if not level:
             break
         strength.update((rid, found[1]) for rid, found in level.items())
         best.update(level)
         if len(best) >= limit:
             break
-        frontier = list(level)
+        frontier = set(level)
     order = sorted(best, key=lambda rid: (best[rid][0], -best[rid][1], rid))[:limit]
     records = read_records(connection, space, [*order, start, *{best[rid][3] for rid in order}])
     return [

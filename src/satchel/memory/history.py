@@ -21,11 +21,11 @@ from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.records import Forgotten, MemoryRecord
 from satchel.memory.repository import (
     add_earlier_words,
+    among,
     content_hash,
     count_up,
     index_words,
     mark_changed,
-    slices,
     tags_of,
 )
 from satchel.memory.tables import changes, edges, memories, readings, statements, tags, vectors
@@ -429,17 +429,16 @@ def _edge_now(connection: Connection, space: int, edge: Mapping[str, Any] | None
 def earlier_contents(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, list[str]]:
     """The texts that memories had before they were edited, by id. Logs may still contain them."""
     found: dict[str, list[str]] = {}
-    for part in slices(ids):
-        rows = connection.execute(
-            select(changes.c.memory_id, changes.c.before, changes.c.after).where(
-                changes.c.space_id == space, changes.c.memory_id.in_(part)
-            )
+    rows = connection.execute(
+        select(changes.c.memory_id, changes.c.before, changes.c.after).where(
+            changes.c.space_id == space, changes.c.memory_id.in_(among(ids))
         )
-        for id, before, after in rows:
-            for text in (before, after):
-                content = json.loads(text).get("content")
-                if content is not None and content not in found.setdefault(id, []):
-                    found[id].append(content)
+    )
+    for id, before, after in rows:
+        for text in (before, after):
+            content = json.loads(text).get("content")
+            if content is not None and content not in found.setdefault(id, []):
+                found[id].append(content)
     return found
 
 
@@ -448,20 +447,19 @@ def as_written(
 ) -> list[MemoryRecord]:
     """Memories without the edits that were made after a moment."""
     later: dict[str, dict[str, Any]] = {}
-    for part in slices([record.id for record in records]):
-        rows = connection.execute(
-            select(changes.c.memory_id, changes.c.before)
-            .where(
-                changes.c.space_id == space,
-                changes.c.memory_id.in_(part),
-                changes.c.at > to_micros(moment),
-            )
-            .order_by(changes.c.id)
+    rows = connection.execute(
+        select(changes.c.memory_id, changes.c.before)
+        .where(
+            changes.c.space_id == space,
+            changes.c.memory_id.in_(among(record.id for record in records)),
+            changes.c.at > to_micros(moment),
         )
-        for id, before in rows:
-            for name, value in json.loads(before).items():
-                if name in _WRITTEN:
-                    later.setdefault(id, {}).setdefault(name, value)
+        .order_by(changes.c.id)
+    )
+    for id, before in rows:
+        for name, value in json.loads(before).items():
+            if name in _WRITTEN:
+                later.setdefault(id, {}).setdefault(name, value)
 
     def then(record: MemoryRecord) -> MemoryRecord:
         fields: dict[str, Any] = later.get(record.id, {})
@@ -490,12 +488,10 @@ def drop_changes(
         for content in contents
     }
     add_earlier_words(connection, space, hashes)
-    for part in slices(list(sources)):
-        connection.execute(delete(changes).where(changes.c.space_id == space, changes.c.memory_id.in_(part)))
-        # The reason of a change of an edge may quote the memory at its other end.
-        connection.execute(
-            update(changes).where(changes.c.space_id == space, changes.c.other_id.in_(part)).values(why="")
-        )
+    here = changes.c.space_id == space
+    connection.execute(delete(changes).where(here, changes.c.memory_id.in_(among(sources))))
+    # The reason of a change of an edge may quote the memory at its other end.
+    connection.execute(update(changes).where(here, changes.c.other_id.in_(among(sources))).values(why=""))
     connection.execute(
         insert(changes),
         [

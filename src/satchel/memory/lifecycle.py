@@ -212,10 +212,7 @@ class Lifecycle:
         at = self._space.now_micros()
 
         def write(connection: Connection, space: int) -> None:
-            for part in repository.slices(wanted):
-                rids = repository.rids_of(connection, space, part)
-                if rids:
-                    repository.note_uses(connection, rids, at)
+            repository.note_uses(connection, repository.rids_of(connection, space, wanted), at)
 
         if wanted:
             await self._space.write(write)

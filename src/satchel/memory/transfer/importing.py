@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlalchemy import Connection, func, insert, literal, select, update
+from sqlalchemy import Connection, func, literal, select, update
+from sqlalchemy.dialects.sqlite import insert
 
 from satchel.errors import UsageError
 from satchel.memory import history, lexicon
@@ -22,12 +23,13 @@ from satchel.memory.redaction import redact, strip_private
 from satchel.memory.repository import (
     MemoryDraft,
     add_earlier_words,
+    among,
     content_hash,
     insert_drafts,
     known_ids,
     requests_so_far,
     rids_by_id,
-    slices,
+    space_changed,
 )
 from satchel.memory.tables import (
     changes,
@@ -442,38 +444,21 @@ def _write_edges(
     if not found:
         return 0, 0
     rids = rids_by_id(connection, space, list({id for edge in found for id in (edge.source, edge.target)}))
-    wanted: dict[tuple[int, int, str], ImportedEdge] = {}
-    dangling = 0
+    written = dangling = 0
     for edge in found:
         source, target = rids.get(edge.source), rids.get(edge.target)
         if source is None or target is None or source == target:
             dangling += 1
-        else:
-            wanted.setdefault((source, target, edge.relation), edge)
-    there: set[tuple[int, int, str]] = set()
-    for part in slices(sorted({source for source, _, _ in wanted})):
-        there.update(
-            (row.source_rid, row.target_rid, row.relation)
-            for row in connection.execute(
-                select(edges.c.source_rid, edges.c.target_rid, edges.c.relation).where(
-                    edges.c.source_rid.in_(part)
-                )
-            )
-        )
-    rows = [
-        {
-            "source_rid": key[0],
-            "target_rid": key[1],
-            "relation": key[2],
+            continue
+        row = {
+            "source_rid": source,
+            "target_rid": target,
+            "relation": edge.relation,
             "weight": edge.weight,
             "created_at": now if edge.created_at is None else edge.created_at,
         }
-        for key, edge in wanted.items()
-        if key not in there
-    ]
-    if rows:
-        connection.execute(insert(edges), rows)
-    return len(rows), dangling
+        written += connection.execute(insert(edges).on_conflict_do_nothing(), row).rowcount
+    return written, dangling
 
 
 def _write_changes(
@@ -516,37 +501,19 @@ def _write_forgotten(connection: Connection, space: int, rest: Sequence[Part]) -
     written = 0
     if stones:
         # Negative rids, because the database assigns positive ones to memories and never reuses them.
-        lowest = min(
-            0, int(connection.execute(select(func.coalesce(func.min(tombstones.c.rid), 0))).scalar_one())
-        )
-        there = {
-            (row.place_hash, row.words_hash)
-            for part in slices([stone.forgotten_at for stone in stones])
-            for row in connection.execute(
-                select(tombstones.c.place_hash, tombstones.c.words_hash).where(
-                    tombstones.c.space_id == space, tombstones.c.forgotten_at.in_(part)
-                )
-            )
-        }
-        changed = connection.execute(select(spaces.c.changed).where(spaces.c.id == space)).scalar_one()
-        rows: list[dict[str, object]] = []
+        lowest = connection.execute(select(func.min(0, func.min(tombstones.c.rid)))).scalar() or 0
+        times = among(stone.forgotten_at for stone in stones)
+        here = (tombstones.c.space_id == space) & tombstones.c.forgotten_at.in_(times)
+        query = select(tombstones.c.place_hash, tombstones.c.words_hash).where(here)
+        there = {tuple(row) for row in connection.execute(query)}
+        changed = space_changed(connection, space)
         for stone in stones:
             key = stone.place_hash, stone.words_hash
             if key not in there:
                 there.add(key)
-                rows.append(
-                    {
-                        "rid": lowest - 1 - len(rows),
-                        "space_id": space,
-                        "place_hash": stone.place_hash,
-                        "words_hash": stone.words_hash,
-                        "forgotten_at": stone.forgotten_at,
-                        "changed": changed,
-                    }
-                )
-        if rows:
-            connection.execute(insert(tombstones), rows)
-        written = len(rows)
+                written += 1
+                row = {**asdict(stone), "rid": lowest - written, "space_id": space, "changed": changed}
+                connection.execute(insert(tombstones), row)
     add_earlier_words(
         connection, space, {part.words_hash for part in rest if isinstance(part, ForgottenWords)}
     )

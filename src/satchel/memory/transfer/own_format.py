@@ -22,7 +22,7 @@ from satchel.memory.cues import cues_of, fitting_cues
 from satchel.memory.filters import CheckedFilters
 from satchel.memory.page.records import Author, State, lines_from_json
 from satchel.memory.records import Discretion, Kind, MemoryType, Tier, Trust, time_from_json
-from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
+from satchel.memory.repository import among, ids_of, matching_rids, requests_so_far, slices, tags_of
 from satchel.memory.spheres import clean_spheres
 from satchel.memory.tables import (
     changes,
@@ -151,7 +151,7 @@ def header(connection: Connection, space: int) -> dict[str, Any]:
 
 
 def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """The memories with these rids, of which there are at most as many as `slices` gives."""
+    """The memories with these rids."""
     tagged, cued = tags_of(connection, rids), cues_of(connection, rids)
     rows = connection.execute(
         select(
@@ -164,7 +164,7 @@ def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[s
         )
         .outerjoin(uses, uses.c.rid == memories.c.rid)
         .outerjoin(distilled, distilled.c.rid == memories.c.rid)
-        .where(memories.c.rid.in_(rids))
+        .where(memories.c.rid.in_(among(rids)))
         .order_by(memories.c.rid)
     )
     for row in rows:
@@ -212,35 +212,30 @@ def edge_lines(
 ) -> Iterator[dict[str, Any]]:
     """The edges that lead from these memories, to those chosen; None chooses all."""
     sources, targets = memories.alias("sources"), memories.alias("targets")
-    for part in slices(rids):
-        rows = connection.execute(
-            select(sources.c.id.label("source"), targets.c.id.label("target"), targets.c.space_id, edges)
-            .select_from(edges)
-            .join(sources, sources.c.rid == edges.c.source_rid)
-            .join(targets, targets.c.rid == edges.c.target_rid)
-            .where(edges.c.source_rid.in_(part))
-            .order_by(edges.c.source_rid, edges.c.target_rid, edges.c.relation)
-        )
-        for row in rows:
-            if row.space_id == space and (chosen is None or row.target_rid in chosen):
-                yield {
-                    "type": "edge",
-                    "source": row.source,
-                    "target": row.target,
-                    "relation": row.relation,
-                    "weight": row.weight,
-                    "created_at": _time(row.created_at),
-                }
+    rows = connection.execute(
+        select(sources.c.id.label("source"), targets.c.id.label("target"), targets.c.space_id, edges)
+        .select_from(edges)
+        .join(sources, sources.c.rid == edges.c.source_rid)
+        .join(targets, targets.c.rid == edges.c.target_rid)
+        .where(edges.c.source_rid.in_(among(rids)))
+        .order_by(edges.c.source_rid, edges.c.target_rid, edges.c.relation)
+    )
+    for row in rows:
+        if row.space_id == space and (chosen is None or row.target_rid in chosen):
+            yield {
+                "type": "edge",
+                "source": row.source,
+                "target": row.target,
+                "relation": row.relation,
+                "weight": row.weight,
+                "created_at": _time(row.created_at),
+            }
 
 
 def _change_lines(
     connection: Connection, space: int, rids: Sequence[int], chosen: set[int] | None
 ) -> Iterator[dict[str, Any]]:
-    ids: set[str] | None = None
-    if chosen is not None:
-        ids = set()
-        for part in slices(rids):
-            ids.update(connection.execute(select(memories.c.id).where(memories.c.rid.in_(part))).scalars())
+    ids = None if chosen is None else set(ids_of(connection, space, rids))
     numbers: dict[int, int] = {}
     after = 0
     while True:
@@ -262,10 +257,9 @@ def _change_lines(
 
 def change_lines(connection: Connection, ids: Sequence[int]) -> Iterator[dict[str, Any]]:
     """History entries, numbered as they are in the database."""
-    for part in slices(ids):
-        rows = connection.execute(select(changes).where(changes.c.id.in_(part)).order_by(changes.c.id))
-        for row in rows:
-            yield _change_line(row, row.id, row.undoes)
+    rows = connection.execute(select(changes).where(changes.c.id.in_(among(ids))).order_by(changes.c.id))
+    for row in rows:
+        yield _change_line(row, row.id, row.undoes)
 
 
 def _change_line(row: Any, number: int, undoes: int | None) -> dict[str, Any]:
