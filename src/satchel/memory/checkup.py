@@ -17,7 +17,7 @@ from satchel.memory import decay, lexicon, repository, transfer
 from satchel.memory.block import strip_injected
 from satchel.memory.cues import cues_of, replace_cues
 from satchel.memory.filters import CheckedFilters
-from satchel.memory.history import apply_fields, find_row, write_change
+from satchel.memory.history import Note, apply_fields, find_row, write_change
 from satchel.memory.redaction import find_secrets, redact
 from satchel.memory.repository import among, count_up, slices
 from satchel.memory.tables import (
@@ -331,17 +331,8 @@ def _strip(connection: Connection, space: int, id: str, *, at: int) -> bool:
         return True
     if content != row.content:
         apply_fields(connection, space, row, {"content": content})
-        write_change(
-            connection,
-            space,
-            memory_id=id,
-            action="edit",
-            at=at,
-            who="doctor",
-            why="It contained text that Satchel itself had injected.",
-            before={"content": row.content},
-            after={"content": content},
-        )
+        note = Note(at=at, who="doctor", why="It contained text that Satchel itself had injected.")
+        write_change(connection, space, "edit", id, {"content": row.content}, {"content": content}, note)
     return False
 
 
@@ -363,17 +354,8 @@ def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[Tak
     if content != row.content:
         apply_fields(connection, space, row, {"content": content})
     connection.execute(update(memories).where(memories.c.rid == row.rid).values(source_quote=quote))
-    write_change(
-        connection,
-        space,
-        memory_id=id,
-        action="edit",
-        at=at,
-        who="doctor",
-        why="Secrets were removed.",
-        before={},
-        after={},
-    )
+    note = Note(at=at, who="doctor", why="Secrets were removed.")
+    write_change(connection, space, "edit", id, {}, {}, note)
     return taken
 
 

@@ -9,15 +9,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
-from satchel.memory import cues, history, lexicon, repository, tables
+from satchel.memory import cues, lexicon, repository, tables
 from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
 from satchel.memory.filters import CheckedFilters
 from satchel.memory.framing import estimate_tokens
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
+from satchel.memory.history import (
+    Note,
+    apply_fields,
+    drop_changes,
+    earlier_contents,
+    find_row,
+    put_edge,
+    write_change,
+)
 from satchel.memory.micros import to_micros
 from satchel.memory.page import rows as page_rows
 from satchel.memory.records import Forgotten, Receipt, Source
@@ -271,15 +280,16 @@ def _resting_on(
 
 def _edges(
     connection: Connection, relations: Sequence[str], end: Any, rids: Iterable[int]
-) -> Sequence[Row[tuple[int, int]]]:
+) -> list[tuple[int, int]]:
     """Source and target of the edges of some relations that have one of these memories at one end."""
     query = select(edges.c.source_rid, edges.c.target_rid)
-    return connection.execute(query.where(edges.c.relation.in_(relations), end.in_(among(rids)))).all()
+    rows = connection.execute(query.where(edges.c.relation.in_(relations), end.in_(among(rids))))
+    return [(row.source_rid, row.target_rid) for row in rows]
 
 
 def _texts_of(connection: Connection, space: int, rows: Mapping[int, Any]) -> dict[int, tuple[str, ...]]:
     """What each memory says, and what it said before it was edited."""
-    earlier = history.earlier_contents(connection, space, [row.id for row in rows.values()])
+    earlier = earlier_contents(connection, space, [row.id for row in rows.values()])
     return {rid: tuple(dict.fromkeys((row.content, *earlier.get(row.id, ())))) for rid, row in rows.items()}
 
 
@@ -327,14 +337,14 @@ def _replace_echoes(
         ):
             still_said.append(row.id)
         elif any(char.isalnum() for char in content.replace(FORGOTTEN, "")):
-            whole = history.find_row(connection, space, row.id)
-            history.apply_fields(connection, space, whole, {"content": content})
+            whole = find_row(connection, space, row.id)
+            apply_fields(connection, space, whole, {"content": content})
             cues.replace_cues(connection, row.rid, (), changed=changed)
             _redact_changes(connection, space, row.id, replace_shown if was_shown else replace)
             echoes.append(row.id)
         else:
             because = going.rows[owners.get(found, next(iter(owners.values())))].id
-            going.add(history.find_row(connection, space, row.id), because)
+            going.add(find_row(connection, space, row.id), because)
     cues.drop_cues_with(connection, space, telling, lambda text: bool(replace(text)[1]), changed=changed)
     return [id for id in echoes if id not in {row.id for row in going.rows.values()}], still_said
 
@@ -553,37 +563,20 @@ def _reopen(connection: Connection, space: int, ended: Sequence[_Ended], at: int
     """
     reopened = []
     for one in ended:
-        row = history.find_row(connection, space, one.id)
+        row = find_row(connection, space, one.id)
         if one.heir:
-            heir = history.find_row(connection, space, one.heir)
+            heir = find_row(connection, space, one.heir)
             edge = {"source": heir.id, "target": row.id, "relation": "supersedes"}
-            history.put_edge(connection, heir, row, "supersedes", 1.0, at)
-            history.write_change(
-                connection,
-                space,
-                memory_id=row.id,
-                other_id=heir.id,
-                action="supersede",
-                at=at,
-                who="forget",
-                why="what stood between the two was forgotten",
-                before={"valid_to": one.valid_to, "edge": {**edge, "weight": None}},
-                after={"valid_to": row.valid_to, "edge": {**edge, "weight": 1.0}},
-            )
+            put_edge(connection, heir, row, "supersedes", 1.0, at)
+            before = {"valid_to": one.valid_to, "edge": {**edge, "weight": None}}
+            after = {"valid_to": row.valid_to, "edge": {**edge, "weight": 1.0}}
+            note = Note(at=at, who="forget", why="what stood between the two was forgotten")
+            write_change(connection, space, "supersede", row.id, before, after, note, other_id=heir.id)
         elif one.valid_to != row.valid_to:
-            before = {"valid_to": row.valid_to}
-            history.apply_fields(connection, space, row, {"valid_to": one.valid_to})
-            history.write_change(
-                connection,
-                space,
-                memory_id=row.id,
-                action="edit",
-                at=at,
-                who="forget",
-                why="what had superseded it was forgotten",
-                before=before,
-                after={"valid_to": one.valid_to},
-            )
+            before, after = {"valid_to": row.valid_to}, {"valid_to": one.valid_to}
+            apply_fields(connection, space, row, after)
+            note = Note(at=at, who="forget", why="what had superseded it was forgotten")
+            write_change(connection, space, "edit", row.id, before, after, note)
             reopened.append(row.id)
     return reopened
 
@@ -622,7 +615,7 @@ def _delete(
         )
         for rid, row in going.rows.items()
     ]
-    history.drop_changes(connection, space, forgotten, at, hasher)
+    drop_changes(connection, space, forgotten, at, hasher)
     return forgotten
 
 

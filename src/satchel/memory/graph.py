@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal, or_, select
 
+from satchel.memory.history import find_row
 from satchel.memory.micros import from_micros
 from satchel.memory.records import MemoryRecord
 from satchel.memory.repository import among, listed, read_records
@@ -116,8 +117,13 @@ def related_to_json(found: Related) -> dict[str, Any]:
     return dict(as_json(found))
 
 
-def read_edges(connection: Connection, rid: int) -> list[Edge]:
-    """The edges that begin or end at a memory, the strongest first."""
+def read_edges(connection: Connection, space: int, id: str) -> list[Edge]:
+    """The edges that begin or end at a memory, the strongest first.
+
+    Raises:
+        NotFound: There is no such memory.
+    """
+    rid = find_row(connection, space, id).rid
     sources, targets = memories.alias("sources"), memories.alias("targets")
     rows = connection.execute(
         select(
@@ -284,7 +290,7 @@ def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:
 def walk(
     connection: Connection,
     space: int,
-    start: int,
+    id: str,
     *,
     depth: int,
     relations: Collection[str] | None,
@@ -295,11 +301,15 @@ def walk(
     Args:
         connection: In a transaction.
         space: Where the memory is; edges never leave it.
-        start: Its rid.
+        id: Which one.
         depth: The greatest number of steps.
         relations: The relations to follow, or None for all. Edges with a weight of 0 are never followed.
         limit: The greatest number of memories; the walk stops when it has found them.
+
+    Raises:
+        NotFound: There is no such memory.
     """
+    start = find_row(connection, space, id).rid
     best: dict[int, tuple[int, float, str, int, bool]] = {}
     strength = {start: 1.0}
     frontier = {start}

@@ -32,6 +32,7 @@ from satchel.memory.tables import changes, edges, memories, readings, statements
 
 __all__ = [
     "Change",
+    "Note",
     "apply_fields",
     "as_written",
     "change_to_json",
@@ -72,6 +73,15 @@ _INDEXED = frozenset({"content", "tags", "speaker", "said_at", "said_offset_min"
 """Fields that the index in each process, the page or a hook's kept profile depend on: if one changes, the memory is
 marked as changed."""
 _NO_COMPARING = "comparing by words no longer marks anything"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What the history keeps of a change besides its fields: when (microseconds since 1970), who, and what for."""
+
+    at: int
+    who: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,14 +204,12 @@ def put_edge(
 def write_change(
     connection: Connection,
     space: int,
-    *,
-    memory_id: str,
     action: str,
-    at: int,
-    who: str,
-    why: str,
+    memory_id: str,
     before: Mapping[str, Any],
     after: Mapping[str, Any],
+    note: Note,
+    *,
     other_id: str | None = None,
     undoes: int | None = None,
 ) -> str:
@@ -211,9 +219,7 @@ def write_change(
         "memory_id": memory_id,
         "other_id": other_id,
         "action": action,
-        "at": at,
-        "who": who,
-        "why": why,
+        **asdict(note),
         "before": json.dumps(before, ensure_ascii=False),
         "after": json.dumps(after, ensure_ascii=False),
         "undoes": undoes,
@@ -300,7 +306,7 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
     return found
 
 
-def undo_change(connection: Connection, space: int, change_id: str, *, at: int, who: str, why: str) -> str:
+def undo_change(connection: Connection, space: int, change_id: str, note: Note) -> str:
     """Undo a change. This is a change too, and undoing it restores the first one.
 
     Returns:
@@ -338,23 +344,15 @@ def undo_change(connection: Connection, space: int, change_id: str, *, at: int, 
             "Undo the later change first."
         )
     if old_edge is not None and current is not None:
-        put_edge(connection, current[0], current[1], old_edge["relation"], old_edge["weight"], at)
+        put_edge(connection, current[0], current[1], old_edge["relation"], old_edge["weight"], note.at)
     if change.action == "supersede" and before["valid_to"] is None and _is_superseded(connection, row.rid):
         del before["valid_to"], after["valid_to"]  # Another memory that took its place ended it too.
     if before:
         apply_fields(connection, space, row, before)
+    undone = after if edge is None else {**after, "edge": edge}
+    again = before if old_edge is None else {**before, "edge": old_edge}
     return write_change(
-        connection,
-        space,
-        memory_id=change.memory_id,
-        other_id=change.other_id,
-        action="undo",
-        at=at,
-        who=who,
-        why=why,
-        before=after if edge is None else {**after, "edge": edge},
-        after=before if old_edge is None else {**before, "edge": old_edge},
-        undoes=change.id,
+        connection, space, "undo", row.id, undone, again, note, other_id=change.other_id, undoes=change.id
     )
 
 
@@ -399,7 +397,7 @@ def undo_comparing(connection: Connection, space: int, *, at: int) -> None:
     )
     for id in found.scalars().all():
         with suppress(NotFound, UsageError):
-            undo_change(connection, space, f"c{id}", at=at, who="upgrade", why=_NO_COMPARING)
+            undo_change(connection, space, f"c{id}", Note(at=at, who="upgrade", why=_NO_COMPARING))
 
 
 def _is_superseded(connection: Connection, rid: int) -> bool:

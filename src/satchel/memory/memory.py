@@ -8,12 +8,12 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageError, StorageLocked, UsageError
-from satchel.memory import repository, spending, statement_rows, transfer
+from satchel.memory import graph, history, lifecycle, repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said, said_texts
 from satchel.memory.candidates.engine import ArrayCandidates
@@ -34,7 +34,7 @@ from satchel.memory.graph import Edge, Related, Successor
 from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.history import Change
 from satchel.memory.journal import MemoryJournal
-from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
+from satchel.memory.lifecycle import Edits
 from satchel.memory.marks import Rebuilt
 from satchel.memory.page.records import PAGE_TOKENS, Page, PageVersion
 from satchel.memory.page.service import Pages
@@ -83,6 +83,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Memory"]
 
+_MAX_DEPTH = 20
+
 
 def _ignore(*_: object) -> None:
     """Where nobody wants to know about progress."""
@@ -105,7 +107,6 @@ class Memory:
         self._surface = Surface(space, self._search)
         self._profiles = Profiles(space)
         self._agendas = Agendas(space)
-        self._lifecycle = Lifecycle(space)
         self._journal = journal
         self.rebuilt = Rebuilt()
         self._upkeep = Upkeep(space, journal, embed_within_s)
@@ -575,7 +576,7 @@ class Memory:
         Args:
             ids: Of the messages that were stored last.
         """
-        return tuple(await self._lifecycle.held_back_with(ids))
+        return tuple(await self._space.read(lifecycle.held_back_with, ids))
 
     async def guest_speaks(self, messages: Sequence[Said] | Said, *, session: str | None = None) -> bool:
         """Whether somebody else than the user is writing, as they said in the conversation ("It's his wife here", or
@@ -816,48 +817,14 @@ class Memory:
 
     # Changing.
 
-    async def edit(
-        self,
-        id: str,
-        *,
-        content: str | None = None,
-        tags: Iterable[str] | None = None,
-        tier: Tier | None = None,
-        memory_type: MemoryType | None = None,
-        importance: int | None = None,
-        priority: float | None = None,
-        decay_rate: float | None = None,
-        speaker: str | None = None,
-        said_at: datetime | None = None,
-        valid_from: datetime | Literal["keep"] | None = KEEP,
-        valid_to: datetime | Literal["keep"] | None = KEEP,
-        discretion: Discretion | None = None,
-        kept_from: str | None = None,
-        spheres: Iterable[str] | None = None,
-        by: str = "user",
-        why: str = "",
-    ) -> str | None:
+    async def edit(self, id: str, *, by: str = "user", why: str = "", **edits: Unpack[Edits]) -> str | None:
         """Change a memory; what is not given stays. The words it had before stay in its history.
 
         Args:
             id: Which one.
-            content: Its new words.
-            tags: All its tags.
-            tier: Also sets the tier's own priority and rate of decay, where none is given.
-            memory_type: What it is about.
-            importance: 1 to 5.
-            priority: 0 to 1.
-            decay_rate: 0 to 1.
-            speaker: Who said it.
-            said_at: When.
-            valid_from: From when on it holds; None removes it.
-            valid_to: Until when it holds; None removes it.
-            discretion: "open", "confidential" to show it only when the user asks about it, or "withheld" to show it
-                to no model.
-            kept_from: From whom, in words.
-            spheres: All its spheres; see `add`.
             by: Who wants it.
             why: What for; kept in the history.
+            edits: What is to change, see `Edits`.
 
         Returns:
             The change's id, for `undo`; None if nothing changed.
@@ -866,24 +833,10 @@ class Memory:
             NotFound: There is no such memory.
             UsageError: A value is empty, out of range or unknown; nothing was changed.
         """
-        edits = Edits(
-            content=content,
-            tags=tags,
-            tier=tier,
-            memory_type=memory_type,
-            importance=importance,
-            priority=priority,
-            decay_rate=decay_rate,
-            speaker=speaker,
-            said_at=said_at,
-            valid_from=valid_from,
-            valid_to=valid_to,
-            discretion=discretion,
-            kept_from=kept_from,
-            spheres=spheres,
-        )
-        change = await self._lifecycle.edit(await self.full_id(id), edits, by=by, why=why)
-        if content is not None:
+        fields = await lifecycle.checked(self._space, edits)
+        note = lifecycle.note_of(self._space, by, why)
+        change = await self._space.write(lifecycle.edit, await self.full_id(id), fields, note)
+        if "content" in fields:
             self._upkeep.stored()
         return change
 
@@ -902,7 +855,8 @@ class Memory:
             NotFound: There is no such memory.
             UsageError: It came from outside, or a hundred are pinned.
         """
-        return await self._lifecycle.pin(await self.full_id(id), pinned=True, by=by, why=why)
+        note = lifecycle.note_of(self._space, by, why)
+        return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=True)
 
     async def unpin(self, id: str, *, by: str = "user", why: str = "") -> str | None:
         """Take a pin back; the memory may still be in the profile by its importance.
@@ -913,7 +867,8 @@ class Memory:
         Raises:
             NotFound: There is no such memory.
         """
-        return await self._lifecycle.pin(await self.full_id(id), pinned=False, by=by, why=why)
+        note = lifecycle.note_of(self._space, by, why)
+        return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=False)
 
     async def link(
         self,
@@ -942,9 +897,7 @@ class Memory:
             NotFound: One of the two is not there.
             UsageError: They are the same, or the relation is empty, or the weight is out of range.
         """
-        return await self._lifecycle.link(
-            await self.full_id(source), await self.full_id(target), relation, weight, by=by, why=why
-        )
+        return await self._link(source, target, relation, lifecycle.checked_weight(weight), by, why)
 
     async def unlink(
         self, source: str, target: str, relation: str = "related", *, by: str = "user", why: str = ""
@@ -954,9 +907,14 @@ class Memory:
         Raises:
             NotFound: One of the two is not there.
         """
-        return await self._lifecycle.link(
-            await self.full_id(source), await self.full_id(target), relation, None, by=by, why=why
-        )
+        return await self._link(source, target, relation, None, by, why)
+
+    async def _link(
+        self, source: str, target: str, relation: str, weight: float | None, by: str, why: str
+    ) -> str | None:
+        note, relation = lifecycle.note_of(self._space, by, why), clean(relation, "relation").strip()
+        source, target = await self.full_id(source), await self.full_id(target)
+        return await self._space.write(lifecycle.link, source, target, relation, weight, note)
 
     async def supersede(
         self, older: str, newer: str, *, valid_to: datetime | None = None, by: str = "user", why: str = ""
@@ -981,9 +939,9 @@ class Memory:
             Refused: `by` is not "user", and the newer one is not trusted enough: what comes from outside never ends
                 what the user or the agent said.
         """
-        return await self._lifecycle.supersede(
-            await self.full_id(older), await self.full_id(newer), valid_to=valid_to, by=by, why=why
-        )
+        note, end = lifecycle.note_of(self._space, by, why), self._space.micros(valid_to)
+        older, newer = await self.full_id(older), await self.full_id(newer)
+        return await self._space.write(lifecycle.supersede, older, newer, note, valid_to=end)
 
     async def undo(self, change_id: str, *, by: str = "user", why: str = "") -> str:
         """Take a change back. That is a change itself: undoing it again brings the first one back.
@@ -995,13 +953,16 @@ class Memory:
             NotFound: There is no such change.
             UsageError: It was a storing or a forgetting, or what it changed was changed again since.
         """
-        change = await self._lifecycle.undo(change_id, by=by, why=why)
+        note = lifecycle.note_of(self._space, by, why)
+        change = await self._space.write(history.undo_change, change_id, note)
         self._upkeep.stored()
         return change
 
     async def note_use(self, ids: Iterable[str]) -> None:
         """Count that memories were used now, which reinforces them; ids that are not there are left out."""
-        await self._lifecycle.note_use(ids)
+        wanted = list(ids)
+        if wanted:
+            await self._space.write(repository.note_uses, wanted, self._space.now_micros())
 
     async def history(self, id: str) -> tuple[Change, ...]:
         """Return every change of a memory, oldest first; the first one is that it was stored.
@@ -1011,15 +972,15 @@ class Memory:
         Raises:
             NotFound: Nothing is known of this id.
         """
-        return await self._lifecycle.history(await self.full_id(id))
+        return tuple(await self._space.read(history.read_changes, await self.full_id(id)))
 
     async def known(self, ids: Sequence[str]) -> frozenset[str]:
         """Return which of these ids belong to memories."""
-        return await self._lifecycle.known(ids)
+        return frozenset(await self._space.read(repository.known_ids, ids) if ids else ())
 
     async def words_said(self, ids: Sequence[str]) -> tuple[tuple[MemoryRecord, tuple[str, ...]], ...]:
         """Return memories, each with all the words it ever had, the present ones first: what forgetting looks for."""
-        return await self._lifecycle.words_said(ids)
+        return tuple(await self._space.read(lifecycle.words_said, ids))
 
     async def later(
         self, ids: Sequence[str], *, holding: bool = False
@@ -1035,7 +996,8 @@ class Memory:
         Returns:
             By id, the later memories, the certain ones first; memories that hold are not in it.
         """
-        return await self._lifecycle.later(ids, holding=holding)
+        now = self._space.now_micros()
+        return await self._space.read(lifecycle.later, ids, now=now, holding=holding)
 
     async def edges(self, id: str) -> tuple[Edge, ...]:
         """Return the edges that begin or end at a memory, the strongest first.
@@ -1043,7 +1005,7 @@ class Memory:
         Raises:
             NotFound: There is no such memory.
         """
-        return await self._lifecycle.edges(await self.full_id(id))
+        return tuple(await self._space.read(graph.read_edges, await self.full_id(id)))
 
     async def related(
         self, id: str, depth: int = 2, relations: Collection[str] | None = None, *, limit: int = 100
@@ -1060,7 +1022,11 @@ class Memory:
             NotFound: There is no such memory.
             UsageError: The depth or the limit is out of range.
         """
-        return await self._lifecycle.related(await self.full_id(id), depth, relations, limit=limit)
+        if not 1 <= depth <= _MAX_DEPTH or limit < 1:
+            raise UsageError(f"A walk has 1 to {_MAX_DEPTH} steps and a limit of 1 or more.")
+        start = await self.full_id(id)
+        found = await self._space.read(graph.walk, start, depth=depth, relations=relations, limit=limit)
+        return tuple(found)
 
     async def keep_up(self) -> bool:
         """Do now what goes on in the background otherwise: embed, compare and read for the profile what was stored or

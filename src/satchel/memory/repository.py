@@ -812,12 +812,12 @@ def faded_rids(
     return {rid for (rid,) in _FADED_AMONG[by_request].run(connection, values)}
 
 
-def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:
-    """Count that these memories were shown to a model."""
+def note_uses(connection: Connection, space: int, ids: Iterable[str], at: int) -> None:
+    """Count that these memories were shown to a model; ids that don't exist are ignored."""
     counted = (
         select(memories.c.rid, literal(at), literal(1), spaces.c.requests)
         .join(spaces, spaces.c.id == memories.c.space_id)
-        .where(memories.c.rid.in_(among(rids)))
+        .where(memories.c.space_id == space, memories.c.id.in_(among(ids)))
     )
     use = upsert(uses).from_select(["rid", "last_accessed", "access_count", "request"], counted)
     again = {
