@@ -32,6 +32,7 @@ from satchel.memory.tables import (
     vectors,
     words,
 )
+from satchel.plain import as_json
 
 if TYPE_CHECKING:
     from satchel.memory.forgetting import Forgetting
@@ -133,38 +134,20 @@ class Repaired:
 
 def checkup_to_json(found: Checkup) -> dict[str, Any]:
     """Convert a checkup to JSON data. Rates are shares of all memories, that of duplicates a share of the facts."""
-    of = max(1, found.memories)
-    return {
-        "memories": found.memories,
-        "facts": found.facts,
-        "duplicates": found.duplicates,
-        "duplicate_rate": round(found.duplicates / max(1, found.facts), 4),
-        "echoes": found.echoes,
-        "restated": found.restated,
-        "echo_rate": round((found.echoes + found.restated) / of, 4),
-        "stale": found.stale,
-        "stale_rate": round(found.stale / of, 4),
-        "faded": found.faded,
-        "undated": found.undated,
-        "undated_rate": round(found.undated / of, 4),
-        "secrets": found.secrets,
-        "secret_changes": found.secret_changes,
-        "secret_rate": round(found.secrets / of, 4),
-        "index": {
-            "words_missing": found.words_missing,
-            "words_wrong": found.words_wrong,
-            "vectors_missing": found.vectors_missing,
-            "orphans": dict(found.orphans),
-        },
-        "embedder": found.embedder,
-        "embedder_trouble": found.embedder_trouble,
-        "database": list(found.database),
-        "arrays": found.arrays,
-        "echo_ids": list(found.echo_ids),
-        "secret_ids": list(found.secret_ids),
-        "problems": list(found.problems),
-        "notes": list(found.notes),
+    shown: dict[str, Any] = as_json(found)
+    shown["index"] = {
+        name: shown.pop(name) for name in ("words_missing", "words_wrong", "vectors_missing", "orphans")
     }
+    of = max(1, found.memories)
+    for name, count, whole in (
+        ("duplicate_rate", found.duplicates, max(1, found.facts)),
+        ("echo_rate", found.echoes + found.restated, of),
+        ("stale_rate", found.stale, of),
+        ("undated_rate", found.undated, of),
+        ("secret_rate", found.secrets, of),
+    ):
+        shown[name] = round(count / whole, 4)
+    return shown
 
 
 @dataclass(slots=True)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
@@ -38,6 +39,8 @@ __all__ = ["Forgetting", "has_unkeyed", "rekey"]
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
+
+T = TypeVar("T")
 
 _TELLING_TOKENS: Final = 5
 """Fewer tokens are said by chance: "Yes, please." has 4, and is nobody's echo."""
@@ -91,29 +94,18 @@ class Forgetting:
             wanted = await space.read(_ids_to_forget, fitting, having)
         # Looking through all memories takes the longest, and nobody need wait for it.
         odd = await space.read(_find_odd)
+        forget = partial(_forget_now, ids=wanted, now=now, hasher=space.hasher, shown_in=shown_in, odd=odd)
         if dry_run:
-            removed = await space.write(_preview, wanted, to_micros(now), space.hasher, shown_in, odd)
-        else:
-            await space.backend.expect_scrub()
-            removed = await space.write_durably(
-                _forget_now, wanted, to_micros(now), space.hasher, shown_in, odd
-            )
+            receipt, _ = await space.write(_undone, forget)
+            return replace(receipt, dry_run=True)
+        await space.backend.expect_scrub()
+        receipt, stamp = await space.write_durably(forget)
         # Also where nothing was there: an earlier call may have been interrupted right before this.
-        erased = dry_run or await space.candidates.scrub(before=removed.stamp_before)
-        emptied = dry_run or (await space.backend.scrub() and erased)
-        if not dry_run and self._on_forgotten is not None:
+        erased = await space.candidates.scrub(before=stamp)
+        emptied = await space.backend.scrub() and erased
+        if self._on_forgotten is not None:
             await self._on_forgotten()
-        return Receipt(
-            forgotten=removed.forgotten,
-            missing=removed.missing,
-            echoes=removed.echoes,
-            still_said=removed.still_said,
-            requoted=removed.requoted,
-            reopened=removed.reopened,
-            forgotten_at=now,
-            log_emptied=emptied,
-            dry_run=dry_run,
-        )
+        return replace(receipt, log_emptied=emptied)
 
     async def _having(self, query: str) -> frozenset[int]:
         """The rids of the memories that have every telling word of a text."""
@@ -122,23 +114,6 @@ class Forgetting:
             raise UsageError("There is no telling word in this; nothing was removed.")
         await self._space.refresh()
         return await self._space.candidates.having(list(stems))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Removed:
-    """What a transaction removed and changed; see `Receipt`.
-
-    Attributes:
-        stamp_before: The stamp that kept arrays had until then; see `candidates.stamps`.
-    """
-
-    forgotten: tuple[Forgotten, ...] = ()
-    missing: tuple[str, ...] = ()
-    echoes: tuple[str, ...] = ()
-    still_said: tuple[str, ...] = ()
-    requoted: tuple[str, ...] = ()
-    reopened: tuple[str, ...] = ()
-    stamp_before: str | None = None
 
 
 def _ids_to_forget(
@@ -168,19 +143,11 @@ def _find_odd(connection: Connection, space: int) -> _Odd:
     return _Odd(changed=space_changed(connection, space), rids=connection.execute(query).scalars().all())
 
 
-def _preview(
-    connection: Connection,
-    space: int,
-    ids: Sequence[str],
-    at: int,
-    hasher: WordHasher,
-    shown_in: Collection[str],
-    odd: _Odd,
-) -> _Removed:
-    """What `_forget_now` would do: it is done, and taken back before anybody sees it."""
+def _undone(connection: Connection, space: int, statement: Callable[[Connection, int], T]) -> T:
+    """What a statement would do: it is done, and taken back before anybody sees it."""
     undone = connection.begin_nested()
     try:
-        return _forget_now(connection, space, ids, at, hasher, shown_in, odd)
+        return statement(connection, space)
     finally:
         undone.rollback()
 
@@ -188,20 +155,26 @@ def _preview(
 def _forget_now(
     connection: Connection,
     space: int,
+    *,
     ids: Sequence[str],
-    at: int,
+    now: datetime,
     hasher: WordHasher,
     shown_in: Collection[str],
     odd: _Odd,
-) -> _Removed:
+) -> tuple[Receipt, str | None]:
     """Remove memories with all that is known of them, their changes included, and leave tombstones.
 
     Facts that rest on nothing else go too. Where others repeat the words, the words are replaced; a fact that rests on
     something else as well loses the quote; what a forgotten memory had superseded holds again.
+
+    Returns:
+        What was done, and the stamp that kept arrays had until then; see `candidates.stamps`.
     """
+    at = to_micros(now)
     going = _Going(connection, space, ids)
+    receipt = Receipt(forgotten=(), missing=tuple(going.missing), forgotten_at=now, log_emptied=True)
     if not going.rows:
-        return _Removed(missing=tuple(going.missing))
+        return receipt, None
     changed = count_up(connection, space)
     texts = _texts_of(connection, space, going.rows)
     echoes, still_said = _replace_echoes(connection, space, going, texts, changed, shown_in, odd)
@@ -212,15 +185,15 @@ def _forget_now(
     forgotten = _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
     reopened = _reopen(connection, space, ended, at)
     page_rows.drop_facts(connection, space, {row.id for row in going.rows.values()}, {*echoes, *requoted})
-    return _Removed(
+    receipt = replace(
+        receipt,
         forgotten=tuple(forgotten),
-        missing=tuple(going.missing),
         echoes=tuple(echoes),
         still_said=tuple(still_said),
         requoted=tuple(requoted),
         reopened=tuple(reopened),
-        stamp_before=renew_stamp(connection, space),
     )
+    return receipt, renew_stamp(connection, space)
 
 
 class _Going:

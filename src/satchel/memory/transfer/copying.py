@@ -156,7 +156,7 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
         await space.write(_write_distilled, lines)
         there.ids.update(ids)
         there.changes.update(state.change_ids.values())
-        stored, changed = stored + len(written.new), changed + written.changes
+        stored, changed = stored + len(written.new), changed + written.counts["changes"]
     if changed:
         await space.write(undo_comparing, at=space.now_micros())
     again = sorted(await space.read(known_ids, sorted(forgotten))) if forgotten else []

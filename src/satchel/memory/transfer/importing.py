@@ -92,6 +92,7 @@ class PreparedBatch:
         redacted: The ids of those from which secrets were removed.
         stripped: The ids of those from which injected text was removed.
         rest: The parts that are not memories.
+        file: Where all of them are from.
     """
 
     drafts: Sequence[MemoryDraft]
@@ -99,23 +100,20 @@ class PreparedBatch:
     redacted: frozenset[str]
     stripped: frozenset[str]
     rest: Sequence[Part]
+    file: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenBatch:
-    """The results of one transaction: ids of new memories, and counts.
+    """The results of one transaction: ids of new memories, and what is counted in the report.
 
     Attributes:
-        forgotten: Memories that were refused because they were forgotten before.
-        dangling: Edges that were left out because an end is missing.
+        left_out: Memories that were forgotten before, and edges of which an end is missing.
     """
 
     new: frozenset[str] = frozenset()
-    forgotten: int = 0
-    edges: int = 0
-    changes: int = 0
-    tombstones: int = 0
-    dangling: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    left_out: Sequence[LeftOut] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,16 +133,10 @@ class ImportState:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """The running counts of an import."""
+    """The running counts of an import; `counts` has those of `ImportReport` that are plain numbers."""
 
     files: Counter[str] = field(default_factory=Counter)
-    new: int = 0
-    known: int = 0
-    edges: int = 0
-    changes: int = 0
-    tombstones: int = 0
-    redacted: int = 0
-    stripped: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     examples: list[SkippedPart] = field(default_factory=list)
@@ -161,22 +153,16 @@ class Tally:
             file=batch.file,
             done_bytes=batch.done_bytes,
             total_bytes=batch.total_bytes,
-            new=self.new,
-            known=self.known,
+            new=self.counts["new"],
+            known=self.counts["known"],
             skipped=self.skipped.total(),
         )
 
     def report(self, *, dry_run: bool) -> ImportReport:
         """The final report."""
         return ImportReport(
+            **self.counts,
             files=dict(self.files),
-            new=self.new,
-            known=self.known,
-            edges=self.edges,
-            changes=self.changes,
-            tombstones=self.tombstones,
-            redacted=self.redacted,
-            stripped=self.stripped,
             skipped=dict(self.skipped.most_common()),
             ignored=dict(self.ignored.most_common()),
             examples=tuple(self.examples),
@@ -273,7 +259,7 @@ def prepare(
         elif not isinstance(part, ImportedMemory):
             rest.append(part)
         elif part.id in known or part.id in new:
-            tally.known += 1
+            tally.counts["known"] += 1
         else:
             content, quote = part.content, part.quote
             cues = () if part.trust == "outside" else part.cues
@@ -304,6 +290,7 @@ def prepare(
         redacted=frozenset(redacted),
         stripped=frozenset(stripped),
         rest=rest,
+        file=batch.file,
     )
 
 
@@ -380,13 +367,21 @@ def write_batch(
     entries = [part for part in batch.rest if isinstance(part, ImportedChange)]
     for version in (part for part in batch.rest if isinstance(part, ImportedPage)):
         page_rows.take_in(connection, space, version)
+    refused = LeftOut(reason="forgotten here before", where=batch.file)
+    # Expected: the report already counts the memory at its end as left out.
+    loose = LeftOut(reason="an edge to a memory that is missing", where=batch.file, expected=True)
     return WrittenBatch(
         new=new,
-        forgotten=len(wanted) - len(new),
-        edges=stored_edges,
-        dangling=dangling,
-        changes=_write_changes(connection, space, entries, state, replays=replays),
-        tombstones=_write_forgotten(connection, space, batch.rest),
+        counts={
+            "new": len(new),
+            # Only those that were written: another process may have stored some of them meanwhile.
+            "redacted": len(batch.redacted & new),
+            "stripped": len(batch.stripped & new),
+            "edges": stored_edges,
+            "changes": _write_changes(connection, space, entries, state, replays=replays),
+            "tombstones": _write_forgotten(connection, space, batch.rest),
+        },
+        left_out=[refused] * (len(wanted) - len(new)) + [loose] * dangling,
     )
 
 

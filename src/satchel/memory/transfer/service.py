@@ -19,7 +19,6 @@ from satchel.memory.transfer.formats import NamedReader
 from satchel.memory.transfer.importing import (
     Batch,
     ImportState,
-    PreparedBatch,
     Tally,
     WrittenBatch,
     batches_of,
@@ -27,7 +26,7 @@ from satchel.memory.transfer.importing import (
     write_batch,
 )
 from satchel.memory.transfer.own_format import write
-from satchel.memory.transfer.parts import ImportedMemory, LeftOut
+from satchel.memory.transfer.parts import ImportedMemory
 from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
 
 if TYPE_CHECKING:
@@ -70,12 +69,14 @@ class Transfer:
         batches = batches_of(Path(where), source, tally, reader=reader)
         try:
             while (batch := await thread.run(next, batches, None)) is not None:
-                written, ready = await self._import_batch(
+                written = await self._import_batch(
                     thread, batch, tally, state, dry_run=dry_run, counted=counted
                 )
-                _count(tally, written, ready, batch)
+                tally.counts.update(written.counts)
+                for left in written.left_out:
+                    tally.leave_out(left)
                 progress(tally.progress(batch))
-            if tally.changes and not dry_run:
+            if tally.counts["changes"] and not dry_run:
                 await self._space.write(undo_comparing, at=self._space.now_micros())
         finally:
             # After a cancellation, a file may still be open.
@@ -92,7 +93,7 @@ class Transfer:
         *,
         dry_run: bool,
         counted: set[str],
-    ) -> tuple[WrittenBatch, PreparedBatch]:
+    ) -> WrittenBatch:
         space = self._space
         ids = [part.id for part in batch.parts if isinstance(part, ImportedMemory)]
         known = await space.read(known_ids, ids) if ids else set()
@@ -110,27 +111,11 @@ class Transfer:
         )
         if dry_run:
             counted.update(ready.memories)
-            return WrittenBatch(new=frozenset(ready.memories)), ready
+            would = {"new": ready.memories, "redacted": ready.redacted, "stripped": ready.stripped}
+            return WrittenBatch(counts={name: len(ids) for name, ids in would.items()})
         if not ready.drafts and not ready.rest:
-            return WrittenBatch(), ready
-        return await space.write(write_batch, ready, now=now, state=state), ready
-
-
-def _count(tally: Tally, written: WrittenBatch, ready: PreparedBatch, batch: Batch) -> None:
-    tally.new += len(written.new)
-    # Only those that were written: another process may have stored some of them meanwhile.
-    tally.redacted += len(ready.redacted & written.new)
-    tally.stripped += len(ready.stripped & written.new)
-    tally.edges += written.edges
-    tally.changes += written.changes
-    tally.tombstones += written.tombstones
-    for _ in range(written.forgotten):
-        tally.leave_out(LeftOut(reason="forgotten here before", where=batch.file))
-    for _ in range(written.dangling):
-        # Expected: the report already counts the memory at its end as left out.
-        tally.leave_out(
-            LeftOut(reason="an edge to a memory that is missing", where=batch.file, expected=True)
-        )
+            return WrittenBatch()
+        return await space.write(write_batch, ready, now=now, state=state)
 
 
 def _close(batches: Generator[Batch]) -> None:
