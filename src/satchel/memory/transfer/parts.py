@@ -62,8 +62,9 @@ def read_fields(kind: type[T], line: Mapping[str, Any]) -> T:
     Raises:
         InvalidField: A field can't be read.
     """
+    declared: Any = kind
     found = {}
-    for name, check in _checks(kind).items():
+    for name, check in _checks(declared).items():
         try:
             found[name] = check(line.get(name))
         except (ValueError, UsageError):
@@ -85,8 +86,8 @@ def _check_of(hint: Any, default: Any) -> Check:
         return lambda value: other if value is None else check(value)
     if get_origin(hint) is Literal:
         return lambda value: _is(isinstance(value, str) and value in options, value)
-    check = hint.__metadata__[0]
-    return check
+    own: Check = hint.__metadata__[0]
+    return own
 
 
 def _is(fits: object, value: Any) -> Any:
