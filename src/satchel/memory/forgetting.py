@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -35,7 +35,7 @@ from satchel.memory.repository import among, count_up, place_hash, space_changed
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
 from satchel.spacing import FORGOTTEN, Finder, normal_form
 
-__all__ = ["Forgetting", "has_unkeyed", "rekey"]
+__all__ = ["forget", "has_unkeyed", "rekey"]
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
@@ -59,61 +59,50 @@ _IS_ODD: Final = memories.c.content.op("GLOB")(_OTHERWISE)
 _BASES: Final = ("derived_from", "confirmed_by")
 
 
-class Forgetting:
-    """Forgets memories of a space, and says in a receipt what became of everything."""
+async def forget(
+    space: Space,
+    ids: str | Iterable[str] = (),
+    *,
+    query: str | None = None,
+    session: str | None = None,
+    before: datetime | None = None,
+    scope: str | None = None,
+    shown_in: Collection[str] = (),
+    dry_run: bool = False,
+) -> Receipt:
+    """Remove memories for good; see `Memory.forget`."""
+    now = space.clock.now()
+    wanted = [ids] if isinstance(ids, str) else list(ids)
+    if query is not None or session is not None or before is not None or scope is not None:
+        if wanted:
+            raise UsageError("Say which memories to forget by their ids or by conditions, not by both.")
+        if scope is not None and scope != space.scope:
+            raise UsageError(
+                f"This memory's scope is {space.scope!r}, and not {scope!r}; nothing was removed."
+            )
+        having = None if query is None else await _having(space, query)
+        fitting = CheckedFilters(session=session, until=space.aware(before))
+        wanted = await space.read(_ids_to_forget, fitting, having)
+    # Looking through all memories takes the longest, and nobody need wait for it.
+    odd = await space.read(_find_odd)
+    statement = partial(_forget_now, ids=wanted, now=now, hasher=space.hasher, shown_in=shown_in, odd=odd)
+    if dry_run:
+        receipt, _ = await space.write(_undone, statement)
+        return replace(receipt, dry_run=True)
+    await space.backend.expect_scrub()
+    receipt, stamp = await space.write_durably(statement)
+    # Also where nothing was there: an earlier call may have been interrupted right before this.
+    erased = await space.candidates.scrub(before=stamp)
+    return replace(receipt, log_emptied=await space.backend.scrub() and erased)
 
-    def __init__(self, space: Space, *, on_forgotten: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Take the space; `on_forgotten` is awaited before `forget` returns."""
-        self._space = space
-        self._on_forgotten = on_forgotten
 
-    async def forget(
-        self,
-        ids: str | Iterable[str] = (),
-        *,
-        query: str | None = None,
-        session: str | None = None,
-        before: datetime | None = None,
-        scope: str | None = None,
-        shown_in: Collection[str] = (),
-        dry_run: bool = False,
-    ) -> Receipt:
-        """Remove memories for good; see `Memory.forget`."""
-        space = self._space
-        now = space.clock.now()
-        wanted = [ids] if isinstance(ids, str) else list(ids)
-        if query is not None or session is not None or before is not None or scope is not None:
-            if wanted:
-                raise UsageError("Say which memories to forget by their ids or by conditions, not by both.")
-            if scope is not None and scope != space.scope:
-                raise UsageError(
-                    f"This memory's scope is {space.scope!r}, and not {scope!r}; nothing was removed."
-                )
-            having = None if query is None else await self._having(query)
-            fitting = CheckedFilters(session=session, until=space.aware(before))
-            wanted = await space.read(_ids_to_forget, fitting, having)
-        # Looking through all memories takes the longest, and nobody need wait for it.
-        odd = await space.read(_find_odd)
-        forget = partial(_forget_now, ids=wanted, now=now, hasher=space.hasher, shown_in=shown_in, odd=odd)
-        if dry_run:
-            receipt, _ = await space.write(_undone, forget)
-            return replace(receipt, dry_run=True)
-        await space.backend.expect_scrub()
-        receipt, stamp = await space.write_durably(forget)
-        # Also where nothing was there: an earlier call may have been interrupted right before this.
-        erased = await space.candidates.scrub(before=stamp)
-        emptied = await space.backend.scrub() and erased
-        if self._on_forgotten is not None:
-            await self._on_forgotten()
-        return replace(receipt, log_emptied=emptied)
-
-    async def _having(self, query: str) -> frozenset[int]:
-        """The rids of the memories that have every telling word of a text."""
-        stems = set(lexicon.stems_of(printable(query)))
-        if not stems:
-            raise UsageError("There is no telling word in this; nothing was removed.")
-        await self._space.refresh()
-        return await self._space.candidates.having(list(stems))
+async def _having(space: Space, query: str) -> frozenset[int]:
+    """The rids of the memories that have every telling word of a text."""
+    stems = set(lexicon.stems_of(printable(query)))
+    if not stems:
+        raise UsageError("There is no telling word in this; nothing was removed.")
+    await space.refresh()
+    return await space.candidates.having(list(stems))
 
 
 def _ids_to_forget(

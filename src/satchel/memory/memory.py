@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageError, StorageLocked, UsageError
-from satchel.memory import graph, history, lifecycle, repository, spending, statement_rows, transfer
+from satchel.memory import checkup, graph, history, lifecycle, repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said, said_texts
 from satchel.memory.candidates.engine import ArrayCandidates
 from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable
-from satchel.memory.checkup import Checkup, Inspection, Repaired
+from satchel.memory.checkup import Checkup, Repaired
 from satchel.memory.claims import Claims
 from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.decay import DecayCycle
@@ -28,7 +28,7 @@ from satchel.memory.deep import DeepAnswer, search_deeply
 from satchel.memory.discretion import announced
 from satchel.memory.discretion_rows import guest_in, name_of
 from satchel.memory.filters import Filters
-from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
+from satchel.memory.forgetting import forget, has_unkeyed, rekey
 from satchel.memory.framing import SHORT_ID_CHARS
 from satchel.memory.graph import Edge, Related, Successor
 from satchel.memory.hashing import KEY_FILE, WordHasher
@@ -78,7 +78,7 @@ from satchel.tasks import background_tasks
 if TYPE_CHECKING:
     from satchel.memory.distill.engine import Distiller, MaySpend
     from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
-    from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
+    from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, TransferProgress
     from satchel.memory.transfer.formats import NamedReader
 
 __all__ = ["Memory"]
@@ -110,8 +110,6 @@ class Memory:
         self._journal = journal
         self.rebuilt = Rebuilt()
         self._upkeep = Upkeep(space, journal, embed_within_s)
-        self._forgetting = Forgetting(space, on_forgotten=self._upkeep.copy)
-        self._inspection = Inspection(space, self._forgetting)
 
     async def rebuild(self) -> Rebuilt:
         """Compare all of the journal, the copy of the memories outside of the database, with the database: store what
@@ -136,10 +134,6 @@ class Memory:
     @cached_property
     def _pages(self) -> Pages:
         return Pages(self._space, self._capture)
-
-    @cached_property
-    def _transfer(self) -> Transfer:
-        return transfer.Transfer(self._space)
 
     @classmethod
     @asynccontextmanager
@@ -403,7 +397,8 @@ class Memory:
             StorageError: It could not be written; nothing was removed.
         """
         named = [await self.full_id(id) for id in ([ids] if isinstance(ids, str) else ids)]
-        return await self._forgetting.forget(
+        receipt = await forget(
+            self._space,
             named,
             query=query,
             session=session,
@@ -412,6 +407,9 @@ class Memory:
             shown_in=shown_in,
             dry_run=dry_run,
         )
+        if not dry_run:
+            await self._upkeep.copy()
+        return receipt
 
     # Reading.
 
@@ -1143,7 +1141,7 @@ class Memory:
             StorageUnwritable: The file can't be written; what was there is untouched.
             StorageError: The store could not be read.
         """
-        return await self._transfer.export_to(where, progress=progress, filters=filters)
+        return await transfer.export_to(self._space, where, progress=progress, filters=filters)
 
     async def import_from(
         self,
@@ -1172,8 +1170,8 @@ class Memory:
             UsageError: The source is unknown, or the one file is of no known format.
             StorageError: It can't be read, or the store could not be written; what was reported is stored.
         """
-        report = await self._transfer.import_from(
-            where, source=source, dry_run=dry_run, progress=progress, reader=reader
+        report = await transfer.import_from(
+            self._space, where, source=source, dry_run=dry_run, progress=progress, reader=reader
         )
         self._upkeep.stored()
         return report
@@ -1189,7 +1187,7 @@ class Memory:
         Raises:
             StorageError: The store could not be read.
         """
-        return await self._inspection.check(progress=progress)
+        return await checkup.check(self._space, progress=progress)
 
     async def repair(self, *, secrets: bool = False, progress: Callable[[int], None] = _ignore) -> Repaired:
         """Repair what `check` finds: indexes, rows that belong to nothing, injected text, missing vectors.
@@ -1201,7 +1199,10 @@ class Memory:
         Raises:
             StorageError: The store could not be written; what was repaired stays repaired.
         """
-        return await self._inspection.repair(secrets=secrets, progress=progress)
+        done = await checkup.repair(self._space, secrets=secrets, progress=progress)
+        if done.emptied:
+            await self._upkeep.copy()
+        return done
 
     async def embed_pending(
         self, *, limit: int | None = None, progress: Callable[[int], None] = _ignore

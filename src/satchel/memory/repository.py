@@ -836,16 +836,16 @@ def count_vectors(connection: Connection, space: int, *models: int) -> int:
     return int(connection.execute(query).scalar_one())
 
 
+_OLD_WORDS = (
+    select(words.c.rid, memories.c.space_id)
+    .join(memories, memories.c.rid == words.c.rid)
+    .where(words.c.version < lexicon.VERSION)
+)
+
+
 def has_old_words(connection: Connection) -> bool:
     """Whether `reread_words` has anything to do. This is checked first, so that opening a store needn't write."""
-    # With the same join: `doctor` removes words without a memory.
-    found = connection.execute(
-        select(words.c.rid)
-        .join(memories, memories.c.rid == words.c.rid)
-        .where(words.c.version < lexicon.VERSION)
-        .limit(1)
-    )
-    return found.first() is not None
+    return connection.execute(_OLD_WORDS.limit(1)).first() is not None
 
 
 def reread_words(connection: Connection, *, limit: int) -> int:
@@ -859,13 +859,7 @@ def reread_words(connection: Connection, *, limit: int) -> int:
         How many were updated; 0 if all are up to date.
     """
     old: dict[int, list[int]] = {}
-    rows = connection.execute(
-        select(words.c.rid, memories.c.space_id)
-        .join(memories, memories.c.rid == words.c.rid)
-        .where(words.c.version < lexicon.VERSION)
-        .limit(limit)
-    )
-    for rid, space in rows:
+    for rid, space in connection.execute(_OLD_WORDS.limit(limit)):
         old.setdefault(space, []).append(rid)
     for space, rids in old.items():
         index_words(connection, rids, count_up(connection, space))

@@ -13,7 +13,7 @@ import anyio.to_thread
 from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.sqlite import insert
 
-from satchel.memory.forgetting import Forgetting
+from satchel.memory.forgetting import forget
 from satchel.memory.history import undo_comparing
 from satchel.memory.marks import Mark, PendingLines, Rebuilt, There
 from satchel.memory.repository import among, ids_of, known_ids, rids_by_id
@@ -161,7 +161,7 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
         await space.write(undo_comparing, at=space.now_micros())
     again = sorted(await space.read(known_ids, sorted(forgotten))) if forgotten else []
     if again:
-        await Forgetting(space).forget(again)
+        await forget(space, again)
     return Rebuilt(memories=stored, changes=changed, forgotten=len(again))
 
 

@@ -70,6 +70,11 @@ __all__ = [
 _BATCH_PARTS = 500
 _BATCH_CHARS = 4_000_000
 _MAX_EXAMPLES = 20
+_SAME = (
+    *("kind", "tier", "memory_type", "importance", "speaker"),
+    *("said_at", "said_offset_min", "valid_from", "valid_to", "trust"),
+)
+"""Columns that have what stands in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,16 +314,7 @@ def _draft(
         words=lexicon.read_text(content, memory.tags),
         wish=wish_of(content) if is_new else None,
         row={
-            "kind": memory.kind,
-            "tier": memory.tier,
-            "memory_type": memory.memory_type,
-            "importance": memory.importance,
-            "speaker": memory.speaker,
-            "said_at": memory.said_at,
-            "said_offset_min": memory.said_offset_min,
-            "valid_from": memory.valid_from,
-            "valid_to": memory.valid_to,
-            "trust": memory.trust,
+            **{name: getattr(memory, name) for name in _SAME},
             "content": content,
             "content_hash": content_hash(content),
             "priority": PRIORITY[memory.tier] if memory.priority is None else memory.priority,

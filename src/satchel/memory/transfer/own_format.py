@@ -118,6 +118,10 @@ def write(
     return ExportReport(**counts, bytes=size)
 
 
+_FIRST = ("id", "content", "kind", "tier", "memory_type", "importance", "priority", "decay_rate")
+"""Columns that stand first in the line of a memory, as they are."""
+
+
 def encoded(line: Mapping[str, Any]) -> bytes:
     """A line as it stands in the file."""
     return json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
@@ -155,14 +159,7 @@ def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[s
     for row in rows:
         yield {
             "type": "memory",
-            "id": row.id,
-            "content": row.content,
-            "kind": row.kind,
-            "tier": row.tier,
-            "memory_type": row.memory_type,
-            "importance": row.importance,
-            "priority": row.priority,
-            "decay_rate": row.decay_rate,
+            **{name: getattr(row, name) for name in _FIRST},
             "tags": tagged.get(row.rid, []),
             "speaker": row.speaker,
             "said_at": _time(row.said_at, row.said_offset_min),

@@ -347,20 +347,15 @@ def said(
 ) -> ImportedMemory:
     """An episode: something that was said in a conversation."""
     return ImportedMemory(
-        id=id,
-        content=printable(text)[:MAX_CONTENT_CHARS],
         kind="episode",
         tier="short_term",
         memory_type="conversation",
         decay_rate=EPISODE_DECAY_RATE,
         tags=tags,
-        speaker=printable(speaker)[:_MAX_NAME],
-        session=printable(session)[:1000],
         turn=turn,
         position=position,
         trust=trust,
-        said_at=to_micros(at),
-        said_offset_min=offset_minutes(at),
+        **_given(id, text, speaker, at, session),
     )
 
 
@@ -379,17 +374,23 @@ def fact(
 ) -> ImportedMemory:
     """A fact."""
     return ImportedMemory(
-        id=id,
-        content=printable(text)[:MAX_CONTENT_CHARS],
         kind="fact",
         tier="long_term",
         memory_type=memory_type,
         tags=tuple(tag[:_MAX_NAME] for tag in clean_tags(tags))[:_MAX_TAGS],
-        speaker=printable(speaker)[:_MAX_NAME],
-        session=printable(session)[:1000],
         turn=turn,
         position=position,
         trust=trust,
-        said_at=to_micros(at),
-        said_offset_min=offset_minutes(at),
+        **_given(id, text, speaker, at, session),
     )
+
+
+def _given(id: str, text: str, speaker: str, at: datetime, session: str) -> dict[str, Any]:
+    return {
+        "id": id,
+        "content": printable(text)[:MAX_CONTENT_CHARS],
+        "speaker": printable(speaker)[:_MAX_NAME],
+        "session": printable(session)[:1000],
+        "said_at": to_micros(at),
+        "said_offset_min": offset_minutes(at),
+    }
