@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
-from satchel.memory.claims import TableClaims
+from satchel.memory.claims import Claims
 from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
 from tests.requirements import requirement
@@ -144,7 +144,7 @@ async def rows(database: Database) -> int:
     )
 
 
-async def taken(claims: TableClaims) -> tuple[str, ...]:
+async def taken(claims: Claims) -> tuple[str, ...]:
     """Which of two pieces can be taken."""
     async with claims.take(
         "digging", lambda _, held: [piece for piece in ("a", "b") if piece not in held], name=str
@@ -157,7 +157,7 @@ async def test_a_claim_from_another_machine_holds_until_its_lease_ends_or_the_cl
     now = datetime(2026, 11, 22, tzinfo=UTC)
     clock = ManualClock(now)
     async with Database.open(":memory:", clock=clock) as database:
-        claims = TableClaims(database, clock)
+        claims = Claims(database, clock)
         until = int((now + timedelta(seconds=30)).timestamp() * 1_000_000)
         claim = text("INSERT INTO memory_claims VALUES ('digging', 'a', 'elsewhere pid:[1] 1 x', :until)")
         await database.write(lambda connection: connection.execute(claim, {"until": until}))
@@ -173,7 +173,7 @@ async def test_a_claim_from_another_machine_holds_until_its_lease_ends_or_the_cl
 @requirement("memory:claims:once")
 async def test_a_claim_ends_with_the_transaction_that_writes_the_result_and_holds_if_that_fails() -> None:
     async with Database.open(":memory:") as database:
-        claims = TableClaims(database, database.clock)
+        claims = Claims(database, database.clock)
         async with claims.take("digging", lambda _, held: ["a"], name=str) as found:
 
             def fail(connection: Connection) -> None:

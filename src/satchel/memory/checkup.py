@@ -7,6 +7,7 @@ secrets and indexes that don't match the memories are defects.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,9 +18,10 @@ from satchel.memory import decay, lexicon, repository, transfer
 from satchel.memory.block import strip_injected
 from satchel.memory.cues import cues_of, replace_cues
 from satchel.memory.filters import CheckedFilters
-from satchel.memory.history import apply_fields, find_row, write_change
+from satchel.memory.forgetting import forget
+from satchel.memory.history import Note, apply_fields, find_row, write_change
 from satchel.memory.redaction import find_secrets, redact
-from satchel.memory.repository import count_up, slices
+from satchel.memory.repository import among, count_up, slices
 from satchel.memory.tables import (
     changes,
     cue_vectors,
@@ -32,12 +34,12 @@ from satchel.memory.tables import (
     vectors,
     words,
 )
+from satchel.plain import as_json
 
 if TYPE_CHECKING:
-    from satchel.memory.forgetting import Forgetting
     from satchel.memory.space import Space
 
-__all__ = ["Checkup", "Inspection", "Repaired", "TakenOut", "checkup_to_json"]
+__all__ = ["Checkup", "Repaired", "TakenOut", "check", "checkup_to_json", "repair"]
 
 _SLICE = 500
 _DAY_MICROS = 86_400_000_000
@@ -133,50 +135,27 @@ class Repaired:
 
 def checkup_to_json(found: Checkup) -> dict[str, Any]:
     """Convert a checkup to JSON data. Rates are shares of all memories, that of duplicates a share of the facts."""
-    of = max(1, found.memories)
-    return {
-        "memories": found.memories,
-        "facts": found.facts,
-        "duplicates": found.duplicates,
-        "duplicate_rate": round(found.duplicates / max(1, found.facts), 4),
-        "echoes": found.echoes,
-        "restated": found.restated,
-        "echo_rate": round((found.echoes + found.restated) / of, 4),
-        "stale": found.stale,
-        "stale_rate": round(found.stale / of, 4),
-        "faded": found.faded,
-        "undated": found.undated,
-        "undated_rate": round(found.undated / of, 4),
-        "secrets": found.secrets,
-        "secret_changes": found.secret_changes,
-        "secret_rate": round(found.secrets / of, 4),
-        "index": {
-            "words_missing": found.words_missing,
-            "words_wrong": found.words_wrong,
-            "vectors_missing": found.vectors_missing,
-            "orphans": dict(found.orphans),
-        },
-        "embedder": found.embedder,
-        "embedder_trouble": found.embedder_trouble,
-        "database": list(found.database),
-        "arrays": found.arrays,
-        "echo_ids": list(found.echo_ids),
-        "secret_ids": list(found.secret_ids),
-        "problems": list(found.problems),
-        "notes": list(found.notes),
+    shown: dict[str, Any] = as_json(found)
+    shown["index"] = {
+        name: shown.pop(name) for name in ("words_missing", "words_wrong", "vectors_missing", "orphans")
     }
+    of = max(1, found.memories)
+    for name, count, whole in (
+        ("duplicate_rate", found.duplicates, max(1, found.facts)),
+        ("echo_rate", found.echoes + found.restated, of),
+        ("stale_rate", found.stale, of),
+        ("undated_rate", found.undated, of),
+        ("secret_rate", found.secrets, of),
+    ):
+        shown[name] = round(count / whole, 4)
+    return shown
 
 
 @dataclass(slots=True)
 class _Counts:
-    """The running counts while the memories are checked."""
+    """What was found so far; `counts` has those of `Checkup`."""
 
-    memories: int = 0
-    facts: int = 0
-    duplicates: int = 0
-    restated: int = 0
-    undated: int = 0
-    faded: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     echo_ids: list[str] = field(default_factory=list)
     secret_ids: list[str] = field(default_factory=list)
     missing: list[int] = field(default_factory=list)
@@ -185,133 +164,121 @@ class _Counts:
     shown_before: set[int] = field(default_factory=set)
 
 
-class Inspection:
-    """Checks the memories of a space and repairs them."""
+async def check(space: Space, *, progress: Callable[[int, int], None]) -> Checkup:
+    """Check every memory and index, and call the embedder; see `Memory.check`."""
+    total = await space.read(repository.count_rows, CheckedFilters())
+    seen = await _check_memories(space, lambda done: progress(done, max(total, done)))
+    secret_changes = len(await _changes_with_secrets(space))
+    stale = await space.read(_count_stale, space.now_micros())
+    orphans = await space.backend.read(_count_orphans)
+    missing, embedder, trouble = await _check_embedder(space)
+    database = (await space.backend.doctor()).problems
+    found = Checkup(
+        **dict[str, Any](seen.counts),
+        echoes=len(seen.echo_ids),
+        stale=stale,
+        secrets=len(seen.secret_ids),
+        secret_changes=secret_changes,
+        words_missing=len(seen.missing),
+        words_wrong=len(seen.wrong),
+        vectors_missing=missing,
+        orphans=orphans,
+        embedder=embedder,
+        embedder_trouble=trouble,
+        database=database,
+        arrays=await space.candidates.trouble(),
+        echo_ids=tuple(seen.echo_ids),
+        secret_ids=tuple(seen.secret_ids),
+    )
+    return _with_problems(found)
 
-    def __init__(self, space: Space, forgetting: Forgetting) -> None:
-        """Check this space; `forgetting` forgets memories that consist of injected text."""
-        self._space = space
-        self._forgetting = forgetting
 
-    async def check(self, *, progress: Callable[[int, int], None]) -> Checkup:
-        """Check every memory and index, and call the embedder; see `Memory.check`."""
-        space = self._space
-        total = await space.read(repository.count_rows, CheckedFilters())
-        seen = await self._check_memories(lambda done: progress(done, max(total, done)))
-        secret_changes = len(await self._changes_with_secrets())
-        stale = await space.read(_count_stale, space.now_micros())
-        orphans = await space.backend.read(_count_orphans)
-        missing, embedder, trouble = await self._check_embedder()
-        database = (await space.backend.doctor()).problems
-        found = Checkup(
-            memories=seen.memories,
-            facts=seen.facts,
-            duplicates=seen.duplicates,
-            echoes=len(seen.echo_ids),
-            restated=seen.restated,
-            stale=stale,
-            faded=seen.faded,
-            undated=seen.undated,
-            secrets=len(seen.secret_ids),
-            secret_changes=secret_changes,
-            words_missing=len(seen.missing),
-            words_wrong=len(seen.wrong),
-            vectors_missing=missing,
-            orphans=orphans,
-            embedder=embedder,
-            embedder_trouble=trouble,
-            database=database,
-            arrays=await space.candidates.trouble(),
-            echo_ids=tuple(seen.echo_ids),
-            secret_ids=tuple(seen.secret_ids),
+async def repair(space: Space, *, secrets: bool, progress: Callable[[int], None]) -> Repaired:
+    """Repair what `check` finds; see `Memory.repair`."""
+    orphans = await space.backend.write(_remove_orphans)
+    if await space.candidates.trouble() is not None:
+        await space.candidates.rebuild()
+    seen = await _check_memories(space, lambda _: None)
+    broken = [*seen.missing, *seen.wrong]
+    for part in slices(broken):
+        await space.write(_index_words, part)
+    stripped = emptied = 0
+    for id in seen.echo_ids:
+        if await space.write(_strip, id, at=space.now_micros()):
+            await forget(space, [id])
+            emptied += 1
+        else:
+            stripped += 1
+    taken: list[TakenOut] = []
+    redacted = 0
+    if secrets:
+        for id in seen.secret_ids:
+            found = await space.write(_redact, id, at=space.now_micros())
+            redacted += found is not None
+            taken += found or ()
+        suspects = await _changes_with_secrets(space)
+        await space.backend.write(lambda connection: _redact_changes(connection, suspects))
+        if redacted or suspects:
+            await space.candidates.scrub()
+            await space.backend.scrub()
+    embedded = 0
+    if space.dense is not None:
+        await space.dense.open()
+        embedded = await space.dense.fill(progress=progress)
+    return Repaired(
+        reindexed=len(broken),
+        orphans=orphans,
+        stripped=stripped,
+        emptied=emptied,
+        redacted=redacted,
+        embedded=embedded,
+        taken_out=tuple(taken),
+    )
+
+
+async def _check_memories(space: Space, progress: Callable[[int], None]) -> _Counts:
+    """Check all memories, 500 at a time."""
+    seen = _Counts()
+    now, after = space.now_micros(), 0
+    while rows := await space.read(_rows, after):
+        await space.thread.run(_check_rows, rows, seen)
+        faded = await space.read(
+            repository.faded_rids,
+            [row.rid for row in rows],
+            at=now,
+            floor=decay.FLOOR,
+            by_request=space.by_request,
         )
-        return _with_problems(found)
+        seen.counts["faded"] += len(faded)
+        after = rows[-1].rid
+        progress(seen.counts["memories"])
+    return seen
 
-    async def repair(self, *, secrets: bool, progress: Callable[[int], None]) -> Repaired:
-        """Repair what `check` finds; see `Memory.repair`."""
-        space = self._space
-        orphans = await space.backend.write(_remove_orphans)
-        if await space.candidates.trouble() is not None:
-            await space.candidates.rebuild()
-        seen = await self._check_memories(lambda _: None)
-        broken = [*seen.missing, *seen.wrong]
-        for part in slices(broken):
-            await space.write(_index_words, part)
-        stripped = emptied = 0
-        for id in seen.echo_ids:
-            if await space.write(_strip, id, at=space.now_micros()):
-                await self._forgetting.forget([id])
-                emptied += 1
-            else:
-                stripped += 1
-        taken: list[TakenOut] = []
-        redacted = 0
-        if secrets:
-            for id in seen.secret_ids:
-                found = await space.write(_redact, id, at=space.now_micros())
-                redacted += found is not None
-                taken += found or ()
-            suspects = await self._changes_with_secrets()
-            await space.backend.write(lambda connection: _redact_changes(connection, suspects))
-            if redacted or suspects:
-                await space.candidates.scrub()
-                await space.backend.scrub()
-        embedded = 0
-        if space.dense is not None:
-            await space.dense.open()
-            embedded = await space.dense.fill(progress=progress)
-        return Repaired(
-            reindexed=len(broken),
-            orphans=orphans,
-            stripped=stripped,
-            emptied=emptied,
-            redacted=redacted,
-            embedded=embedded,
-            taken_out=tuple(taken),
-        )
 
-    async def _check_memories(self, progress: Callable[[int], None]) -> _Counts:
-        """Check all memories, 500 at a time."""
-        space = self._space
-        seen = _Counts()
-        now, after = space.now_micros(), 0
-        while rows := await space.read(_rows, after):
-            await space.thread.run(_check_rows, rows, seen)
-            faded = await space.read(
-                repository.faded_rids,
-                [row.rid for row in rows],
-                at=now,
-                floor=decay.FLOOR,
-                by_request=space.by_request,
-            )
-            seen.faded += len(faded)
-            after = rows[-1].rid
-            progress(seen.memories)
-        return seen
+async def _changes_with_secrets(space: Space) -> list[int]:
+    """The numbers of the history entries that contain secrets."""
+    found: list[int] = []
+    after = 0
+    while rows := await space.read(_changes_after, after):
+        found += await space.thread.run(_with_secrets, rows)
+        after = rows[-1].id
+    return found
 
-    async def _changes_with_secrets(self) -> list[int]:
-        """The numbers of the history entries that contain secrets."""
-        found: list[int] = []
-        after = 0
-        while rows := await self._space.read(_changes_after, after):
-            found += await self._space.thread.run(_with_secrets, rows)
-            after = rows[-1].id
-        return found
 
-    async def _check_embedder(self) -> tuple[int, str | None, str | None]:
-        """The number of memories without vectors, the embedder's id, and why it is unavailable."""
-        space, dense = self._space, self._space.dense
-        if dense is None:
-            return 0, None, None
-        await dense.open()
-        await dense.question("Is it available?")
-        # If it has never answered, nothing is embedded.
-        missing = (
-            await space.read(repository.count_rows, CheckedFilters())
-            if dense.model is None
-            else await dense.pending()
-        )
-        return missing, dense.embedder.info.id, dense.any_trouble
+async def _check_embedder(space: Space) -> tuple[int, str | None, str | None]:
+    """The number of memories without vectors, the embedder's id, and why it is unavailable."""
+    dense = space.dense
+    if dense is None:
+        return 0, None, None
+    await dense.open()
+    await dense.question("Is it available?")
+    # If it has never answered, nothing is embedded.
+    missing = (
+        await space.read(repository.count_rows, CheckedFilters())
+        if dense.model is None
+        else await dense.pending()
+    )
+    return missing, dense.embedder.info.id, dense.any_trouble
 
 
 def _changes_after(connection: Connection, space: int, after: int) -> Sequence[Any]:
@@ -331,17 +298,8 @@ def _strip(connection: Connection, space: int, id: str, *, at: int) -> bool:
         return True
     if content != row.content:
         apply_fields(connection, space, row, {"content": content})
-        write_change(
-            connection,
-            space,
-            memory_id=id,
-            action="edit",
-            at=at,
-            who="doctor",
-            why="It contained text that Satchel itself had injected.",
-            before={"content": row.content},
-            after={"content": content},
-        )
+        note = Note(at=at, who="doctor", why="It contained text that Satchel itself had injected.")
+        write_change(connection, space, "edit", id, {"content": row.content}, {"content": content}, note)
     return False
 
 
@@ -363,17 +321,8 @@ def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[Tak
     if content != row.content:
         apply_fields(connection, space, row, {"content": content})
     connection.execute(update(memories).where(memories.c.rid == row.rid).values(source_quote=quote))
-    write_change(
-        connection,
-        space,
-        memory_id=id,
-        action="edit",
-        at=at,
-        who="doctor",
-        why="Secrets were removed.",
-        before={},
-        after={},
-    )
+    note = Note(at=at, who="doctor", why="Secrets were removed.")
+    write_change(connection, space, "edit", id, {}, {}, note)
     return taken
 
 
@@ -419,17 +368,17 @@ def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
 
 def _check_rows(rows: Sequence[Any], seen: _Counts) -> None:
     for row in rows:
-        seen.memories += 1
+        seen.counts["memories"] += 1
         tagged = row.tagged.split("\x1f") if row.tagged else []
         same = hash(" ".join(lexicon.words_of(row.content)))
         if row.kind != "episode":
-            seen.facts += 1
-            seen.duplicates += same in seen.said_before
-            seen.restated += row.trust == "agent" and same in seen.shown_before
+            seen.counts["facts"] += 1
+            seen.counts["duplicates"] += same in seen.said_before
+            seen.counts["restated"] += row.trust == "agent" and same in seen.shown_before
             seen.said_before.add(same)
         if row.access_count:
             seen.shown_before.add(same)
-        seen.undated += (
+        seen.counts["undated"] += (
             transfer.UNDATED in tagged
             or row.said_at < _EARLIEST
             or row.said_at in _UNIX_DAY
@@ -524,15 +473,12 @@ def _redacted_json(text: str) -> str:
 
 
 def _redact_changes(connection: Connection, ids: Sequence[int]) -> None:
-    for part in slices(ids):
-        for row in connection.execute(select(changes).where(changes.c.id.in_(part))).all():
-            connection.execute(
-                update(changes)
-                .where(changes.c.id == row.id)
-                .values(
-                    why=redact(row.why), before=_redacted_json(row.before), after=_redacted_json(row.after)
-                )
-            )
+    for row in connection.execute(select(changes).where(changes.c.id.in_(among(ids)))).all():
+        connection.execute(
+            update(changes)
+            .where(changes.c.id == row.id)
+            .values(why=redact(row.why), before=_redacted_json(row.before), after=_redacted_json(row.after))
+        )
 
 
 def _with_problems(found: Checkup) -> Checkup:

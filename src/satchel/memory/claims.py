@@ -1,4 +1,4 @@
-"""`ports.Claims` as rows of a table: which process is doing which piece of work now."""
+"""Claims on work, as rows of a table: which process is doing which piece of it now."""
 
 from __future__ import annotations
 
@@ -8,26 +8,25 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import anyio
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from satchel.errors import StorageError
 from satchel.memory.micros import to_micros
-from satchel.memory.ports import Taken
-from satchel.memory.repository import listed, slices
+from satchel.memory.repository import among, listed
 from satchel.memory.tables import claims
 from satchel.processes import has_ended
-from satchel.storage import Prepared
+from satchel.storage import Database, Prepared
 from satchel.tasks import background_tasks
 
 if TYPE_CHECKING:
     from satchel.clock import Clock
-    from satchel.memory.ports import Backend
 
-__all__ = ["TableClaims"]
+__all__ = ["Claims", "Taken"]
 
 T = TypeVar("T")
 
@@ -37,10 +36,28 @@ recognised at once."""
 _RENEWED_EVERY_S: Final = 15.0
 
 
-class TableClaims:
-    """Claims of one process on the work of a database."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken(Generic[T]):
+    """Pieces of work that were claimed.
 
-    def __init__(self, backend: Backend, clock: Clock) -> None:
+    Attributes:
+        pieces: What is to be done; empty if there is nothing.
+        release: Ends the claim in a transaction, together with what was made of the pieces. Otherwise the claim ends
+            with the block.
+    """
+
+    pieces: Sequence[T] = ()
+    release: Callable[[Connection], None] = lambda _: None
+
+
+class Claims:
+    """Takes pieces of work, such as memories to embed, so that no two processes do the same piece at the same time.
+
+    What there is to do is a query over the store; a claim only says who is doing it now. It holds while its process
+    lives and renews it, so that the work of a dead process is taken by another.
+    """
+
+    def __init__(self, backend: Database, clock: Clock) -> None:
         """Take where the claims are kept; the clock tells when one ends."""
         self._backend = backend
         self._clock = clock
@@ -55,7 +72,17 @@ class TableClaims:
         name: Callable[[T], str],
         wait_s: float | None = None,
     ) -> AsyncIterator[Taken[T]]:
-        """See `ports.Claims`."""
+        """Take pieces of work for the time of an `async with` block; none if there is nothing left to take.
+
+        Args:
+            work: What is done: "embed 1", "distill".
+            find: Returns pieces that are to be done, given the names of those that somebody is doing.
+            name: Names a piece. The name is stored: it must not contain anything that was said.
+            wait_s: As in `Database.write`.
+
+        Raises:
+            StorageError: The claims can't be read or written.
+        """
         pieces = await self._claim(work, find, name, wait_s)
         if not pieces:
             yield Taken()
@@ -80,7 +107,7 @@ class TableClaims:
                     await self._backend.write(release)
 
     async def is_held(self, work: str) -> bool:
-        """See `ports.Claims`."""
+        """Whether somebody is doing a piece of this work now."""
         return bool(await self._backend.read(lambda connection: _held(connection, work, self._micros())))
 
     async def _claim(
@@ -117,12 +144,10 @@ class TableClaims:
             until = self._micros() + round(_LEASE_S * 1_000_000)
 
             def renew(connection: Connection, until: int = until) -> None:
-                for part in slices(names):
-                    connection.execute(
-                        update(claims)
-                        .where(claims.c.work == work, claims.c.piece.in_(part), claims.c.owner == self._owner)
-                        .values(until=until)
-                    )
+                own = (claims.c.work == work) & (claims.c.owner == self._owner)
+                connection.execute(
+                    update(claims).where(own, claims.c.piece.in_(among(names))).values(until=until)
+                )
 
             with suppress(StorageError):
                 await self._backend.write(renew)

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, delete, func, insert, literal, or_
 from satchel.errors import UsageError
 from satchel.memory.checking import printable
 from satchel.memory.redaction import strip_private
-from satchel.memory.repository import count_up, listed, mark_changed, slices
+from satchel.memory.repository import among, count_up, listed, mark_changed
 from satchel.memory.tables import cue_vectors, cues, memories, models
 from satchel.storage import Prepared
 
@@ -161,13 +161,8 @@ def write_cue_vectors(connection: Connection, model: int, made: Sequence[CuesEmb
         return False
     rids = [one.pending.rid for one in made]
     present = cues_of(connection, rids)
-    there: set[int] = set()
-    for part in slices(rids):
-        there.update(
-            connection.execute(
-                select(cue_vectors.c.rid).where(cue_vectors.c.model_id == model, cue_vectors.c.rid.in_(part))
-            ).scalars()
-        )
+    query = select(cue_vectors.c.rid).where(cue_vectors.c.model_id == model)
+    there = set(connection.execute(query.where(cue_vectors.c.rid.in_(among(rids)))).scalars())
     wanted = [
         one
         for one in made

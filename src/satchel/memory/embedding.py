@@ -28,10 +28,10 @@ from satchel.memory.candidates import vector_rows
 from satchel.memory.candidates.arrays import to_stored
 from satchel.memory.candidates.tokens import pack
 from satchel.memory.candidates.vector_rows import Embedded, Share, VectorlessMemory
+from satchel.memory.claims import Taken
 from satchel.memory.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
 from satchel.memory.micros import to_micros
 from satchel.memory.passages import passages
-from satchel.memory.ports import Taken
 from satchel.memory.question import AskedWith
 from satchel.memory.relevance import RelevanceGate, examples, examples_hash
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
@@ -43,8 +43,9 @@ if TYPE_CHECKING:
 
     from satchel.memory.candidates.arrays import Floats
     from satchel.memory.candidates.vectors import Second
-    from satchel.memory.ports import Backend, Claims
+    from satchel.memory.claims import Claims
     from satchel.models.port import TokenVectors, Vectors
+    from satchel.storage import Database
 
 __all__ = ["DenseArm"]
 
@@ -84,7 +85,7 @@ class DenseArm:
     def __init__(
         self,
         embedder: Embedder,
-        database: Backend,
+        database: Database,
         space: int,
         clock: Clock,
         claims: Claims,

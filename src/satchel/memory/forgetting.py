@@ -4,30 +4,42 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import Connection, delete, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
-from satchel.memory import cues, history, lexicon, page_rows, repository, tables
+from satchel.memory import cues, lexicon, page_rows, repository, tables
 from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
 from satchel.memory.filters import CheckedFilters
 from satchel.memory.framing import estimate_tokens
 from satchel.memory.hashing import UNKEYED_BELOW, WordHasher
+from satchel.memory.history import (
+    Note,
+    apply_fields,
+    drop_changes,
+    earlier_contents,
+    find_row,
+    put_edge,
+    write_change,
+)
 from satchel.memory.micros import to_micros
 from satchel.memory.records import Forgotten, Receipt, Source
-from satchel.memory.repository import count_up, listed, place_hash, slices, space_changed
+from satchel.memory.repository import among, count_up, place_hash, space_changed
 from satchel.memory.tables import changes, earlier_words, edges, memories, spaces, tags, tombstones, vectors
 from satchel.spacing import FORGOTTEN, Finder, normal_form
 
-__all__ = ["Forgetting", "has_unkeyed", "rekey"]
+__all__ = ["forget", "has_unkeyed", "rekey"]
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
+
+T = TypeVar("T")
 
 _TELLING_TOKENS: Final = 5
 """Fewer tokens are said by chance: "Yes, please." has 4, and is nobody's echo."""
@@ -46,89 +58,50 @@ _IS_ODD: Final = memories.c.content.op("GLOB")(_OTHERWISE)
 _BASES: Final = ("derived_from", "confirmed_by")
 
 
-class Forgetting:
-    """Forgets memories of a space, and says in a receipt what became of everything."""
-
-    def __init__(self, space: Space, *, on_forgotten: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Take the space; `on_forgotten` is awaited before `forget` returns."""
-        self._space = space
-        self._on_forgotten = on_forgotten
-
-    async def forget(
-        self,
-        ids: str | Iterable[str] = (),
-        *,
-        query: str | None = None,
-        session: str | None = None,
-        before: datetime | None = None,
-        scope: str | None = None,
-        shown_in: Collection[str] = (),
-        dry_run: bool = False,
-    ) -> Receipt:
-        """Remove memories for good; see `Memory.forget`."""
-        space = self._space
-        now = space.clock.now()
-        wanted = [ids] if isinstance(ids, str) else list(ids)
-        if query is not None or session is not None or before is not None or scope is not None:
-            if wanted:
-                raise UsageError("Say which memories to forget by their ids or by conditions, not by both.")
-            if scope is not None and scope != space.scope:
-                raise UsageError(
-                    f"This memory's scope is {space.scope!r}, and not {scope!r}; nothing was removed."
-                )
-            having = None if query is None else await self._having(query)
-            fitting = CheckedFilters(session=session, until=space.aware(before))
-            wanted = await space.read(_ids_to_forget, fitting, having)
-        # Looking through all memories takes the longest, and nobody need wait for it.
-        odd = await space.read(_find_odd)
-        if dry_run:
-            removed = await space.write(_preview, wanted, to_micros(now), space.hasher, shown_in, odd)
-        else:
-            await space.backend.expect_scrub()
-            removed = await space.write_durably(
-                _forget_now, wanted, to_micros(now), space.hasher, shown_in, odd
+async def forget(
+    space: Space,
+    ids: str | Iterable[str] = (),
+    *,
+    query: str | None = None,
+    session: str | None = None,
+    before: datetime | None = None,
+    scope: str | None = None,
+    shown_in: Collection[str] = (),
+    dry_run: bool = False,
+) -> Receipt:
+    """Remove memories for good; see `Memory.forget`."""
+    now = space.clock.now()
+    wanted = [ids] if isinstance(ids, str) else list(ids)
+    if query is not None or session is not None or before is not None or scope is not None:
+        if wanted:
+            raise UsageError("Say which memories to forget by their ids or by conditions, not by both.")
+        if scope is not None and scope != space.scope:
+            raise UsageError(
+                f"This memory's scope is {space.scope!r}, and not {scope!r}; nothing was removed."
             )
-        # Also where nothing was there: an earlier call may have been interrupted right before this.
-        erased = dry_run or await space.candidates.scrub(before=removed.stamp_before)
-        emptied = dry_run or (await space.backend.scrub() and erased)
-        if not dry_run and self._on_forgotten is not None:
-            await self._on_forgotten()
-        return Receipt(
-            forgotten=removed.forgotten,
-            missing=removed.missing,
-            echoes=removed.echoes,
-            still_said=removed.still_said,
-            requoted=removed.requoted,
-            reopened=removed.reopened,
-            forgotten_at=now,
-            log_emptied=emptied,
-            dry_run=dry_run,
-        )
-
-    async def _having(self, query: str) -> frozenset[int]:
-        """The rids of the memories that have every telling word of a text."""
-        stems = set(lexicon.stems_of(printable(query)))
-        if not stems:
-            raise UsageError("There is no telling word in this; nothing was removed.")
-        await self._space.refresh()
-        return await self._space.candidates.having(list(stems))
+        having = None if query is None else await _having(space, query)
+        fitting = CheckedFilters(session=session, until=space.aware(before))
+        wanted = await space.read(_ids_to_forget, fitting, having)
+    # Looking through all memories takes the longest, and nobody need wait for it.
+    odd = await space.read(_find_odd)
+    statement = partial(_forget_now, ids=wanted, now=now, hasher=space.hasher, shown_in=shown_in, odd=odd)
+    if dry_run:
+        receipt, _ = await space.write(_undone, statement)
+        return replace(receipt, dry_run=True)
+    await space.backend.expect_scrub()
+    receipt, stamp = await space.write_durably(statement)
+    # Also where nothing was there: an earlier call may have been interrupted right before this.
+    erased = await space.candidates.scrub(before=stamp)
+    return replace(receipt, log_emptied=await space.backend.scrub() and erased)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Removed:
-    """What a transaction removed and changed; see `Receipt`.
-
-    Attributes:
-        stamp_before: The stamp that kept arrays had until then; see `candidates.stamps`.
-    """
-
-    forgotten: tuple[Forgotten, ...] = ()
-    missing: tuple[str, ...] = ()
-    echoes: tuple[str, ...] = ()
-    still_said: tuple[str, ...] = ()
-    requoted: tuple[str, ...] = ()
-    reopened: tuple[str, ...] = ()
-    stamp_before: str | None = None
+async def _having(space: Space, query: str) -> frozenset[int]:
+    """The rids of the memories that have every telling word of a text."""
+    stems = set(lexicon.stems_of(printable(query)))
+    if not stems:
+        raise UsageError("There is no telling word in this; nothing was removed.")
+    await space.refresh()
+    return await space.candidates.having(list(stems))
 
 
 def _ids_to_forget(
@@ -158,19 +131,11 @@ def _find_odd(connection: Connection, space: int) -> _Odd:
     return _Odd(changed=space_changed(connection, space), rids=connection.execute(query).scalars().all())
 
 
-def _preview(
-    connection: Connection,
-    space: int,
-    ids: Sequence[str],
-    at: int,
-    hasher: WordHasher,
-    shown_in: Collection[str],
-    odd: _Odd,
-) -> _Removed:
-    """What `_forget_now` would do: it is done, and taken back before anybody sees it."""
+def _undone(connection: Connection, space: int, statement: Callable[[Connection, int], T]) -> T:
+    """What a statement would do: it is done, and taken back before anybody sees it."""
     undone = connection.begin_nested()
     try:
-        return _forget_now(connection, space, ids, at, hasher, shown_in, odd)
+        return statement(connection, space)
     finally:
         undone.rollback()
 
@@ -178,20 +143,26 @@ def _preview(
 def _forget_now(
     connection: Connection,
     space: int,
+    *,
     ids: Sequence[str],
-    at: int,
+    now: datetime,
     hasher: WordHasher,
     shown_in: Collection[str],
     odd: _Odd,
-) -> _Removed:
+) -> tuple[Receipt, str | None]:
     """Remove memories with all that is known of them, their changes included, and leave tombstones.
 
     Facts that rest on nothing else go too. Where others repeat the words, the words are replaced; a fact that rests on
     something else as well loses the quote; what a forgotten memory had superseded holds again.
+
+    Returns:
+        What was done, and the stamp that kept arrays had until then; see `candidates.stamps`.
     """
+    at = to_micros(now)
     going = _Going(connection, space, ids)
+    receipt = Receipt(forgotten=(), missing=tuple(going.missing), forgotten_at=now, log_emptied=True)
     if not going.rows:
-        return _Removed(missing=tuple(going.missing))
+        return receipt, None
     changed = count_up(connection, space)
     texts = _texts_of(connection, space, going.rows)
     echoes, still_said = _replace_echoes(connection, space, going, texts, changed, shown_in, odd)
@@ -202,15 +173,15 @@ def _forget_now(
     forgotten = _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
     reopened = _reopen(connection, space, ended, at)
     page_rows.drop_facts(connection, space, {row.id for row in going.rows.values()}, {*echoes, *requoted})
-    return _Removed(
+    receipt = replace(
+        receipt,
         forgotten=tuple(forgotten),
-        missing=tuple(going.missing),
         echoes=tuple(echoes),
         still_said=tuple(still_said),
         requoted=tuple(requoted),
         reopened=tuple(reopened),
-        stamp_before=renew_stamp(connection, space),
     )
+    return receipt, renew_stamp(connection, space)
 
 
 class _Going:
@@ -225,12 +196,10 @@ class _Going:
     def __init__(self, connection: Connection, space: int, ids: Iterable[str]) -> None:
         self._connection = connection
         asked = list(dict.fromkeys(ids))
-        self.rows: dict[int, Any] = {}
-        for part in slices(asked):
-            found = connection.execute(
-                select(memories).where(memories.c.space_id == space, memories.c.id.in_(part))
-            )
-            self.rows.update((row.rid, row) for row in found)
+        found = connection.execute(
+            select(memories).where(memories.c.space_id == space, memories.c.id.in_(among(asked)))
+        )
+        self.rows: dict[int, Any] = {row.rid: row for row in found}
         there = {row.id for row in self.rows.values()}
         self.missing = [id for id in asked if id not in there]
         self.because: dict[int, str | None] = dict.fromkeys(self.rows)
@@ -258,31 +227,30 @@ def _resting_on(
 ) -> list[tuple[Any, int]]:
     """What is derived from the frontier and from nothing that stays, with one memory that it rested on."""
     found: dict[int, int] = {}
-    for part in slices(frontier):
-        rows = connection.execute(
-            select(edges.c.source_rid, edges.c.target_rid).where(
-                edges.c.relation == "derived_from", edges.c.target_rid.in_(part)
-            )
-        )
-        for derived, source in rows:
-            if derived not in going:
-                found.setdefault(derived, source)
+    for derived, source in _edges(connection, ("derived_from",), edges.c.target_rid, frontier):
+        if derived not in going:
+            found.setdefault(derived, source)
     orphans: list[tuple[Any, int]] = []
     for derived, source in found.items():
-        bases = connection.execute(
-            select(edges.c.target_rid).where(
-                edges.c.relation == "derived_from", edges.c.source_rid == derived
-            )
-        ).scalars()
-        if all(base in going for base in bases):
+        bases = _edges(connection, ("derived_from",), edges.c.source_rid, [derived])
+        if all(base in going for _, base in bases):
             row = connection.execute(select(memories).where(memories.c.rid == derived)).one()
             orphans.append((row, source))
     return orphans
 
 
+def _edges(
+    connection: Connection, relations: Sequence[str], end: Any, rids: Iterable[int]
+) -> list[tuple[int, int]]:
+    """Source and target of the edges of some relations that have one of these memories at one end."""
+    query = select(edges.c.source_rid, edges.c.target_rid)
+    rows = connection.execute(query.where(edges.c.relation.in_(relations), end.in_(among(rids))))
+    return [(row.source_rid, row.target_rid) for row in rows]
+
+
 def _texts_of(connection: Connection, space: int, rows: Mapping[int, Any]) -> dict[int, tuple[str, ...]]:
     """What each memory says, and what it said before it was edited."""
-    earlier = history.earlier_contents(connection, space, [row.id for row in rows.values()])
+    earlier = earlier_contents(connection, space, [row.id for row in rows.values()])
     return {rid: tuple(dict.fromkeys((row.content, *earlier.get(row.id, ())))) for rid, row in rows.items()}
 
 
@@ -330,14 +298,14 @@ def _replace_echoes(
         ):
             still_said.append(row.id)
         elif any(char.isalnum() for char in content.replace(FORGOTTEN, "")):
-            whole = history.find_row(connection, space, row.id)
-            history.apply_fields(connection, space, whole, {"content": content})
+            whole = find_row(connection, space, row.id)
+            apply_fields(connection, space, whole, {"content": content})
             cues.replace_cues(connection, row.rid, (), changed=changed)
             _redact_changes(connection, space, row.id, replace_shown if was_shown else replace)
             echoes.append(row.id)
         else:
             because = going.rows[owners.get(found, next(iter(owners.values())))].id
-            going.add(history.find_row(connection, space, row.id), because)
+            going.add(find_row(connection, space, row.id), because)
     cues.drop_cues_with(connection, space, telling, lambda text: bool(replace(text)[1]), changed=changed)
     return [id for id in echoes if id not in {row.id for row in going.rows.values()}], still_said
 
@@ -370,29 +338,27 @@ def _candidates(
         memories.c.trust,
         memories.c.source_session,
     ).where(memories.c.space_id == space)
-    for part in slices(sorted(shown_in)):
-        yield from connection.execute(
-            query.where(memories.c.trust == "agent", memories.c.source_session.in_(part))
-        )
+    if shown_in:
+        told = memories.c.source_session.in_(among(shown_in))
+        yield from connection.execute(query.where(memories.c.trust == "agent", told))
     if not needles:
         return
     if len(needles) <= _MOST_NEEDLES:
         # A plain word of each stands in whatever repeats it, but where something is written in another way.
         telling = {max(_PLAIN.findall(needle) or needle.split(), key=len) for needle in needles}
         same = [memories.c.content.contains(word, autoescape=True) for word in telling]
-        was_odd = memories.c.rid.in_(listed(literal(json.dumps(list(odd.rids)))))
+        was_odd = memories.c.rid.in_(among(odd.rids))
         became_odd = (memories.c.changed > odd.changed) & _IS_ODD
         query = query.where(or_(was_odd, became_odd, *same))
         yield from connection.execute(query.order_by(memories.c.rid))
         return
-    yield from connection.execute(query.where(memories.c.trust != "user").order_by(memories.c.rid))
-    sessions = sorted({row.source_session for row in rows.values() if row.source_session is not None})
-    for part in slices(sessions):
-        yield from connection.execute(
-            query.where(memories.c.trust == "user", memories.c.source_session.in_(part)).order_by(
-                memories.c.rid
-            )
+    sessions = {row.source_session for row in rows.values() if row.source_session is not None}
+    said_there = memories.c.source_session.in_(among(sessions))
+    yield from connection.execute(
+        query.where(or_(memories.c.trust != "user", said_there)).order_by(
+            memories.c.trust == "user", memories.c.rid
         )
+    )
 
 
 def _bases_of(connection: Connection, rid: int) -> list[Any]:
@@ -439,14 +405,8 @@ def _requote(
     """Let the facts that stay quote what else they rest on, and not what goes; gives their ids."""
     said = {rid: [" ".join(text.split()) for text in texts[rid]] for rid in rows}
     tied: dict[int, set[int]] = {}
-    for part in slices(list(rows)):
-        found = connection.execute(
-            select(edges.c.source_rid, edges.c.target_rid).where(
-                edges.c.target_rid.in_(part), edges.c.relation.in_(_BASES)
-            )
-        )
-        for fact, base in found:
-            tied.setdefault(fact, set()).add(base)
+    for fact, base in _edges(connection, _BASES, edges.c.target_rid, rows):
+        tied.setdefault(fact, set()).add(base)
     places: dict[tuple[str, int], set[int]] = {}
     for rid, row in rows.items():
         if row.source_session is not None and row.source_turn is not None:
@@ -508,15 +468,9 @@ class _Ended:
 def _ended_by(connection: Connection, space: int, rows: Mapping[int, Any]) -> list[_Ended]:
     """What the memories that go had superseded."""
     by_target: dict[int, list[int]] = {}
-    for part in slices(list(rows)):
-        found = connection.execute(
-            select(edges.c.target_rid, edges.c.source_rid).where(
-                edges.c.relation == "supersedes", edges.c.source_rid.in_(part)
-            )
-        )
-        for target, source in found:
-            if target not in rows:
-                by_target.setdefault(target, []).append(source)
+    for source, target in _edges(connection, ("supersedes",), edges.c.source_rid, rows):
+        if target not in rows:
+            by_target.setdefault(target, []).append(source)
     ended = []
     for target, sources in by_target.items():
         row = connection.execute(select(memories).where(memories.c.rid == target)).one()
@@ -538,11 +492,7 @@ def _ended_by(connection: Connection, space: int, rows: Mapping[int, Any]) -> li
 
 
 def _superseding(connection: Connection, rid: int) -> list[int]:
-    return list(
-        connection.execute(
-            select(edges.c.source_rid).where(edges.c.relation == "supersedes", edges.c.target_rid == rid)
-        ).scalars()
-    )
+    return [source for source, _ in _edges(connection, ("supersedes",), edges.c.target_rid, [rid])]
 
 
 def _end_without(connection: Connection, space: int, row: Any, newer: Sequence[Any]) -> int | None:
@@ -574,37 +524,20 @@ def _reopen(connection: Connection, space: int, ended: Sequence[_Ended], at: int
     """
     reopened = []
     for one in ended:
-        row = history.find_row(connection, space, one.id)
+        row = find_row(connection, space, one.id)
         if one.heir:
-            heir = history.find_row(connection, space, one.heir)
+            heir = find_row(connection, space, one.heir)
             edge = {"source": heir.id, "target": row.id, "relation": "supersedes"}
-            history.put_edge(connection, heir, row, "supersedes", 1.0, at)
-            history.write_change(
-                connection,
-                space,
-                memory_id=row.id,
-                other_id=heir.id,
-                action="supersede",
-                at=at,
-                who="forget",
-                why="what stood between the two was forgotten",
-                before={"valid_to": one.valid_to, "edge": {**edge, "weight": None}},
-                after={"valid_to": row.valid_to, "edge": {**edge, "weight": 1.0}},
-            )
+            put_edge(connection, heir, row, "supersedes", 1.0, at)
+            before = {"valid_to": one.valid_to, "edge": {**edge, "weight": None}}
+            after = {"valid_to": row.valid_to, "edge": {**edge, "weight": 1.0}}
+            note = Note(at=at, who="forget", why="what stood between the two was forgotten")
+            write_change(connection, space, "supersede", row.id, before, after, note, other_id=heir.id)
         elif one.valid_to != row.valid_to:
-            before = {"valid_to": row.valid_to}
-            history.apply_fields(connection, space, row, {"valid_to": one.valid_to})
-            history.write_change(
-                connection,
-                space,
-                memory_id=row.id,
-                action="edit",
-                at=at,
-                who="forget",
-                why="what had superseded it was forgotten",
-                before=before,
-                after={"valid_to": one.valid_to},
-            )
+            before, after = {"valid_to": row.valid_to}, {"valid_to": one.valid_to}
+            apply_fields(connection, space, row, after)
+            note = Note(at=at, who="forget", why="what had superseded it was forgotten")
+            write_change(connection, space, "edit", row.id, before, after, note)
             reopened.append(row.id)
     return reopened
 
@@ -627,9 +560,8 @@ def _delete(
         insert(tombstones),
         [_tombstone(row, space, at, changed, hasher) for row in going.rows.values()],
     )
-    for some in slices(rids):
-        # Tags, words, cues, vectors, uses and edges go with it: their foreign keys cascade.
-        connection.execute(delete(memories).where(memories.c.rid.in_(some)))
+    # Tags, words, cues, vectors, uses and edges go with it: their foreign keys cascade.
+    connection.execute(delete(memories).where(memories.c.rid.in_(among(rids))))
     forgotten = [
         Forgotten(
             id=row.id,
@@ -644,7 +576,7 @@ def _delete(
         )
         for rid, row in going.rows.items()
     ]
-    history.drop_changes(connection, space, forgotten, at, hasher)
+    drop_changes(connection, space, forgotten, at, hasher)
     return forgotten
 
 
@@ -668,11 +600,8 @@ def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher) 
 
 def _counts(connection: Connection, column: Any, rids: Sequence[int]) -> dict[int, int]:
     """Rows by the value of `column`, for these values."""
-    found: dict[int, int] = {}
-    for part in slices(rids):
-        rows = connection.execute(select(column, func.count()).where(column.in_(part)).group_by(column))
-        found.update((rid, count) for rid, count in rows)
-    return found
+    query = select(column, func.count()).where(column.in_(among(rids))).group_by(column)
+    return {row[0]: row[1] for row in connection.execute(query)}
 
 
 # ---- Hashes that an older version stored without a key

@@ -10,9 +10,10 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal, or_, select
 
+from satchel.memory.history import find_row
 from satchel.memory.micros import from_micros
 from satchel.memory.records import MemoryRecord
-from satchel.memory.repository import listed, read_records, slices
+from satchel.memory.repository import among, listed, read_records
 from satchel.memory.tables import edges, memories
 from satchel.plain import as_json
 from satchel.storage import Prepared
@@ -116,8 +117,13 @@ def related_to_json(found: Related) -> dict[str, Any]:
     return dict(as_json(found))
 
 
-def read_edges(connection: Connection, rid: int) -> list[Edge]:
-    """The edges that begin or end at a memory, the strongest first."""
+def read_edges(connection: Connection, space: int, id: str) -> list[Edge]:
+    """The edges that begin or end at a memory, the strongest first.
+
+    Raises:
+        NotFound: There is no such memory.
+    """
+    rid = find_row(connection, space, id).rid
     sources, targets = memories.alias("sources"), memories.alias("targets")
     rows = connection.execute(
         select(
@@ -284,7 +290,7 @@ def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:
 def walk(
     connection: Connection,
     space: int,
-    start: int,
+    id: str,
     *,
     depth: int,
     relations: Collection[str] | None,
@@ -295,40 +301,43 @@ def walk(
     Args:
         connection: In a transaction.
         space: Where the memory is; edges never leave it.
-        start: Its rid.
+        id: Which one.
         depth: The greatest number of steps.
         relations: The relations to follow, or None for all. Edges with a weight of 0 are never followed.
         limit: The greatest number of memories; the walk stops when it has found them.
+
+    Raises:
+        NotFound: There is no such memory.
     """
+    start = find_row(connection, space, id).rid
     best: dict[int, tuple[int, float, str, int, bool]] = {}
     strength = {start: 1.0}
-    frontier = [start]
+    frontier = {start}
     for step in range(1, depth + 1):
         level: dict[int, tuple[int, float, str, int, bool]] = {}
-        for part in slices(frontier):
-            query = select(edges).where(
-                or_(edges.c.source_rid.in_(part), edges.c.target_rid.in_(part)), edges.c.weight > 0
-            )
-            if relations is not None:
-                query = query.where(edges.c.relation.in_(relations))
-            here = set(part)
-            for edge in connection.execute(query):
-                for origin, other, outgoing in (
-                    (edge.source_rid, edge.target_rid, True),
-                    (edge.target_rid, edge.source_rid, False),
-                ):
-                    if origin not in here or other in strength:
-                        continue
-                    weight = strength[origin] * edge.weight
-                    if other not in level or weight > level[other][1]:
-                        level[other] = (step, weight, edge.relation, origin, outgoing)
+        here = among(frontier)
+        query = select(edges).where(
+            or_(edges.c.source_rid.in_(here), edges.c.target_rid.in_(here)), edges.c.weight > 0
+        )
+        if relations is not None:
+            query = query.where(edges.c.relation.in_(relations))
+        for edge in connection.execute(query):
+            for origin, other, outgoing in (
+                (edge.source_rid, edge.target_rid, True),
+                (edge.target_rid, edge.source_rid, False),
+            ):
+                if origin not in frontier or other in strength:
+                    continue
+                weight = strength[origin] * edge.weight
+                if other not in level or weight > level[other][1]:
+                    level[other] = (step, weight, edge.relation, origin, outgoing)
         if not level:
             break
         strength.update((rid, found[1]) for rid, found in level.items())
         best.update(level)
         if len(best) >= limit:
             break
-        frontier = list(level)
+        frontier = set(level)
     order = sorted(best, key=lambda rid: (best[rid][0], -best[rid][1], rid))[:limit]
     records = read_records(connection, space, [*order, start, *{best[rid][3] for rid in order}])
     return [

@@ -21,17 +21,18 @@ from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.records import Forgotten, MemoryRecord
 from satchel.memory.repository import (
     add_earlier_words,
+    among,
     content_hash,
     count_up,
     index_words,
     mark_changed,
-    slices,
     tags_of,
 )
 from satchel.memory.tables import changes, edges, memories, readings, statements, tags, vectors
 
 __all__ = [
     "Change",
+    "Note",
     "apply_fields",
     "as_written",
     "change_to_json",
@@ -72,6 +73,15 @@ _INDEXED = frozenset({"content", "tags", "speaker", "said_at", "said_offset_min"
 """Fields that the index in each process, the page or a hook's kept profile depend on: if one changes, the memory is
 marked as changed."""
 _NO_COMPARING = "comparing by words no longer marks anything"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What the history keeps of a change besides its fields: when (microseconds since 1970), who, and what for."""
+
+    at: int
+    who: str
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,14 +204,12 @@ def put_edge(
 def write_change(
     connection: Connection,
     space: int,
-    *,
-    memory_id: str,
     action: str,
-    at: int,
-    who: str,
-    why: str,
+    memory_id: str,
     before: Mapping[str, Any],
     after: Mapping[str, Any],
+    note: Note,
+    *,
     other_id: str | None = None,
     undoes: int | None = None,
 ) -> str:
@@ -211,9 +219,7 @@ def write_change(
         "memory_id": memory_id,
         "other_id": other_id,
         "action": action,
-        "at": at,
-        "who": who,
-        "why": why,
+        **asdict(note),
         "before": json.dumps(before, ensure_ascii=False),
         "after": json.dumps(after, ensure_ascii=False),
         "undoes": undoes,
@@ -300,7 +306,7 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
     return found
 
 
-def undo_change(connection: Connection, space: int, change_id: str, *, at: int, who: str, why: str) -> str:
+def undo_change(connection: Connection, space: int, change_id: str, note: Note) -> str:
     """Undo a change. This is a change too, and undoing it restores the first one.
 
     Returns:
@@ -338,23 +344,15 @@ def undo_change(connection: Connection, space: int, change_id: str, *, at: int, 
             "Undo the later change first."
         )
     if old_edge is not None and current is not None:
-        put_edge(connection, current[0], current[1], old_edge["relation"], old_edge["weight"], at)
+        put_edge(connection, current[0], current[1], old_edge["relation"], old_edge["weight"], note.at)
     if change.action == "supersede" and before["valid_to"] is None and _is_superseded(connection, row.rid):
         del before["valid_to"], after["valid_to"]  # Another memory that took its place ended it too.
     if before:
         apply_fields(connection, space, row, before)
+    undone = after if edge is None else {**after, "edge": edge}
+    again = before if old_edge is None else {**before, "edge": old_edge}
     return write_change(
-        connection,
-        space,
-        memory_id=change.memory_id,
-        other_id=change.other_id,
-        action="undo",
-        at=at,
-        who=who,
-        why=why,
-        before=after if edge is None else {**after, "edge": edge},
-        after=before if old_edge is None else {**before, "edge": old_edge},
-        undoes=change.id,
+        connection, space, "undo", row.id, undone, again, note, other_id=change.other_id, undoes=change.id
     )
 
 
@@ -399,7 +397,7 @@ def undo_comparing(connection: Connection, space: int, *, at: int) -> None:
     )
     for id in found.scalars().all():
         with suppress(NotFound, UsageError):
-            undo_change(connection, space, f"c{id}", at=at, who="upgrade", why=_NO_COMPARING)
+            undo_change(connection, space, f"c{id}", Note(at=at, who="upgrade", why=_NO_COMPARING))
 
 
 def _is_superseded(connection: Connection, rid: int) -> bool:
@@ -429,17 +427,16 @@ def _edge_now(connection: Connection, space: int, edge: Mapping[str, Any] | None
 def earlier_contents(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, list[str]]:
     """The texts that memories had before they were edited, by id. Logs may still contain them."""
     found: dict[str, list[str]] = {}
-    for part in slices(ids):
-        rows = connection.execute(
-            select(changes.c.memory_id, changes.c.before, changes.c.after).where(
-                changes.c.space_id == space, changes.c.memory_id.in_(part)
-            )
+    rows = connection.execute(
+        select(changes.c.memory_id, changes.c.before, changes.c.after).where(
+            changes.c.space_id == space, changes.c.memory_id.in_(among(ids))
         )
-        for id, before, after in rows:
-            for text in (before, after):
-                content = json.loads(text).get("content")
-                if content is not None and content not in found.setdefault(id, []):
-                    found[id].append(content)
+    )
+    for id, before, after in rows:
+        for text in (before, after):
+            content = json.loads(text).get("content")
+            if content is not None and content not in found.setdefault(id, []):
+                found[id].append(content)
     return found
 
 
@@ -448,20 +445,19 @@ def as_written(
 ) -> list[MemoryRecord]:
     """Memories without the edits that were made after a moment."""
     later: dict[str, dict[str, Any]] = {}
-    for part in slices([record.id for record in records]):
-        rows = connection.execute(
-            select(changes.c.memory_id, changes.c.before)
-            .where(
-                changes.c.space_id == space,
-                changes.c.memory_id.in_(part),
-                changes.c.at > to_micros(moment),
-            )
-            .order_by(changes.c.id)
+    rows = connection.execute(
+        select(changes.c.memory_id, changes.c.before)
+        .where(
+            changes.c.space_id == space,
+            changes.c.memory_id.in_(among(record.id for record in records)),
+            changes.c.at > to_micros(moment),
         )
-        for id, before in rows:
-            for name, value in json.loads(before).items():
-                if name in _WRITTEN:
-                    later.setdefault(id, {}).setdefault(name, value)
+        .order_by(changes.c.id)
+    )
+    for id, before in rows:
+        for name, value in json.loads(before).items():
+            if name in _WRITTEN:
+                later.setdefault(id, {}).setdefault(name, value)
 
     def then(record: MemoryRecord) -> MemoryRecord:
         fields: dict[str, Any] = later.get(record.id, {})
@@ -490,12 +486,10 @@ def drop_changes(
         for content in contents
     }
     add_earlier_words(connection, space, hashes)
-    for part in slices(list(sources)):
-        connection.execute(delete(changes).where(changes.c.space_id == space, changes.c.memory_id.in_(part)))
-        # The reason of a change of an edge may quote the memory at its other end.
-        connection.execute(
-            update(changes).where(changes.c.space_id == space, changes.c.other_id.in_(part)).values(why="")
-        )
+    here = changes.c.space_id == space
+    connection.execute(delete(changes).where(here, changes.c.memory_id.in_(among(sources))))
+    # The reason of a change of an edge may quote the memory at its other end.
+    connection.execute(update(changes).where(here, changes.c.other_id.in_(among(sources))).values(why=""))
     connection.execute(
         insert(changes),
         [

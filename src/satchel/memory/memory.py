@@ -8,33 +8,33 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
+from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageError, StorageLocked, UsageError
-from satchel.memory import repository, spending, statement_rows, transfer
+from satchel.memory import checkup, graph, history, lifecycle, repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said, said_texts
 from satchel.memory.candidates.engine import ArrayCandidates
 from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable
-from satchel.memory.checkup import Checkup, Inspection, Repaired
-from satchel.memory.claims import TableClaims
+from satchel.memory.checkup import Checkup, Repaired
+from satchel.memory.claims import Claims
 from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.decay import DecayCycle
 from satchel.memory.deep import DeepAnswer, search_deeply
 from satchel.memory.discretion import announced
 from satchel.memory.discretion_rows import guest_in, name_of
 from satchel.memory.filters import Filters
-from satchel.memory.forgetting import Forgetting, has_unkeyed, rekey
+from satchel.memory.forgetting import forget, has_unkeyed, rekey
 from satchel.memory.framing import SHORT_ID_CHARS
 from satchel.memory.graph import Edge, Related, Successor
 from satchel.memory.hashing import KEY_FILE, WordHasher
 from satchel.memory.history import Change
 from satchel.memory.journal import MemoryJournal
-from satchel.memory.lifecycle import KEEP, Edits, Lifecycle
+from satchel.memory.lifecycle import Edits
 from satchel.memory.marks import Rebuilt
 from satchel.memory.page.records import PAGE_TOKENS, Page
 from satchel.memory.page.service import Pages
@@ -79,10 +79,12 @@ from satchel.tasks import background_tasks
 if TYPE_CHECKING:
     from satchel.memory.distill.engine import Distiller, MaySpend
     from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
-    from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, Transfer, TransferProgress
+    from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, TransferProgress
     from satchel.memory.transfer.formats import NamedReader
 
 __all__ = ["Memory"]
+
+_MAX_DEPTH = 20
 
 
 def _ignore(*_: object) -> None:
@@ -106,12 +108,9 @@ class Memory:
         self._surface = Surface(space, self._search)
         self._profiles = Profiles(space)
         self._agendas = Agendas(space)
-        self._lifecycle = Lifecycle(space)
         self._journal = journal
         self.rebuilt = Rebuilt()
         self._upkeep = Upkeep(space, journal, embed_within_s)
-        self._forgetting = Forgetting(space, on_forgotten=self._upkeep.copy)
-        self._inspection = Inspection(space, self._forgetting)
 
     async def rebuild(self) -> Rebuilt:
         """Compare all of the journal, the copy of the memories outside of the database, with the database: store what
@@ -136,10 +135,6 @@ class Memory:
     @cached_property
     def _pages(self) -> Pages:
         return Pages(self._space, self._capture)
-
-    @cached_property
-    def _transfer(self) -> Transfer:
-        return transfer.Transfer(self._space)
 
     @classmethod
     @asynccontextmanager
@@ -201,7 +196,7 @@ class Memory:
                 number = await database.write(
                     lambda connection: repository.open_space(connection, user, scope)
                 )
-            claims = TableClaims(database, clock)
+            claims = Claims(database, clock)
             dense = None
             if embedder != "none":
                 if second_embedder is None and embedder in (None, DEFAULT_EMBEDDER):
@@ -403,7 +398,8 @@ class Memory:
             StorageError: It could not be written; nothing was removed.
         """
         named = [await self.full_id(id) for id in ([ids] if isinstance(ids, str) else ids)]
-        return await self._forgetting.forget(
+        receipt = await forget(
+            self._space,
             named,
             query=query,
             session=session,
@@ -412,6 +408,9 @@ class Memory:
             shown_in=shown_in,
             dry_run=dry_run,
         )
+        if not dry_run:
+            await self._upkeep.copy()
+        return receipt
 
     # Reading.
 
@@ -576,7 +575,7 @@ class Memory:
         Args:
             ids: Of the messages that were stored last.
         """
-        return tuple(await self._lifecycle.held_back_with(ids))
+        return tuple(await self._space.read(lifecycle.held_back_with, ids))
 
     async def guest_speaks(self, messages: Sequence[Said] | Said, *, session: str | None = None) -> bool:
         """Whether somebody else than the user is writing, as they said in the conversation ("It's his wife here", or
@@ -823,48 +822,14 @@ class Memory:
 
     # Changing.
 
-    async def edit(
-        self,
-        id: str,
-        *,
-        content: str | None = None,
-        tags: Iterable[str] | None = None,
-        tier: Tier | None = None,
-        memory_type: MemoryType | None = None,
-        importance: int | None = None,
-        priority: float | None = None,
-        decay_rate: float | None = None,
-        speaker: str | None = None,
-        said_at: datetime | None = None,
-        valid_from: datetime | Literal["keep"] | None = KEEP,
-        valid_to: datetime | Literal["keep"] | None = KEEP,
-        discretion: Discretion | None = None,
-        kept_from: str | None = None,
-        spheres: Iterable[str] | None = None,
-        by: str = "user",
-        why: str = "",
-    ) -> str | None:
+    async def edit(self, id: str, *, by: str = "user", why: str = "", **edits: Unpack[Edits]) -> str | None:
         """Change a memory; what is not given stays. The words it had before stay in its history.
 
         Args:
             id: Which one.
-            content: Its new words.
-            tags: All its tags.
-            tier: Also sets the tier's own priority and rate of decay, where none is given.
-            memory_type: What it is about.
-            importance: 1 to 5.
-            priority: 0 to 1.
-            decay_rate: 0 to 1.
-            speaker: Who said it.
-            said_at: When.
-            valid_from: From when on it holds; None removes it.
-            valid_to: Until when it holds; None removes it.
-            discretion: "open", "confidential" to show it only when the user asks about it, or "withheld" to show it
-                to no model.
-            kept_from: From whom, in words.
-            spheres: All its spheres; see `add`.
             by: Who wants it.
             why: What for; kept in the history.
+            edits: What is to change, see `Edits`.
 
         Returns:
             The change's id, for `undo`; None if nothing changed.
@@ -873,24 +838,10 @@ class Memory:
             NotFound: There is no such memory.
             UsageError: A value is empty, out of range or unknown; nothing was changed.
         """
-        edits = Edits(
-            content=content,
-            tags=tags,
-            tier=tier,
-            memory_type=memory_type,
-            importance=importance,
-            priority=priority,
-            decay_rate=decay_rate,
-            speaker=speaker,
-            said_at=said_at,
-            valid_from=valid_from,
-            valid_to=valid_to,
-            discretion=discretion,
-            kept_from=kept_from,
-            spheres=spheres,
-        )
-        change = await self._lifecycle.edit(await self.full_id(id), edits, by=by, why=why)
-        if content is not None:
+        fields = await lifecycle.checked(self._space, edits)
+        note = lifecycle.note_of(self._space, by, why)
+        change = await self._space.write(lifecycle.edit, await self.full_id(id), fields, note)
+        if "content" in fields:
             self._upkeep.stored()
         return change
 
@@ -909,7 +860,8 @@ class Memory:
             NotFound: There is no such memory.
             UsageError: It came from outside, or a hundred are pinned.
         """
-        return await self._lifecycle.pin(await self.full_id(id), pinned=True, by=by, why=why)
+        note = lifecycle.note_of(self._space, by, why)
+        return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=True)
 
     async def unpin(self, id: str, *, by: str = "user", why: str = "") -> str | None:
         """Take a pin back; the memory may still be in the profile by its importance.
@@ -920,7 +872,8 @@ class Memory:
         Raises:
             NotFound: There is no such memory.
         """
-        return await self._lifecycle.pin(await self.full_id(id), pinned=False, by=by, why=why)
+        note = lifecycle.note_of(self._space, by, why)
+        return await self._space.write(lifecycle.pin, await self.full_id(id), note, pinned=False)
 
     async def link(
         self,
@@ -949,9 +902,7 @@ class Memory:
             NotFound: One of the two is not there.
             UsageError: They are the same, or the relation is empty, or the weight is out of range.
         """
-        return await self._lifecycle.link(
-            await self.full_id(source), await self.full_id(target), relation, weight, by=by, why=why
-        )
+        return await self._link(source, target, relation, lifecycle.checked_weight(weight), by, why)
 
     async def unlink(
         self, source: str, target: str, relation: str = "related", *, by: str = "user", why: str = ""
@@ -961,9 +912,14 @@ class Memory:
         Raises:
             NotFound: One of the two is not there.
         """
-        return await self._lifecycle.link(
-            await self.full_id(source), await self.full_id(target), relation, None, by=by, why=why
-        )
+        return await self._link(source, target, relation, None, by, why)
+
+    async def _link(
+        self, source: str, target: str, relation: str, weight: float | None, by: str, why: str
+    ) -> str | None:
+        note, relation = lifecycle.note_of(self._space, by, why), clean(relation, "relation").strip()
+        source, target = await self.full_id(source), await self.full_id(target)
+        return await self._space.write(lifecycle.link, source, target, relation, weight, note)
 
     async def supersede(
         self, older: str, newer: str, *, valid_to: datetime | None = None, by: str = "user", why: str = ""
@@ -988,9 +944,9 @@ class Memory:
             Refused: `by` is not "user", and the newer one is not trusted enough: what comes from outside never ends
                 what the user or the agent said.
         """
-        return await self._lifecycle.supersede(
-            await self.full_id(older), await self.full_id(newer), valid_to=valid_to, by=by, why=why
-        )
+        note, end = lifecycle.note_of(self._space, by, why), self._space.micros(valid_to)
+        older, newer = await self.full_id(older), await self.full_id(newer)
+        return await self._space.write(lifecycle.supersede, older, newer, note, valid_to=end)
 
     async def undo(self, change_id: str, *, by: str = "user", why: str = "") -> str:
         """Take a change back. That is a change itself: undoing it again brings the first one back.
@@ -1002,13 +958,16 @@ class Memory:
             NotFound: There is no such change.
             UsageError: It was a storing or a forgetting, or what it changed was changed again since.
         """
-        change = await self._lifecycle.undo(change_id, by=by, why=why)
+        note = lifecycle.note_of(self._space, by, why)
+        change = await self._space.write(history.undo_change, change_id, note)
         self._upkeep.stored()
         return change
 
     async def note_use(self, ids: Iterable[str]) -> None:
         """Count that memories were used now, which reinforces them; ids that are not there are left out."""
-        await self._lifecycle.note_use(ids)
+        wanted = list(ids)
+        if wanted:
+            await self._space.write(repository.note_uses, wanted, self._space.now_micros())
 
     async def history(self, id: str) -> tuple[Change, ...]:
         """Return every change of a memory, oldest first; the first one is that it was stored.
@@ -1018,15 +977,15 @@ class Memory:
         Raises:
             NotFound: Nothing is known of this id.
         """
-        return await self._lifecycle.history(await self.full_id(id))
+        return tuple(await self._space.read(history.read_changes, await self.full_id(id)))
 
     async def known(self, ids: Sequence[str]) -> frozenset[str]:
         """Return which of these ids belong to memories."""
-        return await self._lifecycle.known(ids)
+        return frozenset(await self._space.read(repository.known_ids, ids) if ids else ())
 
     async def words_said(self, ids: Sequence[str]) -> tuple[tuple[MemoryRecord, tuple[str, ...]], ...]:
         """Return memories, each with all the words it ever had, the present ones first: what forgetting looks for."""
-        return await self._lifecycle.words_said(ids)
+        return tuple(await self._space.read(lifecycle.words_said, ids))
 
     async def later(
         self, ids: Sequence[str], *, holding: bool = False
@@ -1042,7 +1001,8 @@ class Memory:
         Returns:
             By id, the later memories, the certain ones first; memories that hold are not in it.
         """
-        return await self._lifecycle.later(ids, holding=holding)
+        now = self._space.now_micros()
+        return await self._space.read(lifecycle.later, ids, now=now, holding=holding)
 
     async def edges(self, id: str) -> tuple[Edge, ...]:
         """Return the edges that begin or end at a memory, the strongest first.
@@ -1050,7 +1010,7 @@ class Memory:
         Raises:
             NotFound: There is no such memory.
         """
-        return await self._lifecycle.edges(await self.full_id(id))
+        return tuple(await self._space.read(graph.read_edges, await self.full_id(id)))
 
     async def related(
         self, id: str, depth: int = 2, relations: Collection[str] | None = None, *, limit: int = 100
@@ -1067,7 +1027,11 @@ class Memory:
             NotFound: There is no such memory.
             UsageError: The depth or the limit is out of range.
         """
-        return await self._lifecycle.related(await self.full_id(id), depth, relations, limit=limit)
+        if not 1 <= depth <= _MAX_DEPTH or limit < 1:
+            raise UsageError(f"A walk has 1 to {_MAX_DEPTH} steps and a limit of 1 or more.")
+        start = await self.full_id(id)
+        found = await self._space.read(graph.walk, start, depth=depth, relations=relations, limit=limit)
+        return tuple(found)
 
     async def keep_up(self) -> bool:
         """Do now what goes on in the background otherwise: embed, compare and read for the profile what was stored or
@@ -1184,7 +1148,7 @@ class Memory:
             StorageUnwritable: The file can't be written; what was there is untouched.
             StorageError: The store could not be read.
         """
-        return await self._transfer.export_to(where, progress=progress, filters=filters)
+        return await transfer.export_to(self._space, where, progress=progress, filters=filters)
 
     async def import_from(
         self,
@@ -1213,8 +1177,8 @@ class Memory:
             UsageError: The source is unknown, or the one file is of no known format.
             StorageError: It can't be read, or the store could not be written; what was reported is stored.
         """
-        report = await self._transfer.import_from(
-            where, source=source, dry_run=dry_run, progress=progress, reader=reader
+        report = await transfer.import_from(
+            self._space, where, source=source, dry_run=dry_run, progress=progress, reader=reader
         )
         self._upkeep.stored()
         return report
@@ -1230,7 +1194,7 @@ class Memory:
         Raises:
             StorageError: The store could not be read.
         """
-        return await self._inspection.check(progress=progress)
+        return await checkup.check(self._space, progress=progress)
 
     async def repair(self, *, secrets: bool = False, progress: Callable[[int], None] = _ignore) -> Repaired:
         """Repair what `check` finds: indexes, rows that belong to nothing, injected text, missing vectors.
@@ -1242,7 +1206,10 @@ class Memory:
         Raises:
             StorageError: The store could not be written; what was repaired stays repaired.
         """
-        return await self._inspection.repair(secrets=secrets, progress=progress)
+        done = await checkup.repair(self._space, secrets=secrets, progress=progress)
+        if done.emptied:
+            await self._upkeep.copy()
+        return done
 
     async def embed_pending(
         self, *, limit: int | None = None, progress: Callable[[int], None] = _ignore

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 
 from satchel.memory.discretion import GUEST
 from satchel.memory.history import earlier_contents
-from satchel.memory.repository import MemoryDraft, content_hash, place_hash, slices
+from satchel.memory.repository import MemoryDraft, among, content_hash, place_hash
 from satchel.memory.tables import memories, tombstones
 
 __all__ = ["settle"]
@@ -80,15 +80,12 @@ def _who(speaker: str) -> str:
 
 def _words_at(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, tuple[str, str]]:
     """Who said what, by the ids that are there."""
-    found: dict[str, tuple[str, str]] = {}
-    for part in slices(ids):
-        rows = connection.execute(
-            select(memories.c.id, memories.c.speaker, memories.c.content_hash).where(
-                memories.c.space_id == space, memories.c.id.in_(part)
-            )
+    rows = connection.execute(
+        select(memories.c.id, memories.c.speaker, memories.c.content_hash).where(
+            memories.c.space_id == space, memories.c.id.in_(among(ids))
         )
-        found.update((id, (_who(speaker), words)) for id, speaker, words in rows)
-    return found
+    )
+    return {id: (_who(speaker), words) for id, speaker, words in rows}
 
 
 def _taken(connection: Connection, space: int, session: str, turn: int) -> dict[int, set[tuple[str, str]]]:

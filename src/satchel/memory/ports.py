@@ -1,13 +1,9 @@
-"""What memory stands on: a database, an engine that finds candidates, and claims on work. Each has one implementation
-today; another database brings others.
-"""
+"""What memory searches with: an engine that finds candidates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -19,9 +15,8 @@ if TYPE_CHECKING:
     from satchel.memory.filters import Visible
     from satchel.memory.question import AskedWith, ParsedQuestion
     from satchel.memory.records import Mode
-    from satchel.storage import DatabaseReport
 
-__all__ = ["Backend", "Candidates", "Claims", "FactorsOf", "Taken", "VisibleOf"]
+__all__ = ["Candidates", "FactorsOf", "VisibleOf"]
 
 T = TypeVar("T")
 
@@ -31,102 +26,6 @@ FactorsOf = Callable[["Connection", Sequence[int]], Mapping[int, float]]
 
 VisibleOf = Callable[["Connection"], "Visible"]
 """Reads which memories may be found."""
-
-
-class Backend(Protocol):
-    """Transactions on the tables of memory. `storage.Database` is the one for SQLite."""
-
-    async def read(self, function: Callable[[Connection], T]) -> T:
-        """Run `function` in one snapshot of the database. It must not wait for anything else.
-
-        Raises:
-            StorageError: The database can't be read.
-        """
-        ...
-
-    def read_blocking(self, function: Callable[[Connection], T]) -> T:
-        """`read` for a caller that has a thread of its own, which waits for the result; never an event loop's.
-
-        Raises:
-            StorageError: The database can't be read.
-        """
-        ...
-
-    async def write(
-        self, function: Callable[[Connection], T], *, durable: bool = False, wait_s: float | None = None
-    ) -> T:
-        """Run `function` in a transaction and commit, or change nothing if it raises.
-
-        Writers of one space run one after the other, in every process: SQLite locks the whole database.
-
-        Args:
-            function: Makes the changes; it may run again if the database was locked.
-            durable: Return only when the change is on the disk.
-            wait_s: How long to wait for other writers; None for as long as the database is set to.
-
-        Raises:
-            StorageError: The database can't be written; nothing was changed.
-        """
-        ...
-
-    async def expect_scrub(self) -> None:
-        """Note that something is about to be deleted that has to be scrubbed, for the case that this process dies."""
-        ...
-
-    async def scrub(self) -> bool:
-        """Overwrite what was deleted, also in the log; False if another process kept that from happening."""
-        ...
-
-    async def doctor(self) -> DatabaseReport:
-        """Check the files and the engine of the database."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken(Generic[T]):
-    """Pieces of work that were claimed.
-
-    Attributes:
-        pieces: What is to be done; empty if there is nothing.
-        release: Ends the claim in a transaction, together with what was made of the pieces. Otherwise the claim ends
-            with the block.
-    """
-
-    pieces: Sequence[T] = ()
-    release: Callable[[Connection], None] = lambda _: None
-
-
-class Claims(Protocol):
-    """Takes pieces of work, such as memories to embed, so that no two processes do the same piece at the same time.
-
-    What there is to do is a query over the store; a claim only says who is doing it now. It holds while its process
-    lives and renews it, so that the work of a dead process is taken by another.
-    """
-
-    def take(
-        self,
-        work: str,
-        find: Callable[[Connection, Collection[str]], Sequence[T]],
-        *,
-        name: Callable[[T], str],
-        wait_s: float | None = None,
-    ) -> AbstractAsyncContextManager[Taken[T]]:
-        """Take pieces of work for the time of an `async with` block; none if there is nothing left to take.
-
-        Args:
-            work: What is done: "embed 1", "distill".
-            find: Returns pieces that are to be done, given the names of those that somebody is doing.
-            name: Names a piece. The name is stored: it must not contain anything that was said.
-            wait_s: As in `Backend.write`.
-
-        Raises:
-            StorageError: The claims can't be read or written.
-        """
-        ...
-
-    async def is_held(self, work: str) -> bool:
-        """Whether somebody is doing a piece of this work now."""
-        ...
 
 
 class Candidates(Protocol):

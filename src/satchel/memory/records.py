@@ -373,31 +373,9 @@ def hit_to_json(hit: Hit, evidence: Sequence[MemoryRecord] = ()) -> dict[str, An
 
 def receipt_to_json(receipt: Receipt) -> dict[str, Any]:
     """A receipt as plain JSON data (DESIGN 3.3): one entry for each memory under `receipt`."""
-    return {
-        "receipt": [
-            {
-                "id": gone.id,
-                "kind": gone.kind,
-                "source": as_json(gone.source),
-                "content_hmac": gone.content_hmac,
-                "because_of": gone.because_of,
-                "removed": {
-                    "memory": 1,
-                    "index_entry": 1,
-                    "vectors": gone.vectors,
-                    "edges": gone.edges,
-                    "tags": gone.tags,
-                    "cues": gone.cues,
-                },
-            }
-            for gone in receipt.forgotten
-        ],
-        "missing": list(receipt.missing),
-        "echoes": list(receipt.echoes),
-        "still_said": list(receipt.still_said),
-        "requoted": list(receipt.requoted),
-        "reopened": list(receipt.reopened),
-        "forgotten_at": receipt.forgotten_at.isoformat(),
-        "log_emptied": receipt.log_emptied,
-        "dry_run": receipt.dry_run,
-    }
+    shown: dict[str, Any] = as_json(receipt)
+    gone = shown.pop("forgotten")
+    for one in gone:
+        counts = {name: one.pop(name) for name in ("vectors", "edges", "tags", "cues")}
+        one["removed"] = {"memory": 1, "index_entry": 1, **counts}
+    return {"receipt": gone, **shown}

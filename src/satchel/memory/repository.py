@@ -27,6 +27,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.sql import Select
 
 from satchel.memory import discretion_rows, lexicon
@@ -55,6 +56,7 @@ __all__ = [
     "Changes",
     "MemoryDraft",
     "add_earlier_words",
+    "among",
     "count_request",
     "count_rows",
     "count_up",
@@ -127,9 +129,14 @@ def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
         yield items[at : at + _SLICE]
 
 
-def listed(numbers: BindParameter[str]) -> Select[Any]:
-    """The numbers of a JSON array, for `column.in_`: a single parameter, so that a statement is compiled only once."""
-    return select(func.json_each(numbers).table_valued("value").c.value)
+def listed(values: BindParameter[str]) -> Select[Any]:
+    """The values of a JSON array, for `column.in_`: a single parameter, so that a statement is compiled only once."""
+    return select(func.json_each(values).table_valued("value").c.value)
+
+
+def among(values: Iterable[int | str]) -> Select[Any]:
+    """Some values, however many, for `column.in_`."""
+    return listed(literal(json.dumps(list(values))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,15 +200,12 @@ def count_request(connection: Connection, space: int) -> None:
 def requests_since(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, int]:
     """The number of chat requests since each memory was last used, or stored if it was never used; by id."""
     now = requests_so_far(connection, space)
-    found: dict[str, int] = {}
-    for part in slices(ids):
-        rows = connection.execute(
-            select(memories.c.id, func.coalesce(uses.c.request, memories.c.request))
-            .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
-            .where(memories.c.space_id == space, memories.c.id.in_(part))
-        )
-        found.update((id, now - since) for id, since in rows)
-    return found
+    rows = connection.execute(
+        select(memories.c.id, func.coalesce(uses.c.request, memories.c.request))
+        .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
+        .where(memories.c.space_id == space, memories.c.id.in_(among(ids)))
+    )
+    return {id: now - since for id, since in rows}
 
 
 def space_changed(connection: Connection, space: int) -> int:
@@ -253,8 +257,7 @@ def insert_drafts(
         common = {"space_id": space, "changed": changed, "request": request}
         rids: list[int] = []
         instead, held = discretion_rows.obey(connection, space, new)
-        for part in slices(held):
-            mark_changed(connection, part, changed)
+        mark_changed(connection, held, changed)
         for draft, other in zip(new, instead, strict=True):
             row = {**_UNSAID, **draft.row, **other, "id": draft.id, **common}
             ((rid,),) = _INSERT_MEMORY.run(connection, row)
@@ -311,11 +314,10 @@ def _refused(connection: Connection, space: int, drafts: Sequence[MemoryDraft]) 
         (tombstones, tombstones.c.words_hash, said),
         (earlier_words, earlier_words.c.words_hash, said),
     ):
-        for part in slices(list(by_hash)):
-            found = connection.execute(
-                select(column).where(table.c.space_id == space, column.in_(part))
-            ).scalars()
-            refused.update(id for number in found for id in by_hash[number])
+        found = connection.execute(
+            select(column).where(table.c.space_id == space, column.in_(among(by_hash)))
+        ).scalars()
+        refused.update(id for number in found for id in by_hash[number])
     return refused
 
 
@@ -561,24 +563,19 @@ def read_records(connection: Connection, space: int, rids: Sequence[int]) -> dic
 
 def records_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, MemoryRecord]:
     """The memories with these ids, by id."""
-    found: dict[str, MemoryRecord] = {}
-    for some in slices(ids):
-        query = _RECORD.where(memories.c.space_id == space, memories.c.id.in_(some))
-        records = _records(connection, connection.execute(query).all())
-        found.update((record.id, record) for record in records.values())
-    return found
+    query = _RECORD.where(memories.c.space_id == space, memories.c.id.in_(among(ids)))
+    records = _records(connection, connection.execute(query).all())
+    return {record.id: record for record in records.values()}
 
 
 def ids_of(connection: Connection, space: int, rids: Sequence[int]) -> list[str]:
     """The ids of the memories with these rids, in the same order; rids that don't exist are left out."""
-    found: dict[int, str] = {}
-    for part in slices(rids):
-        rows = connection.execute(
-            select(memories.c.rid, memories.c.id).where(
-                memories.c.space_id + 0 == space, memories.c.rid.in_(part)
-            )
+    rows = connection.execute(
+        select(memories.c.rid, memories.c.id).where(
+            memories.c.space_id + 0 == space, memories.c.rid.in_(among(rids))
         )
-        found.update((row.rid, row.id) for row in rows)
+    )
+    found = {row.rid: row.id for row in rows}
     return [found[rid] for rid in rids if rid in found]
 
 
@@ -816,33 +813,20 @@ def faded_rids(
     return {rid for (rid,) in _FADED_AMONG[by_request].run(connection, values)}
 
 
-def note_uses(connection: Connection, rids: Sequence[int], at: int) -> None:
-    """Count that these memories, a few hundred at most, were shown to a model."""
-    known = set(connection.execute(select(uses.c.rid).where(uses.c.rid.in_(rids))).scalars())
-    found = connection.execute(
-        select(memories.c.rid, spaces.c.requests)
+def note_uses(connection: Connection, space: int, ids: Iterable[str], at: int) -> None:
+    """Count that these memories were shown to a model; ids that don't exist are ignored."""
+    counted = (
+        select(memories.c.rid, literal(at), literal(1), spaces.c.requests)
         .join(spaces, spaces.c.id == memories.c.space_id)
-        .where(memories.c.rid.in_(rids))
-    ).all()
-    requests = {row.rid: row.requests for row in found}
-    there = set(requests)
-    if known:
-        connection.execute(
-            update(uses)
-            .where(uses.c.rid.in_(known))
-            .values(
-                last_accessed=at,
-                access_count=uses.c.access_count + 1,
-                request=max((requests[rid] for rid in known if rid in requests), default=0),
-            )
-        )
-    new = [
-        {"rid": rid, "last_accessed": at, "access_count": 1, "request": requests[rid]}
-        for rid in rids
-        if rid in there - known
-    ]
-    if new:
-        connection.execute(insert(uses), new)
+        .where(memories.c.space_id == space, memories.c.id.in_(among(ids)))
+    )
+    use = upsert(uses).from_select(["rid", "last_accessed", "access_count", "request"], counted)
+    again = {
+        "last_accessed": use.excluded.last_accessed,
+        "access_count": uses.c.access_count + 1,
+        "request": use.excluded.request,
+    }
+    connection.execute(use.on_conflict_do_update(index_elements=["rid"], set_=again))
 
 
 def count_vectors(connection: Connection, space: int, *models: int) -> int:
@@ -853,16 +837,16 @@ def count_vectors(connection: Connection, space: int, *models: int) -> int:
     return int(connection.execute(query).scalar_one())
 
 
+_OLD_WORDS = (
+    select(words.c.rid, memories.c.space_id)
+    .join(memories, memories.c.rid == words.c.rid)
+    .where(words.c.version < lexicon.VERSION)
+)
+
+
 def has_old_words(connection: Connection) -> bool:
     """Whether `reread_words` has anything to do. This is checked first, so that opening a store needn't write."""
-    # With the same join: `doctor` removes words without a memory.
-    found = connection.execute(
-        select(words.c.rid)
-        .join(memories, memories.c.rid == words.c.rid)
-        .where(words.c.version < lexicon.VERSION)
-        .limit(1)
-    )
-    return found.first() is not None
+    return connection.execute(_OLD_WORDS.limit(1)).first() is not None
 
 
 def reread_words(connection: Connection, *, limit: int) -> int:
@@ -870,24 +854,16 @@ def reread_words(connection: Connection, *, limit: int) -> int:
 
     Args:
         connection: In a transaction that writes.
-        limit: The maximum number of memories, of which each statement takes 500.
+        limit: The maximum number of memories.
 
     Returns:
         How many were updated; 0 if all are up to date.
     """
     old: dict[int, list[int]] = {}
-    rows = connection.execute(
-        select(words.c.rid, memories.c.space_id)
-        .join(memories, memories.c.rid == words.c.rid)
-        .where(words.c.version < lexicon.VERSION)
-        .limit(limit)
-    )
-    for rid, space in rows:
+    for rid, space in connection.execute(_OLD_WORDS.limit(limit)):
         old.setdefault(space, []).append(rid)
     for space, rids in old.items():
-        changed = count_up(connection, space)
-        for part in slices(rids):
-            index_words(connection, part, changed)
+        index_words(connection, rids, count_up(connection, space))
     return sum(map(len, old.values()))
 
 
@@ -896,14 +872,14 @@ def index_words(connection: Connection, rids: Sequence[int], changed: int) -> No
 
     Args:
         connection: In a transaction that writes.
-        rids: The memories, at most 500; those that don't exist are ignored.
+        rids: The memories; those that don't exist are ignored.
         changed: The number of this change; see `count_up`.
     """
     tagged = tags_of(connection, rids)
     rows = connection.execute(
-        select(memories.c.rid, memories.c.content).where(memories.c.rid.in_(rids))
+        select(memories.c.rid, memories.c.content).where(memories.c.rid.in_(among(rids)))
     ).all()
-    connection.execute(delete(words).where(words.c.rid.in_(rids)))
+    connection.execute(delete(words).where(words.c.rid.in_(among(rids))))
     _INSERT_WORDS.run_all(
         connection,
         [_words_row(rid, lexicon.read_text(content, tagged.get(rid, ()))) for rid, content in rows],
@@ -920,10 +896,10 @@ def holds(connection: Connection, rid: int, *, at: int) -> bool:
 
 
 def mark_changed(connection: Connection, rids: Sequence[int], changed: int) -> None:
-    """Let every process that has an index read some memories, at most 500, again."""
+    """Let every process that has an index read some memories again."""
     # Their vectors too, because an index that loads a memory again also loads its vectors again.
     for table in (memories, vectors, cue_vectors):
-        connection.execute(update(table).where(table.c.rid.in_(rids)).values(changed=changed))
+        connection.execute(update(table).where(table.c.rid.in_(among(rids))).values(changed=changed))
 
 
 def _words_row(rid: int, found: lexicon.WordList) -> dict[str, Any]:
@@ -938,16 +914,9 @@ def _words_row(rid: int, found: lexicon.WordList) -> dict[str, Any]:
 
 def add_earlier_words(connection: Connection, space: int, hashes: set[str]) -> None:
     """Record hashes of texts that forgotten memories had before they were edited, so that they are refused as well."""
-    known: set[str] = set()
-    for part in slices(sorted(hashes)):
-        query = select(earlier_words.c.words_hash).where(
-            earlier_words.c.space_id == space, earlier_words.c.words_hash.in_(part)
-        )
-        known.update(connection.execute(query).scalars())
-    if hashes - known:
-        connection.execute(
-            insert(earlier_words), [{"space_id": space, "words_hash": one} for one in sorted(hashes - known)]
-        )
+    if hashes:
+        rows = [{"space_id": space, "words_hash": one} for one in sorted(hashes)]
+        connection.execute(upsert(earlier_words).on_conflict_do_nothing(), rows)
 
 
 def read_stats(

@@ -17,12 +17,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.clock import Clock
+    from satchel.memory.claims import Claims
     from satchel.memory.embedding import DenseArm
     from satchel.memory.filters import CheckedFilters, Filters
     from satchel.memory.hashing import WordHasher
-    from satchel.memory.ports import Backend, Candidates, Claims
+    from satchel.memory.ports import Candidates
     from satchel.memory.records import Moment
     from satchel.memory.thread import OneThread
+    from satchel.storage import Database
 
 __all__ = ["INLINE_CHARS", "Space"]
 
@@ -51,7 +53,7 @@ class Space:
     id: int
     user: str
     scope: str
-    backend: Backend
+    backend: Database
     candidates: Candidates
     claims: Claims
     dense: DenseArm | None

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import anyio
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select
+from sqlalchemy.dialects.sqlite import insert
 
 from satchel.errors import ModelUnavailable
 from satchel.memory.framing import estimate_tokens
@@ -81,49 +82,19 @@ async def complete(
 def add_usage(connection: Connection, space: int, spent: Sequence[Asked], day: str) -> None:
     """Add the cost of model calls to the totals of a local day ("2026-11-21")."""
     for asked in spent:
-        key = (
-            (usage.c.space_id == space)
-            & (usage.c.day == day)
-            & (usage.c.purpose == asked.purpose)
-            & (usage.c.provider == asked.provider)
-            & (usage.c.model == asked.model)
-        )
-        row = connection.execute(select(usage).where(key)).first()
+        names = {"purpose": asked.purpose, "provider": asked.provider, "model": asked.model}
+        key = {"space_id": space, "day": day, **names}
+        row = connection.execute(select(usage).filter_by(**key)).first()
         before = Usage() if row is None else _usage_of(row)
-        total = before + asked.usage
-        values = {
-            "calls": asked.calls + (0 if row is None else row.calls),
-            "input_tokens": total.input_tokens,
-            "output_tokens": total.output_tokens,
-            "cache_read_tokens": total.cache_read_tokens,
-            "cache_write_tokens": total.cache_write_tokens,
-            "cost_usd": total.cost_usd,
-            "estimated": int(total.estimated),
-        }
-        if row is None:
-            connection.execute(
-                insert(usage).values(
-                    space_id=space,
-                    day=day,
-                    purpose=asked.purpose,
-                    provider=asked.provider,
-                    model=asked.model,
-                    **values,
-                )
-            )
-        else:
-            connection.execute(update(usage).where(usage.c.id == row.id).values(**values))
+        calls = asked.calls + (0 if row is None else row.calls)
+        values = {"calls": calls, **asdict(before + asked.usage)}
+        statement = insert(usage).values(**key, **values)
+        connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=values))
 
 
 def _usage_of(row: Any) -> Usage:
-    return Usage(
-        input_tokens=row.input_tokens,
-        output_tokens=row.output_tokens,
-        cache_read_tokens=row.cache_read_tokens,
-        cache_write_tokens=row.cache_write_tokens,
-        cost_usd=row.cost_usd,
-        estimated=bool(row.estimated),
-    )
+    found = Usage(**{field.name: getattr(row, field.name) for field in fields(Usage)})
+    return replace(found, estimated=bool(row.estimated))
 
 
 def read_spent(connection: Connection, space: int) -> list[SpentRow]:

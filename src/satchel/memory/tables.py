@@ -50,10 +50,22 @@ metadata = MetaData()
 _KEY = BigInteger().with_variant(Integer(), "sqlite")
 
 
+def _owner(column: str, target: str, name: str, *, is_key: bool = True) -> Column[int]:
+    """The column that names the row of another table with which a row is deleted."""
+    reference = ForeignKey(target, name=name, ondelete="CASCADE")
+    return Column(column, BigInteger, reference, primary_key=is_key, autoincrement=False, nullable=False)
+
+
 def _memory(name: str) -> Column[int]:
-    """The key column of a table whose rows belong to a memory and are deleted with it."""
-    reference = ForeignKey("memories.rid", name=name, ondelete="CASCADE")
-    return Column("rid", BigInteger, reference, primary_key=True, autoincrement=False)
+    return _owner("rid", "memories.rid", name)
+
+
+def _space(name: str, *, is_key: bool = False) -> Column[int]:
+    return _owner("space_id", "memory_spaces.id", name, is_key=is_key)
+
+
+def _model(name: str) -> Column[int]:
+    return _owner("model_id", "embedding_models.id", name)
 
 
 # One user's memories in one scope. `changed` counts the changes in it. Rows in other tables have the number of their
@@ -80,12 +92,7 @@ memories = Table(
     metadata,
     Column("rid", _KEY, primary_key=True, autoincrement=True),
     Column("id", Text, nullable=False),
-    Column(
-        "space_id",
-        BigInteger,
-        ForeignKey("memory_spaces.id", name="fk_memories_space", ondelete="CASCADE"),
-        nullable=False,
-    ),
+    _space("fk_memories_space"),
     Column("kind", Text, nullable=False),
     Column("content", Text, nullable=False),
     Column("content_hash", Text, nullable=False),
@@ -174,20 +181,8 @@ words = Table(
 edges = Table(
     "memory_edges",
     metadata,
-    Column(
-        "source_rid",
-        BigInteger,
-        ForeignKey("memories.rid", name="fk_memory_edges_source", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
-    Column(
-        "target_rid",
-        BigInteger,
-        ForeignKey("memories.rid", name="fk_memory_edges_target", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    _owner("source_rid", "memories.rid", "fk_memory_edges_source"),
+    _owner("target_rid", "memories.rid", "fk_memory_edges_target"),
     Column("relation", Text, primary_key=True),
     Column("weight", Float(53), nullable=False),
     Column("created_at", BigInteger, nullable=False),
@@ -226,13 +221,7 @@ vectors = Table(
     "memory_vectors",
     metadata,
     _memory("fk_memory_vectors_memory"),
-    Column(
-        "model_id",
-        BigInteger,
-        ForeignKey("embedding_models.id", name="fk_memory_vectors_model", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    _model("fk_memory_vectors_model"),
     Column("space_id", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
     Column("vectors", LargeBinary, nullable=False),
@@ -254,13 +243,7 @@ cue_vectors = Table(
     "memory_cue_vectors",
     metadata,
     _memory("fk_memory_cue_vectors_memory"),
-    Column(
-        "model_id",
-        BigInteger,
-        ForeignKey("embedding_models.id", name="fk_memory_cue_vectors_model", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    _model("fk_memory_cue_vectors_model"),
     Column("space_id", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
     Column("vectors", LargeBinary, nullable=False),
@@ -288,12 +271,7 @@ tombstones = Table(
     "memory_tombstones",
     metadata,
     Column("rid", BigInteger, primary_key=True, autoincrement=False),
-    Column(
-        "space_id",
-        BigInteger,
-        ForeignKey("memory_spaces.id", name="fk_memory_tombstones_space", ondelete="CASCADE"),
-        nullable=False,
-    ),
+    _space("fk_memory_tombstones_space"),
     Column("place_hash", Text),
     Column("words_hash", Text),
     Column("forgotten_at", BigInteger, nullable=False),
@@ -320,12 +298,7 @@ distill_windows = Table(
     "memory_distill_windows",
     metadata,
     Column("id", _KEY, primary_key=True, autoincrement=True),
-    Column(
-        "space_id",
-        BigInteger,
-        ForeignKey("memory_spaces.id", name="fk_memory_distill_windows_space", ondelete="CASCADE"),
-        nullable=False,
-    ),
+    _space("fk_memory_distill_windows_space"),
     Column("at", BigInteger, nullable=False),
     Column("place", Text, nullable=False),
     Column("outcome", Text, nullable=False),
@@ -343,12 +316,7 @@ usage = Table(
     "memory_usage",
     metadata,
     Column("id", _KEY, primary_key=True, autoincrement=True),
-    Column(
-        "space_id",
-        BigInteger,
-        ForeignKey("memory_spaces.id", name="fk_memory_usage_space", ondelete="CASCADE"),
-        nullable=False,
-    ),
+    _space("fk_memory_usage_space"),
     Column("day", Text, nullable=False),
     Column("purpose", Text, nullable=False),
     Column("provider", Text, nullable=False),
@@ -369,12 +337,7 @@ changes = Table(
     "memory_changes",
     metadata,
     Column("id", _KEY, primary_key=True, autoincrement=True),
-    Column(
-        "space_id",
-        BigInteger,
-        ForeignKey("memory_spaces.id", name="fk_memory_changes_space", ondelete="CASCADE"),
-        nullable=False,
-    ),
+    _space("fk_memory_changes_space"),
     Column("memory_id", Text, nullable=False),
     Column("other_id", Text),
     Column("action", Text, nullable=False),
@@ -425,17 +388,11 @@ statements = Table(
 earlier_words = Table(
     "memory_earlier_words",
     metadata,
-    Column(
-        "space_id",
-        BigInteger,
-        ForeignKey("memory_spaces.id", name="fk_memory_earlier_words_space", ondelete="CASCADE"),
-        primary_key=True,
-        autoincrement=False,
-    ),
+    _space("fk_memory_earlier_words_space", is_key=True),
     Column("words_hash", Text, primary_key=True),
 )
 
-# The pieces of work that processes have claimed, and until when; see `claims.TableClaims`.
+# The pieces of work that processes have claimed, and until when; see `claims.Claims`.
 claims = Table(
     "memory_claims",
     metadata,
@@ -451,12 +408,7 @@ pages = Table(
     "memory_pages",
     metadata,
     Column("id", _KEY, primary_key=True, autoincrement=True),
-    Column(
-        "space_id",
-        BigInteger,
-        ForeignKey("memory_spaces.id", name="fk_memory_pages_space", ondelete="CASCADE"),
-        nullable=False,
-    ),
+    _space("fk_memory_pages_space"),
     Column("number", Integer, nullable=False),
     Column("written_at", BigInteger, nullable=False),
     Column("by", Text, nullable=False),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, get_args
 
-from satchel.errors import NotFound, Refused, UsageError
+from satchel.errors import Refused, UsageError
 from satchel.memory import lexicon
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.memory.deep import deep_answer_to_json
@@ -21,6 +21,7 @@ from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_
 from satchel.memory.spheres import is_granted
 from satchel.models.port import ChatModel
 from satchel.tools.display import Display, Shown, any_result, ends, fields
+from satchel.tools.function import Call, FunctionTool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.wording import counted
 
@@ -37,191 +38,122 @@ _SHOWN_TOKENS = 200  # Of one memory in a result; the whole of it is in the resu
 _SHOWN_LINES = 5
 _WRITES_MEMORY = (Effect(resource="memory", writes=True),)
 _READS_MEMORY = (Effect(resource="memory", writes=False),)
+_READS = Annotations(read_only=True, destructive=False, idempotent=True, open_world=False)
 
-_STORE = ToolSpec(
-    name="store_memory",
-    description=(
-        "Remember a fact, preference, decision or plan in one sentence that is clear on its own: names instead of "
-        "pronouns, dates instead of 'tomorrow'. Never store secrets."
-    ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "content": {"type": "string", "minLength": 1},
-            "tags": {
-                "type": "array",
-                "items": {"type": "string"},
-                "maxItems": 20,
-                "description": "Topics that it should also be found by, such as 'health' or 'food'.",
-            },
-            "tier": {
-                "type": "string",
-                "enum": list(get_args(Tier)),
-                "description": "short_term for what matters for some days; long_term (the default) for the rest.",
-            },
-            "memory_type": {
-                "type": "string",
-                "enum": list(get_args(MemoryType)),
-                "description": "What it is.",
-            },
-            "importance": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": 5,
-                "description": "1 trivial, 3 ordinary (the default), 5 critical.",
-            },
-            "valid_from": {
-                "type": "string",
-                "description": "From when on it holds, as 2026-03-01 or with a time.",
-            },
-            "valid_to": {"type": "string", "description": "Until when it holds, as 2026-06-30"},
-            "cues": {
-                "type": "array",
-                "items": {"type": "string", "maxLength": MOST_CUE_CHARS},
-                "maxItems": MOST_CUES,
-                "description": (
-                    "Three to six situations, a few words each, in which it will matter though nobody mentions it: "
-                    "for an allergy 'choosing a restaurant', 'packing for the sea'. Nobody sees them."
-                ),
-            },
-            "supersedes": {
-                "type": "string",
-                "description": "Id of the memory that it replaces",
-            },
-        },
-        "required": ["content"],
-        "additionalProperties": False,
+
+def _field(type: str, description: str = "", **limits: object) -> dict[str, object]:
+    """The JSON Schema of a field."""
+    return {"type": type, **limits, **({"description": description} if description else {})}
+
+
+def _strings(description: str = "", **limits: object) -> dict[str, object]:
+    return _field("array", description, items={"type": "string"}, **limits)
+
+
+def _choice(kind: object, description: str) -> dict[str, object]:
+    return _field("string", description, enum=list(get_args(kind)))
+
+
+def _spec(name: str, description: str, *required: str, fields: Mapping[str, object], **more: Any) -> ToolSpec:
+    needs = {"required": list(required)} if required else {}
+    schema = {"type": "object", "properties": fields, **needs, "additionalProperties": False}
+    return ToolSpec(name=name, description=description, input_schema=schema, **more)
+
+
+_WITH_TAGS = _strings("Only memories with all of these tags.", maxItems=20)
+
+_STORE = _spec(
+    "store_memory",
+    "Remember a fact, preference, decision or plan in one sentence that is clear on its own: names instead of "
+    "pronouns, dates instead of 'tomorrow'. Never store secrets.",
+    "content",
+    fields={
+        "content": _field("string", minLength=1),
+        "tags": _strings("Topics that it should also be found by, such as 'health' or 'food'.", maxItems=20),
+        "tier": _choice(
+            Tier, "short_term for what matters for some days; long_term (the default) for the rest."
+        ),
+        "memory_type": _choice(MemoryType, "What it is."),
+        "importance": _field(
+            "integer", "1 trivial, 3 ordinary (the default), 5 critical.", minimum=1, maximum=5
+        ),
+        "valid_from": _field("string", "From when on it holds, as 2026-03-01 or with a time."),
+        "valid_to": _field("string", "Until when it holds, as 2026-06-30"),
+        "cues": _field(
+            "array",
+            "Three to six situations, a few words each, in which it will matter though nobody mentions it: "
+            "for an allergy 'choosing a restaurant', 'packing for the sea'. Nobody sees them.",
+            items=_field("string", maxLength=MOST_CUE_CHARS),
+            maxItems=MOST_CUES,
+        ),
+        "supersedes": _field("string", "Id of the memory that it replaces"),
     },
     annotations=Annotations(read_only=False, destructive=False, idempotent=False, open_world=False),
     seldom=("tags", "tier", "memory_type", "importance", "valid_from", "cues"),
 )
 
-_RECALL = ToolSpec(
-    name="recall_memory",
-    description=(
-        "Search all that was said in earlier conversations or stored. Use it before you say "
-        "that you don't know something about the user, their people, projects or past decisions; deep_memory asks "
-        "from more angles."
-    ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "query": {
-                "type": "string",
-            },
-            "keywords": {
-                "type": "array",
-                "items": {"type": "string"},
-                "maxItems": 50,
-                "description": "Words to look for, instead of a query or beside it.",
-            },
-            "limit": {
-                "type": "integer",
-                "minimum": 1,
-                "maximum": 50,
-                "description": "At most so many, 10 by default. Whatever replaces an outdated one is added.",
-            },
-            "tags": {
-                "type": "array",
-                "items": {"type": "string"},
-                "maxItems": 20,
-                "description": "Only memories with all of these tags.",
-            },
-            "memory_type": {
-                "type": "string",
-                "enum": list(get_args(MemoryType)),
-                "description": "Only memories of this type.",
-            },
-            "kind": {
-                "type": "string",
-                "enum": list(get_args(Kind)),
-                "description": "episode: what was said, word for word; fact: what is known; summary.",
-            },
-            "tier": {"type": "string", "enum": list(get_args(Tier)), "description": "Only this tier."},
-            "speaker": {"type": "string", "description": "Only what this person said."},
-            "since": {"type": "string", "description": "As 2026-03-01"},
-            "until": {"type": "string", "description": "Said before then"},
-            "as_of": {
-                "type": "string",
-                "description": "What was believed then, instead of what holds now: what has been replaced since, too.",
-            },
-        },
-        "additionalProperties": False,
+_RECALL = _spec(
+    "recall_memory",
+    "Search all that was said in earlier conversations or stored. Use it before you say "
+    "that you don't know something about the user, their people, projects or past decisions; deep_memory asks "
+    "from more angles.",
+    fields={
+        "query": _field("string"),
+        "keywords": _strings("Words to look for, instead of a query or beside it.", maxItems=50),
+        "limit": _field(
+            "integer",
+            "At most so many, 10 by default. Whatever replaces an outdated one is added.",
+            minimum=1,
+            maximum=50,
+        ),
+        "tags": _WITH_TAGS,
+        "memory_type": _choice(MemoryType, "Only memories of this type."),
+        "kind": _choice(Kind, "episode: what was said, word for word; fact: what is known; summary."),
+        "tier": _choice(Tier, "Only this tier."),
+        "speaker": _field("string", "Only what this person said."),
+        "since": _field("string", "As 2026-03-01"),
+        "until": _field("string", "Said before then"),
+        "as_of": _field(
+            "string", "What was believed then, instead of what holds now: what has been replaced since, too."
+        ),
     },
-    annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+    annotations=_READS,
     seldom=("keywords", "limit", "tags", "memory_type", "kind", "tier", "speaker", "as_of"),
 )
 
-_DEEP = ToolSpec(
-    name="deep_memory",
-    description=(
-        "Answer a question from memory that one search may miss: it asks from several angles at once, follows the ties "
-        "between memories, and puts together what it finds, with citations by id. Slower than recall_memory; use it "
-        "for open questions about the user, a person or a project, or when recall_memory found too little."
-    ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "query": {"type": "string", "minLength": 1, "description": "The question."},
-            "tags": {
-                "type": "array",
-                "items": {"type": "string"},
-                "maxItems": 20,
-                "description": "Only memories with all of these tags.",
-            },
-            "as_of": {"type": "string", "description": "What was believed then, as 2026-03-01."},
-        },
-        "required": ["query"],
-        "additionalProperties": False,
+_DEEP = _spec(
+    "deep_memory",
+    "Answer a question from memory that one search may miss: it asks from several angles at once, follows the ties "
+    "between memories, and puts together what it finds, with citations by id. Slower than recall_memory; use it "
+    "for open questions about the user, a person or a project, or when recall_memory found too little.",
+    "query",
+    fields={
+        "query": _field("string", "The question.", minLength=1),
+        "tags": _WITH_TAGS,
+        "as_of": _field("string", "What was believed then, as 2026-03-01."),
     },
-    annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+    annotations=_READS,
     timeout_s=120.0,
     is_deferred=True,
 )
 
-_FORGET = ToolSpec(
-    name="forget_memory",
-    description=(
-        "Remove memories for good when the user asks. `query` shows what would be found, with ids; `ids` removes those "
-        "and what rests on them alone. Look first, and ask which are meant."
-    ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "query": {
-                "type": "string",
-            },
-            "ids": {
-                "type": "array",
-                "items": {"type": "string"},
-                "minItems": 1,
-                "maxItems": 200,
-            },
-        },
-        "additionalProperties": False,
-    },
+_FORGET = _spec(
+    "forget_memory",
+    "Remove memories for good when the user asks. `query` shows what would be found, with ids; `ids` removes those "
+    "and what rests on them alone. Look first, and ask which are meant.",
+    fields={"query": _field("string"), "ids": _strings(minItems=1, maxItems=200)},
     annotations=Annotations(read_only=False, destructive=True, idempotent=True, open_world=False),
     destroys_with="ids",
 )
 
-
-_HOLD = ToolSpec(
-    name="hold_back",
-    description=(
-        "Call this at once when the user asks not to keep something, takes it back, or wants it kept from somebody or "
-        "not brought up. `before`: their message before, too."
-    ),
-    input_schema={
-        "type": "object",
-        "properties": {
-            "how": {"type": "string", "enum": ["forget", "confidential"]},
-            "before": {"type": "boolean"},
-        },
-        "required": ["how"],
-        "additionalProperties": False,
-    },
+_HOLD = _spec(
+    "hold_back",
+    "Call this at once when the user asks not to keep something, takes it back, or wants it kept from somebody or "
+    "not brought up. `before`: their message before, too.",
+    "how",
+    fields={"how": _field("string", enum=["forget", "confidential"]), "before": _field("boolean")},
     # It changes nothing itself: the turn, which is stored in every mode, is stored held back.
-    annotations=Annotations(read_only=True, destructive=False, idempotent=True, open_world=False),
+    annotations=_READS,
     seldom=("before",),
 )
 
@@ -244,41 +176,6 @@ DISPLAYS: Final[Mapping[str, Display]] = {
     _FORGET.name: Display(call=fields("query", "ids"), result=_show, kind="delete"),
     _HOLD.name: Display(call=fields("how")),
 }
-
-
-class _MemoryTool:
-    """One tool: its spec, what it touches, and the function that does it."""
-
-    def __init__(
-        self,
-        memory: Memory,
-        spec: ToolSpec,
-        effects: tuple[Effect, ...],
-        run: Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]],
-    ) -> None:
-        self._memory = memory
-        self._spec = spec
-        self._effects = effects
-        self._run = run
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._spec
-
-    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
-        return self._effects
-
-    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        if await self._memory.guest_speaks(context.messages()):
-            return ToolResult(
-                text="Somebody else than the user is writing. What is remembered is the user's: nothing is told, "
-                "stored or forgotten until the user is back.",
-                is_error=True,
-            )
-        try:
-            return await self._run(input, context)
-        except (UsageError, NotFound) as error:
-            return ToolResult(text=str(error), is_error=True)
 
 
 class MemoryTools:
@@ -308,12 +205,24 @@ class MemoryTools:
         self._memory = memory
         self._forget = forget or memory.forget
         self._tools: tuple[Tool, ...] = (
-            _MemoryTool(memory, _STORE, _WRITES_MEMORY, self._store),
-            _MemoryTool(memory, _RECALL, _READS_MEMORY, self._recall),
-            _MemoryTool(memory, _DEEP, _READS_MEMORY, self._deep),
-            _MemoryTool(memory, _FORGET, _WRITES_MEMORY, self._forget_some),
-            _MemoryTool(memory, _HOLD, _READS_MEMORY, self._hold_back),
+            self._tool(_STORE, _WRITES_MEMORY, self._store),
+            self._tool(_RECALL, _READS_MEMORY, self._recall),
+            self._tool(_DEEP, _READS_MEMORY, self._deep),
+            self._tool(_FORGET, _WRITES_MEMORY, self._forget_some),
+            self._tool(_HOLD, _READS_MEMORY, self._hold_back),
         )
+
+    def _tool(self, spec: ToolSpec, effects: Sequence[Effect], run: Call) -> Tool:
+        async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+            if await self._memory.guest_speaks(context.messages()):
+                return ToolResult(
+                    text="Somebody else than the user is writing. What is remembered is the user's: nothing is told, "
+                    "stored or forgotten until the user is back.",
+                    is_error=True,
+                )
+            return await run(input, context)
+
+        return FunctionTool(spec=spec, function=call, effects_of=lambda *_: effects)
 
     @property
     def all(self) -> Sequence[Tool]:

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
     from satchel.clock import Clock
     from satchel.memory.candidates.arrays import Floats
-    from satchel.memory.ports import Backend, Claims
+    from satchel.memory.claims import Claims
     from satchel.memory.relevance import RelevanceGate
     from satchel.models.port import Vectors
+    from satchel.storage import Database
 
 __all__ = ["TwoArms", "arms_of"]
 
@@ -47,7 +48,7 @@ _FAR_DEVIATIONS = 3.0
 def arms_of(
     first: Embedder,
     second: Embedder | None,
-    database: Backend,
+    database: Database,
     space: int,
     clock: Clock,
     claims: Claims,
@@ -78,7 +79,7 @@ class _SecondArm(DenseArm):
     def __init__(
         self,
         embedder: Embedder,
-        database: Backend,
+        database: Database,
         space: int,
         clock: Clock,
         claims: Claims,
@@ -158,7 +159,7 @@ class TwoArms(DenseArm):
         self,
         first: Embedder,
         second: Embedder,
-        database: Backend,
+        database: Database,
         space: int,
         clock: Clock,
         claims: Claims,

@@ -140,7 +140,7 @@ class Upkeep:
             if self._space.by_request:
                 repository.count_request(connection, space)
             if ids:
-                repository.note_uses(connection, repository.rids_of(connection, space, ids), at)
+                repository.note_uses(connection, space, ids, at)
 
         # That a memory was used is worth less than the memory.
         with suppress(StorageLocked):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
-from satchel.memory.ports import Backend
+from satchel.storage import Database
 
 __all__ = ["ArrayCache", "Owner", "cache_of"]
 
@@ -45,9 +45,9 @@ class ArrayCache:
         self._sizes.pop(owner, None)
 
 
-_caches: WeakKeyDictionary[Backend, ArrayCache] = WeakKeyDictionary()
+_caches: WeakKeyDictionary[Database, ArrayCache] = WeakKeyDictionary()
 
 
-def cache_of(backend: Backend) -> ArrayCache:
+def cache_of(backend: Database) -> ArrayCache:
     """The cache that all spaces of a database share in this process."""
     return _caches.setdefault(backend, ArrayCache())

@@ -38,9 +38,10 @@ if TYPE_CHECKING:
     from satchel.memory.candidates.evidence import ComparedMessage, Evidence
     from satchel.memory.candidates.tokens import Bag
     from satchel.memory.filters import Visible
-    from satchel.memory.ports import Backend, FactorsOf, VisibleOf
+    from satchel.memory.ports import FactorsOf, VisibleOf
     from satchel.memory.records import Mode
     from satchel.memory.thread import OneThread
+    from satchel.storage import Database
 
 __all__ = ["LEAST_KEPT", "ArrayCandidates"]
 
@@ -72,7 +73,7 @@ class ArrayCandidates:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Database,
         space: int,
         thread: OneThread,
         *,

@@ -19,6 +19,7 @@ from satchel.memory.discretion_rows import AS_ASKED, part_to_read
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome
 from satchel.memory.distill.windows import EpisodePart, Stretch, Window
+from satchel.memory.history import Note
 from satchel.memory.lifecycle import relate
 from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.records import MemoryRecord
@@ -428,18 +429,9 @@ def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFac
         return
     # The known fact may be gone or linked already; the new one is kept anyway.
     with suppress(NotFound, UsageError):
-        relate(
-            connection,
-            space,
-            known.id,
-            id,
-            relation,
-            confidence=1.0,
-            valid_to=_end_of_known(fact, known),
-            at=at,
-            who=_WHO,
-            why="read as a correction" if relation == "corrects" else "read as an addition",
-        )
+        why = "read as a correction" if relation == "corrects" else "read as an addition"
+        note, end = Note(at=at, who=_WHO, why=why), _end_of_known(fact, known)
+        relate(connection, space, known.id, id, relation, note, valid_to=end)
 
 
 def _end_of_known(fact: CheckedFact, known: MemoryRecord) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         export_report_to_json,
         import_report_to_json,
     )
-    from satchel.memory.transfer.service import Transfer
+    from satchel.memory.transfer.service import export_to, import_from
 
 __all__ = [
     "UNDATED",
@@ -30,10 +30,11 @@ __all__ = [
     "LeftOut",
     "SkippedPart",
     "SourceFile",
-    "Transfer",
     "TransferProgress",
     "export_report_to_json",
+    "export_to",
     "fact",
+    "import_from",
     "import_report_to_json",
     "pending",
     "read_back",
@@ -57,6 +58,6 @@ __getattr__ = on_demand(
             "export_report_to_json",
             "import_report_to_json",
         ),
-        "service": ("Transfer",),
+        "service": ("export_to", "import_from"),
     },
 )

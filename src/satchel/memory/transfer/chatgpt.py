@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, parse
 from satchel.memory.transfer.parts import LeftOut, Part, stable_id
-from satchel.memory.transfer.transcripts import NO_TEXT, WRITTEN_BY_PROGRAM, TurnNumbering, moment_of
+from satchel.memory.transfer.transcripts import WRITTEN_BY_PROGRAM, TurnNumbering, moment_of
 
 __all__ = ["is_conversation", "read"]
 
@@ -78,15 +78,14 @@ def _conversation(found: Mapping[str, Any], file: SourceFile, where: str) -> Ite
             yield LeftOut(reason=reason, where=f"{where} {node_id}"[:200], expected=True)
             continue
         text = _text(message.get("content"))
-        if not text.strip():
-            yield LeftOut(reason=NO_TEXT, where=f"{where} {node_id}"[:200], expected=True)
-            continue
-        last = moment_of(message.get("create_time")) or last
+        if text.strip():
+            last = moment_of(message.get("create_time")) or last
         yield transcript.episode(
             text,
             role=str(role),
             at=last,
             modified_at=file.modified_at,
+            where=f"{where} {node_id}"[:200],
             names=("chatgpt", name, message.get("id") or node_id),
         )
 

@@ -59,14 +59,13 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         text = plain_text(message.get("content") if isinstance(message, Mapping) else message)
         if role == "user":
             text = without_wrappers(text)
-        if not text.strip():
-            yield LeftOut(reason=NO_TEXT, where=where, expected=True)
-            continue
         name = str(line.get("sessionId") or file.base.removesuffix(".jsonl"))
         transcript = transcripts.setdefault(name, TurnNumbering(f"claude-code:{name}"))
         uuid = line.get("uuid")
         names = ("claude-code", uuid) if isinstance(uuid, str) and uuid else ()
-        yield transcript.episode(text, role=role, at=last, modified_at=file.modified_at, names=names)
+        yield transcript.episode(
+            text, role=role, at=last, modified_at=file.modified_at, where=where, names=names
+        )
 
 
 def _why_left_out(line: Mapping[str, Any]) -> str:

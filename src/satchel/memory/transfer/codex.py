@@ -10,7 +10,6 @@ from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import lines
 from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.transcripts import (
-    NO_TEXT,
     WRITTEN_BY_PROGRAM,
     TurnNumbering,
     moment_of,
@@ -83,7 +82,6 @@ def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
         text = plain_text(item.get("content"), ("input_text", "output_text", "text"))
         if role == "user":
             text = without_wrappers(text)
-        if not text.strip():
-            yield LeftOut(reason=NO_TEXT, where=where, expected=True)
-            continue
-        yield transcript.episode(text, role=str(role), at=at or begun, modified_at=file.modified_at)
+        yield transcript.episode(
+            text, role=str(role), at=at or begun, modified_at=file.modified_at, where=where
+        )

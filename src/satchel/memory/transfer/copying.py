@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio.to_thread
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, func, select
+from sqlalchemy.dialects.sqlite import insert
 
-from satchel.memory.forgetting import Forgetting
+from satchel.memory.forgetting import forget
 from satchel.memory.history import undo_comparing
 from satchel.memory.marks import Mark, PendingLines, Rebuilt, There
-from satchel.memory.repository import known_ids, rids_by_id, slices
+from satchel.memory.repository import among, ids_of, known_ids, rids_by_id
 from satchel.memory.tables import changes, distill_windows, distilled, memories, spaces
 from satchel.memory.transfer import own_format
 from satchel.memory.transfer.importing import Batch, ImportState, Tally, prepare, write_batch
@@ -59,14 +60,13 @@ def pending(connection: Connection, space: int, mark: Mark, there: There) -> Pen
     if gone:
         # Whatever repeated the words was changed with them: its lines are written anew.
         altered = _altered(connection, space, mark)
-        ids = _ids(connection, altered)
+        ids = ids_of(connection, space, altered)
         drop = {*gone, *ids}
         lines += [{"type": "gone", "id": id} for id in gone]
         rids = sorted({*rids, *altered})
         numbers = sorted({*numbers, *_changes_of(connection, space, ids)})
-    for part in slices(rids):
-        lines += own_format.memory_lines(connection, part)
-        lines += own_format.edge_lines(connection, space, part, None)
+    lines += own_format.memory_lines(connection, rids)
+    lines += own_format.edge_lines(connection, space, rids, None)
     lines += own_format.change_lines(connection, numbers)
     lines += read
     written = list(own_format.page_lines(connection, space, after=0 if gone else mark.page))
@@ -100,19 +100,14 @@ def _altered(connection: Connection, space: int, mark: Mark) -> list[int]:
     )
 
 
-def _ids(connection: Connection, rids: Sequence[int]) -> Collection[str]:
-    return {
-        id
-        for part in slices(rids)
-        for id in connection.execute(select(memories.c.id).where(memories.c.rid.in_(part))).scalars()
-    }
-
-
-def _changes_of(connection: Connection, space: int, ids: Collection[str]) -> Iterator[int]:
-    for part in slices(list(ids)):
-        yield from connection.execute(
-            select(changes.c.id).where(changes.c.space_id == space, changes.c.memory_id.in_(part))
-        ).scalars()
+def _changes_of(connection: Connection, space: int, ids: Collection[str]) -> Sequence[int]:
+    return (
+        connection.execute(
+            select(changes.c.id).where(changes.c.space_id == space, changes.c.memory_id.in_(among(ids)))
+        )
+        .scalars()
+        .all()
+    )
 
 
 def _newly_distilled(connection: Connection, space: int, mark: Mark) -> list[dict[str, Any]]:
@@ -161,12 +156,12 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
         await space.write(_write_distilled, lines)
         there.ids.update(ids)
         there.changes.update(state.change_ids.values())
-        stored, changed = stored + len(written.new), changed + written.changes
+        stored, changed = stored + len(written.new), changed + written.counts["changes"]
     if changed:
         await space.write(undo_comparing, at=space.now_micros())
     again = sorted(await space.read(known_ids, sorted(forgotten))) if forgotten else []
     if again:
-        await Forgetting(space).forget(again)
+        await forget(space, again)
     return Rebuilt(memories=stored, changes=changed, forgotten=len(again))
 
 
@@ -196,14 +191,9 @@ def _batches(path: Path, start: int) -> Iterator[list[bytes]]:
 def _write_distilled(connection: Connection, space: int, lines: Sequence[bytes]) -> None:
     """What was distilled is not read for facts again."""
     read = {line["id"]: line for raw in lines if raw.startswith(_DISTILLED) for line in (json.loads(raw),)}
-    rids = rids_by_id(connection, space, list(read))
-    there: set[int] = set()
-    for part in slices(list(rids.values())):
-        there.update(connection.execute(select(distilled.c.rid).where(distilled.c.rid.in_(part))).scalars())
     rows = [
         {"rid": rid, "chars": read[id]["chars"], "distilled_at": read[id]["at"]}
-        for id, rid in rids.items()
-        if rid not in there
+        for id, rid in rids_by_id(connection, space, list(read)).items()
     ]
     if rows:
-        connection.execute(insert(distilled), rows)
+        connection.execute(insert(distilled).on_conflict_do_nothing(), rows)

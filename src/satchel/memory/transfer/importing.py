@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
-from sqlalchemy import Connection, func, insert, literal, select, update
+from sqlalchemy import Connection, func, literal, select, update
+from sqlalchemy.dialects.sqlite import insert
 
 from satchel.errors import UsageError
 from satchel.memory import history, lexicon, page_rows
@@ -21,12 +22,13 @@ from satchel.memory.redaction import redact, strip_private
 from satchel.memory.repository import (
     MemoryDraft,
     add_earlier_words,
+    among,
     content_hash,
     insert_drafts,
     known_ids,
     requests_so_far,
     rids_by_id,
-    slices,
+    space_changed,
 )
 from satchel.memory.tables import (
     changes,
@@ -67,6 +69,11 @@ __all__ = [
 _BATCH_PARTS = 500
 _BATCH_CHARS = 4_000_000
 _MAX_EXAMPLES = 20
+_SAME = (
+    *("kind", "tier", "memory_type", "importance", "speaker"),
+    *("said_at", "said_offset_min", "valid_from", "valid_to", "trust"),
+)
+"""Columns that have what stands in the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +96,7 @@ class PreparedBatch:
         redacted: The ids of those from which secrets were removed.
         stripped: The ids of those from which injected text was removed.
         rest: The parts that are not memories.
+        file: Where all of them are from.
     """
 
     drafts: Sequence[MemoryDraft]
@@ -96,23 +104,20 @@ class PreparedBatch:
     redacted: frozenset[str]
     stripped: frozenset[str]
     rest: Sequence[Part]
+    file: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenBatch:
-    """The results of one transaction: ids of new memories, and counts.
+    """The results of one transaction: ids of new memories, and what is counted in the report.
 
     Attributes:
-        forgotten: Memories that were refused because they were forgotten before.
-        dangling: Edges that were left out because an end is missing.
+        left_out: Memories that were forgotten before, and edges of which an end is missing.
     """
 
     new: frozenset[str] = frozenset()
-    forgotten: int = 0
-    edges: int = 0
-    changes: int = 0
-    tombstones: int = 0
-    dangling: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    left_out: Sequence[LeftOut] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,16 +137,10 @@ class ImportState:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """The running counts of an import."""
+    """The running counts of an import; `counts` has those of `ImportReport` that are plain numbers."""
 
     files: Counter[str] = field(default_factory=Counter)
-    new: int = 0
-    known: int = 0
-    edges: int = 0
-    changes: int = 0
-    tombstones: int = 0
-    redacted: int = 0
-    stripped: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     examples: list[SkippedPart] = field(default_factory=list)
@@ -158,22 +157,16 @@ class Tally:
             file=batch.file,
             done_bytes=batch.done_bytes,
             total_bytes=batch.total_bytes,
-            new=self.new,
-            known=self.known,
+            new=self.counts["new"],
+            known=self.counts["known"],
             skipped=self.skipped.total(),
         )
 
     def report(self, *, dry_run: bool) -> ImportReport:
         """The final report."""
         return ImportReport(
+            **self.counts,
             files=dict(self.files),
-            new=self.new,
-            known=self.known,
-            edges=self.edges,
-            changes=self.changes,
-            tombstones=self.tombstones,
-            redacted=self.redacted,
-            stripped=self.stripped,
             skipped=dict(self.skipped.most_common()),
             ignored=dict(self.ignored.most_common()),
             examples=tuple(self.examples),
@@ -270,7 +263,7 @@ def prepare(
         elif not isinstance(part, ImportedMemory):
             rest.append(part)
         elif part.id in known or part.id in new:
-            tally.known += 1
+            tally.counts["known"] += 1
         else:
             content, quote = part.content, part.quote
             cues = () if part.trust == "outside" else part.cues
@@ -301,6 +294,7 @@ def prepare(
         redacted=frozenset(redacted),
         stripped=frozenset(stripped),
         rest=rest,
+        file=batch.file,
     )
 
 
@@ -319,16 +313,7 @@ def _draft(
         words=lexicon.read_text(content, memory.tags),
         wish=wish_of(content) if is_new else None,
         row={
-            "kind": memory.kind,
-            "tier": memory.tier,
-            "memory_type": memory.memory_type,
-            "importance": memory.importance,
-            "speaker": memory.speaker,
-            "said_at": memory.said_at,
-            "said_offset_min": memory.said_offset_min,
-            "valid_from": memory.valid_from,
-            "valid_to": memory.valid_to,
-            "trust": memory.trust,
+            **{name: getattr(memory, name) for name in _SAME},
             "content": content,
             "content_hash": content_hash(content),
             "priority": PRIORITY[memory.tier] if memory.priority is None else memory.priority,
@@ -377,13 +362,21 @@ def write_batch(
     entries = [part for part in batch.rest if isinstance(part, ImportedChange)]
     for version in (part for part in batch.rest if isinstance(part, ImportedPage)):
         page_rows.take_in(connection, space, version)
+    refused = LeftOut(reason="forgotten here before", where=batch.file)
+    # Expected: the report already counts the memory at its end as left out.
+    loose = LeftOut(reason="an edge to a memory that is missing", where=batch.file, expected=True)
     return WrittenBatch(
         new=new,
-        forgotten=len(wanted) - len(new),
-        edges=stored_edges,
-        dangling=dangling,
-        changes=_write_changes(connection, space, entries, state, replays=replays),
-        tombstones=_write_forgotten(connection, space, batch.rest),
+        counts={
+            "new": len(new),
+            # Only those that were written: another process may have stored some of them meanwhile.
+            "redacted": len(batch.redacted & new),
+            "stripped": len(batch.stripped & new),
+            "edges": stored_edges,
+            "changes": _write_changes(connection, space, entries, state, replays=replays),
+            "tombstones": _write_forgotten(connection, space, batch.rest),
+        },
+        left_out=[refused] * (len(wanted) - len(new)) + [loose] * dangling,
     )
 
 
@@ -441,38 +434,21 @@ def _write_edges(
     if not found:
         return 0, 0
     rids = rids_by_id(connection, space, list({id for edge in found for id in (edge.source, edge.target)}))
-    wanted: dict[tuple[int, int, str], ImportedEdge] = {}
-    dangling = 0
+    written = dangling = 0
     for edge in found:
         source, target = rids.get(edge.source), rids.get(edge.target)
         if source is None or target is None or source == target:
             dangling += 1
-        else:
-            wanted.setdefault((source, target, edge.relation), edge)
-    there: set[tuple[int, int, str]] = set()
-    for part in slices(sorted({source for source, _, _ in wanted})):
-        there.update(
-            (row.source_rid, row.target_rid, row.relation)
-            for row in connection.execute(
-                select(edges.c.source_rid, edges.c.target_rid, edges.c.relation).where(
-                    edges.c.source_rid.in_(part)
-                )
-            )
-        )
-    rows = [
-        {
-            "source_rid": key[0],
-            "target_rid": key[1],
-            "relation": key[2],
+            continue
+        row = {
+            "source_rid": source,
+            "target_rid": target,
+            "relation": edge.relation,
             "weight": edge.weight,
             "created_at": now if edge.created_at is None else edge.created_at,
         }
-        for key, edge in wanted.items()
-        if key not in there
-    ]
-    if rows:
-        connection.execute(insert(edges), rows)
-    return len(rows), dangling
+        written += connection.execute(insert(edges).on_conflict_do_nothing(), row).rowcount
+    return written, dangling
 
 
 def _write_changes(
@@ -515,37 +491,19 @@ def _write_forgotten(connection: Connection, space: int, rest: Sequence[Part]) -
     written = 0
     if stones:
         # Negative rids, because the database assigns positive ones to memories and never reuses them.
-        lowest = min(
-            0, int(connection.execute(select(func.coalesce(func.min(tombstones.c.rid), 0))).scalar_one())
-        )
-        there = {
-            (row.place_hash, row.words_hash)
-            for part in slices([stone.forgotten_at for stone in stones])
-            for row in connection.execute(
-                select(tombstones.c.place_hash, tombstones.c.words_hash).where(
-                    tombstones.c.space_id == space, tombstones.c.forgotten_at.in_(part)
-                )
-            )
-        }
-        changed = connection.execute(select(spaces.c.changed).where(spaces.c.id == space)).scalar_one()
-        rows: list[dict[str, object]] = []
+        lowest = connection.execute(select(func.min(0, func.min(tombstones.c.rid)))).scalar() or 0
+        times = among(stone.forgotten_at for stone in stones)
+        here = (tombstones.c.space_id == space) & tombstones.c.forgotten_at.in_(times)
+        query = select(tombstones.c.place_hash, tombstones.c.words_hash).where(here)
+        there = {tuple(row) for row in connection.execute(query)}
+        changed = space_changed(connection, space)
         for stone in stones:
             key = stone.place_hash, stone.words_hash
             if key not in there:
                 there.add(key)
-                rows.append(
-                    {
-                        "rid": lowest - 1 - len(rows),
-                        "space_id": space,
-                        "place_hash": stone.place_hash,
-                        "words_hash": stone.words_hash,
-                        "forgotten_at": stone.forgotten_at,
-                        "changed": changed,
-                    }
-                )
-        if rows:
-            connection.execute(insert(tombstones), rows)
-        written = len(rows)
+                written += 1
+                row = {**asdict(stone), "rid": lowest - written, "space_id": space, "changed": changed}
+                connection.execute(insert(tombstones), row)
     add_earlier_words(
         connection, space, {part.words_hash for part in rest if isinstance(part, ForgottenWords)}
     )

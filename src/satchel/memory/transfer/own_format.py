@@ -7,23 +7,16 @@ line has their counts. If a file is imported into an empty store and exported ag
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
-from typing import Any, BinaryIO, get_args
+from typing import Any, BinaryIO
 
 from sqlalchemy import Connection, func, select
 
-from satchel.errors import UsageError
-from satchel.memory.checking import MAX_CONTENT_CHARS, printable
-from satchel.memory.cues import cues_of, fitting_cues
+from satchel.memory.cues import cues_of
 from satchel.memory.filters import CheckedFilters
-from satchel.memory.page_lines import Author, State, lines_from_json
-from satchel.memory.records import Discretion, Kind, MemoryType, Tier, Trust, time_from_json
-from satchel.memory.repository import matching_rids, requests_so_far, slices, tags_of
-from satchel.memory.spheres import clean_spheres
+from satchel.memory.repository import among, ids_of, matching_rids, requests_so_far, slices, tags_of
 from satchel.memory.tables import (
     changes,
     distilled,
@@ -44,10 +37,13 @@ from satchel.memory.transfer.parts import (
     ImportedEdge,
     ImportedMemory,
     ImportedPage,
+    InvalidField,
     LeftOut,
     Part,
     StoredState,
     Tombstone,
+    offset_of,
+    read_fields,
 )
 from satchel.memory.transfer.report import ExportReport
 
@@ -68,13 +64,8 @@ __all__ = [
 
 FORMAT = 1
 _HEAD = "satchel-memory"
-_TYPES = (_HEAD, "memory", "edge", "change", "page", "tombstone", "forgotten_words", "end")
+_COUNTED = {"memory": "memories", "edge": "edges", "change": "changes", "tombstone": "tombstones"}
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
-_BOUND = 2**63
-
-
-class _InvalidField(ValueError):
-    """A field has a value that can't be stored; the message is its name."""
 
 
 def write(
@@ -93,7 +84,7 @@ def write(
         out: Writes bytes.
         progress: Called with the number of memories that were written, and their total.
     """
-    counts = {"memory": 0, "edge": 0, "change": 0, "tombstone": 0}
+    counts = dict.fromkeys(_COUNTED.values(), 0)
     size = 0
 
     def line(found: Mapping[str, Any]) -> None:
@@ -101,8 +92,8 @@ def write(
         raw = encoded(found)
         size += len(raw)
         out(raw)
-        if found["type"] in counts:
-            counts[found["type"]] += 1
+        if found["type"] in _COUNTED:
+            counts[_COUNTED[found["type"]]] += 1
 
     line(header(connection, space))
     rids = (
@@ -114,7 +105,7 @@ def write(
     for part in slices(rids):
         for found in memory_lines(connection, part):
             line(found)
-        progress(counts["memory"], len(rids))
+        progress(counts["memories"], len(rids))
     chosen = None if wanted.is_empty else set(rids)
     for found in edge_lines(connection, space, rids, chosen):
         line(found)
@@ -123,14 +114,12 @@ def write(
     if chosen is None:
         for found in (*page_lines(connection, space), *forgotten_lines(connection, space)):
             line(found)
-    totals = {
-        "memories": counts["memory"],
-        "edges": counts["edge"],
-        "changes": counts["change"],
-        "tombstones": counts["tombstone"],
-    }
-    line({"type": "end", **totals})
-    return ExportReport(**totals, bytes=size)
+    line({"type": "end", **counts})
+    return ExportReport(**counts, bytes=size)
+
+
+_FIRST = ("id", "content", "kind", "tier", "memory_type", "importance", "priority", "decay_rate")
+"""Columns that stand first in the line of a memory, as they are."""
 
 
 def encoded(line: Mapping[str, Any]) -> bytes:
@@ -151,7 +140,7 @@ def header(connection: Connection, space: int) -> dict[str, Any]:
 
 
 def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """The memories with these rids, of which there are at most as many as `slices` gives."""
+    """The memories with these rids."""
     tagged, cued = tags_of(connection, rids), cues_of(connection, rids)
     rows = connection.execute(
         select(
@@ -164,20 +153,13 @@ def memory_lines(connection: Connection, rids: Sequence[int]) -> Iterator[dict[s
         )
         .outerjoin(uses, uses.c.rid == memories.c.rid)
         .outerjoin(distilled, distilled.c.rid == memories.c.rid)
-        .where(memories.c.rid.in_(rids))
+        .where(memories.c.rid.in_(among(rids)))
         .order_by(memories.c.rid)
     )
     for row in rows:
         yield {
             "type": "memory",
-            "id": row.id,
-            "content": row.content,
-            "kind": row.kind,
-            "tier": row.tier,
-            "memory_type": row.memory_type,
-            "importance": row.importance,
-            "priority": row.priority,
-            "decay_rate": row.decay_rate,
+            **{name: getattr(row, name) for name in _FIRST},
             "tags": tagged.get(row.rid, []),
             "speaker": row.speaker,
             "said_at": _time(row.said_at, row.said_offset_min),
@@ -212,35 +194,30 @@ def edge_lines(
 ) -> Iterator[dict[str, Any]]:
     """The edges that lead from these memories, to those chosen; None chooses all."""
     sources, targets = memories.alias("sources"), memories.alias("targets")
-    for part in slices(rids):
-        rows = connection.execute(
-            select(sources.c.id.label("source"), targets.c.id.label("target"), targets.c.space_id, edges)
-            .select_from(edges)
-            .join(sources, sources.c.rid == edges.c.source_rid)
-            .join(targets, targets.c.rid == edges.c.target_rid)
-            .where(edges.c.source_rid.in_(part))
-            .order_by(edges.c.source_rid, edges.c.target_rid, edges.c.relation)
-        )
-        for row in rows:
-            if row.space_id == space and (chosen is None or row.target_rid in chosen):
-                yield {
-                    "type": "edge",
-                    "source": row.source,
-                    "target": row.target,
-                    "relation": row.relation,
-                    "weight": row.weight,
-                    "created_at": _time(row.created_at),
-                }
+    rows = connection.execute(
+        select(sources.c.id.label("source"), targets.c.id.label("target"), targets.c.space_id, edges)
+        .select_from(edges)
+        .join(sources, sources.c.rid == edges.c.source_rid)
+        .join(targets, targets.c.rid == edges.c.target_rid)
+        .where(edges.c.source_rid.in_(among(rids)))
+        .order_by(edges.c.source_rid, edges.c.target_rid, edges.c.relation)
+    )
+    for row in rows:
+        if row.space_id == space and (chosen is None or row.target_rid in chosen):
+            yield {
+                "type": "edge",
+                "source": row.source,
+                "target": row.target,
+                "relation": row.relation,
+                "weight": row.weight,
+                "created_at": _time(row.created_at),
+            }
 
 
 def _change_lines(
     connection: Connection, space: int, rids: Sequence[int], chosen: set[int] | None
 ) -> Iterator[dict[str, Any]]:
-    ids: set[str] | None = None
-    if chosen is not None:
-        ids = set()
-        for part in slices(rids):
-            ids.update(connection.execute(select(memories.c.id).where(memories.c.rid.in_(part))).scalars())
+    ids = None if chosen is None else set(ids_of(connection, space, rids))
     numbers: dict[int, int] = {}
     after = 0
     while True:
@@ -262,10 +239,9 @@ def _change_lines(
 
 def change_lines(connection: Connection, ids: Sequence[int]) -> Iterator[dict[str, Any]]:
     """History entries, numbered as they are in the database."""
-    for part in slices(ids):
-        rows = connection.execute(select(changes).where(changes.c.id.in_(part)).order_by(changes.c.id))
-        for row in rows:
-            yield _change_line(row, row.id, row.undoes)
+    rows = connection.execute(select(changes).where(changes.c.id.in_(among(ids))).order_by(changes.c.id))
+    for row in rows:
+        yield _change_line(row, row.id, row.undoes)
 
 
 def _change_line(row: Any, number: int, undoes: int | None) -> dict[str, Any]:
@@ -381,203 +357,25 @@ def parts_of(found: Iterable[bytes], name: str) -> Iterator[Part]:
 def _part(line: Mapping[str, Any], where: str) -> Part:
     kind = line.get("type")
     try:
-        match kind:
-            case "satchel-memory":
-                return Header(requests=_whole(line, "requests", 0))
-            case "memory":
-                return _piece(line)
-            case "edge":
-                return ImportedEdge(
-                    source=_name(line, "source"),
-                    target=_name(line, "target"),
-                    relation=_name(line, "relation"),
-                    weight=_number(line, "weight", 0.0, 1.0),
-                    created_at=_moment(line, "created_at")[0],
-                )
-            case "change":
-                return _change(line)
-            case "page":
-                return _page(line)
-            case "tombstone":
-                return Tombstone(
-                    place_hash=_hash(line, "place_hash"),
-                    words_hash=_hash(line, "words_hash"),
-                    forgotten_at=_needed(_moment(line, "forgotten_at")[0], "forgotten_at"),
-                )
-            case "forgotten_words":
-                return ForgottenWords(words_hash=_needed(_hash(line, "words_hash"), "words_hash"))
-            case _:
-                return LeftOut(reason="a line of an unknown type", where=where)
-    except _InvalidField as error:
+        if kind == "memory":
+            source = line.get("source")
+            if not isinstance(source, Mapping):
+                raise InvalidField("source")
+            own = {"said_offset_min": offset_of(line.get("said_at")), "state": read_fields(StoredState, line)}
+            return read_fields(ImportedMemory, {**line, **source, **own})
+        found = _PARTS.get(str(kind))
+        if found is None:
+            return LeftOut(reason="a line of an unknown type", where=where)
+        return read_fields(found, line)
+    except InvalidField as error:
         return LeftOut(reason=f"a {kind} with an invalid {error}", where=where)
 
 
-def _piece(line: Mapping[str, Any]) -> ImportedMemory:
-    content = line.get("content")
-    if not isinstance(content, str) or not content.strip() or len(content) > MAX_CONTENT_CHARS:
-        raise _InvalidField("content")
-    source = line.get("source")
-    if not isinstance(source, Mapping):
-        raise _InvalidField("source")
-    tagged = line.get("tags")
-    if not isinstance(tagged, list) or not all(isinstance(tag, str) and tag.strip() for tag in tagged):
-        raise _InvalidField("tags")
-    said_at, offset = _moment(line, "said_at")
-    created_at = _moment(line, "created_at")[0]
-    return ImportedMemory(
-        id=_name(line, "id"),
-        content=printable(content),
-        kind=_one_of(line, "kind", Kind),
-        tier=_one_of(line, "tier", Tier),
-        memory_type=_one_of(line, "memory_type", MemoryType),
-        importance=_whole(line, "importance", 1, 5),
-        priority=_number(line, "priority", 0.0, 1.0),
-        decay_rate=_number(line, "decay_rate", 0.0, math.inf),
-        tags=tuple(dict.fromkeys(printable(tag) for tag in tagged)),
-        speaker=_words(line, "speaker") or "",
-        said_at=_needed(said_at, "said_at"),
-        said_offset_min=offset,
-        valid_from=_moment(line, "valid_from")[0],
-        valid_to=_moment(line, "valid_to")[0],
-        session=_words(source, "session"),
-        turn=_optional(source, "turn"),
-        position=_optional(source, "position"),
-        quote=_words(source, "quote"),
-        trust=_one_of(line, "trust", Trust),
-        cues=fitting_cues(line.get("cues")),
-        time=time_from_json(line.get("time")),
-        state=StoredState(
-            created_at=_needed(created_at, "created_at"),
-            request=_whole(line, "request", -_BOUND, default=0),
-            last_accessed=_moment(line, "last_accessed")[0],
-            access_count=_whole(line, "access_count", 0, default=0),
-            used_request=_whole(line, "used_request", -_BOUND, default=0),
-            distilled_chars=_optional(line, "distilled_chars"),
-            distilled_at=_moment(line, "distilled_at")[0],
-            pinned=line.get("pinned") is True,
-            discretion=_one_of(line, "discretion", Discretion) if "discretion" in line else "open",
-            kept_from=_words(line, "kept_from") or "",
-            spheres=_spheres(line),
-        ),
-    )
-
-
-def _spheres(line: Mapping[str, Any]) -> str:
-    found = line.get("spheres", [])
-    if not isinstance(found, list):
-        raise _InvalidField("spheres")
-    try:
-        return clean_spheres(found)
-    except UsageError:
-        raise _InvalidField("spheres") from None
-
-
-def _change(line: Mapping[str, Any]) -> ImportedChange:
-    before, after = line.get("before"), line.get("after")
-    if not isinstance(before, Mapping):
-        raise _InvalidField("before")
-    if not isinstance(after, Mapping):
-        raise _InvalidField("after")
-    return ImportedChange(
-        number=_whole(line, "number", 1),
-        memory_id=_name(line, "memory_id"),
-        other_id=None if line.get("other_id") is None else _name(line, "other_id"),
-        action=_name(line, "action"),
-        at=_needed(_moment(line, "at")[0], "at"),
-        who=_words(line, "who") or "",
-        why=_words(line, "why") or "",
-        before=before,
-        after=after,
-        undoes=_optional(line, "undoes"),
-    )
-
-
-def _page(line: Mapping[str, Any]) -> ImportedPage:
-    try:
-        found = lines_from_json(line.get("lines"))
-    except ValueError:
-        raise _InvalidField("lines") from None
-    return ImportedPage(
-        number=_whole(line, "number", 1),
-        written_at=_needed(_moment(line, "written_at")[0], "written_at"),
-        by=_one_of(line, "by", Author),
-        model=_words(line, "model") or "",
-        state=_one_of(line, "state", State),
-        lines=tuple(replace(one, text=printable(one.text)) for one in found),
-    )
-
-
-def _name(line: Mapping[str, Any], field: str) -> str:
-    value = line.get(field)
-    if not isinstance(value, str) or not value.strip() or len(value) > 1000 or printable(value) != value:
-        raise _InvalidField(field)
-    return value
-
-
-def _words(line: Mapping[str, Any], field: str) -> str | None:
-    value = line.get(field)
-    if value is not None and not isinstance(value, str):
-        raise _InvalidField(field)
-    return None if value is None else printable(value)
-
-
-def _hash(line: Mapping[str, Any], field: str) -> str | None:
-    value = line.get(field)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not 1 <= len(value) <= 128 or not value.isalnum() or not value.isascii():
-        raise _InvalidField(field)
-    return value
-
-
-def _whole(
-    line: Mapping[str, Any], field: str, low: int, high: int = _BOUND - 1, default: int | None = None
-) -> int:
-    value = line.get(field, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise _InvalidField(field)
-    return value
-
-
-def _optional(line: Mapping[str, Any], field: str) -> int | None:
-    return None if line.get(field) is None else _whole(line, field, -_BOUND)
-
-
-def _number(line: Mapping[str, Any], field: str, low: float, high: float) -> float:
-    value = line.get(field)
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        raise _InvalidField(field)
-    if not low <= value <= high:
-        raise _InvalidField(field)
-    return float(value)
-
-
-def _moment(line: Mapping[str, Any], field: str) -> tuple[int | None, int]:
-    """A time in microseconds since 1970, or None, and its offset in minutes."""
-    value = line.get(field)
-    if value is None:
-        return None, 0
-    if isinstance(value, int) and not isinstance(value, bool) and -_BOUND <= value < _BOUND:
-        return value, 0
-    try:
-        moment = datetime.fromisoformat(value)
-        offset = moment.utcoffset()
-        if offset is None:
-            raise _InvalidField(field)
-        local = moment.replace(tzinfo=None) - _EPOCH
-        return (local - offset) // timedelta(microseconds=1), int(offset.total_seconds() // 60)
-    except (ValueError, TypeError, OverflowError):
-        raise _InvalidField(field) from None
-
-
-def _one_of(line: Mapping[str, Any], field: str, allowed: Any) -> Any:
-    value = line.get(field)
-    if not isinstance(value, str) or value not in get_args(allowed):
-        raise _InvalidField(field)
-    return value
-
-
-def _needed(value: Any, field: str) -> Any:
-    if value is None:
-        raise _InvalidField(field)
-    return value
+_PARTS: Mapping[str, type[Part]] = {
+    _HEAD: Header,
+    "edge": ImportedEdge,
+    "change": ImportedChange,
+    "page": ImportedPage,
+    "tombstone": Tombstone,
+    "forgotten_words": ForgottenWords,
+}

@@ -1,25 +1,36 @@
-"""The parts that every format is parsed into: memories, edges, other records of a store, and what was left out."""
+"""The parts that every format is parsed into: memories, edges, other records of a store, and what was left out.
+
+The type of a field says what Satchel's own format may hold there, with the check that reads it. That is not pydantic's
+work, which takes 60 ms to load: every process with a journal loads this module.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, TypeAlias
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
+from datetime import datetime, timedelta
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
+from satchel.errors import UsageError
 from satchel.memory.checking import MAX_CONTENT_CHARS, clean_tags, printable
+from satchel.memory.cues import fitting_cues
 from satchel.memory.decay import EPISODE_DECAY_RATE
 from satchel.memory.micros import to_micros
-from satchel.memory.page_lines import Author, PageLine, State
-from satchel.memory.records import Discretion, FactTime, Kind, MemoryType, Tier, Trust
+from satchel.memory.page_lines import Author, PageLine, State, lines_from_json
+from satchel.memory.records import Discretion, FactTime, Kind, MemoryType, Tier, Trust, time_from_json
 from satchel.memory.repository import offset_minutes
+from satchel.memory.spheres import clean_spheres
 
 __all__ = [
     "UNDATED",
     "ImportedChange",
     "ForgottenWords",
     "Header",
+    "InvalidField",
     "LeftOut",
     "Part",
     "ImportedMemory",
@@ -28,9 +39,138 @@ __all__ = [
     "ImportedEdge",
     "Tombstone",
     "fact",
+    "offset_of",
+    "read_fields",
     "stable_id",
     "said",
 ]
+
+T = TypeVar("T")
+Check: TypeAlias = Callable[[Any], Any]
+"""Gives what is stored of a value in a file; raises `ValueError` or `UsageError` if it can't be."""
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
+
+
+class InvalidField(ValueError):
+    """A field has a value that can't be stored; the message is its name."""
+
+
+def read_fields(kind: type[T], line: Mapping[str, Any]) -> T:
+    """Read a dataclass from JSON data. A field that is missing or null has its default, or is None if it may be.
+
+    Raises:
+        InvalidField: A field can't be read.
+    """
+    declared: Any = kind
+    found = {}
+    for name, check in _checks(declared).items():
+        try:
+            found[name] = check(line.get(name))
+        except (ValueError, UsageError):
+            raise InvalidField(name) from None
+    return kind(**found)
+
+
+@cache
+def _checks(kind: Any) -> Mapping[str, Check]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: _check_of(hints[field.name], field.default) for field in fields(kind)}
+
+
+def _check_of(hint: Any, default: Any) -> Check:
+    options = get_args(hint)
+    if default is not MISSING or NoneType in options:
+        inner = options[0] if NoneType in options else hint
+        check, other = _check_of(inner, MISSING), None if default is MISSING else default
+        return lambda value: other if value is None else check(value)
+    if get_origin(hint) is Literal:
+        return lambda value: _is(isinstance(value, str) and value in options, value)
+    own: Check = hint.__metadata__[0]
+    return own
+
+
+def _is(fits: object, value: Any) -> Any:
+    if not fits:
+        raise ValueError(value)
+    return value
+
+
+def _words(value: Any) -> str:
+    return printable(_is(isinstance(value, str), value))
+
+
+def _content(value: Any) -> Any:
+    words = _words(value)
+    return _is(words.strip() and len(words) <= MAX_CONTENT_CHARS, words)
+
+
+def _name(value: Any) -> Any:
+    return _is(_words(value) == value and value.strip() and len(value) <= 1000, value)
+
+
+def _hash(value: Any) -> Any:
+    return _is(len(_words(value)) <= 128 and value.isalnum() and value.isascii(), value)
+
+
+def _whole(low: int, high: int = 2**63 - 1) -> Check:
+    return lambda value: _is(type(value) is int and low <= value <= high, value)
+
+
+def _number(high: float) -> Check:
+    return lambda value: float(_is(type(value) in (int, float) and 0 <= value <= high, value))
+
+
+def _list(value: Any) -> Any:
+    return _is(isinstance(value, list), value)
+
+
+def _tags(value: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_is(tag.strip(), tag) for tag in map(_words, _list(value))))
+
+
+def _micros(value: Any) -> Any:
+    if type(value) is int:
+        return _whole(-(2**63))(value)
+    moment = datetime.fromisoformat(_words(value))
+    return (_is(moment.tzinfo, moment).replace(tzinfo=None) - _EPOCH - moment.utcoffset()) // timedelta(
+        microseconds=1
+    )
+
+
+def offset_of(value: object) -> int:
+    """The offset of a time in minutes; 0 of one that is in microseconds, or is none."""
+    try:
+        offset = datetime.fromisoformat(value).utcoffset() if isinstance(value, str) else None
+    except ValueError:
+        offset = None
+    return 0 if offset is None else int(offset.total_seconds() // 60)
+
+
+def _lines(value: Any) -> tuple[PageLine, ...]:
+    return tuple(replace(one, text=printable(one.text)) for one in lines_from_json(value))
+
+
+Any64: TypeAlias = Annotated[int, _whole(-(2**63))]
+From0: TypeAlias = Annotated[int, _whole(0)]
+From1: TypeAlias = Annotated[int, _whole(1)]
+Importance: TypeAlias = Annotated[int, _whole(1, 5)]
+Micros: TypeAlias = Annotated[int, _micros]
+"""Microseconds since 1970 in UTC; in a file also a time in ISO 8601 with its offset."""
+Share: TypeAlias = Annotated[float, _number(1.0)]
+Rate: TypeAlias = Annotated[float, _number(sys.float_info.max)]
+Words: TypeAlias = Annotated[str, _words]
+Content: TypeAlias = Annotated[str, _content]
+Name: TypeAlias = Annotated[str, _name]
+Hash: TypeAlias = Annotated[str, _hash]
+Spheres: TypeAlias = Annotated[str, lambda value: clean_spheres(_list(value))]
+Flag: TypeAlias = Annotated[bool, lambda value: value is True]
+Tags: TypeAlias = Annotated[tuple[str, ...], _tags]
+Cues: TypeAlias = Annotated[tuple[str, ...], fitting_cues]
+Lines: TypeAlias = Annotated[tuple[PageLine, ...], _lines]
+Time: TypeAlias = Annotated[FactTime | None, time_from_json]
+Fields: TypeAlias = Annotated[Mapping[str, Any], lambda value: _is(isinstance(value, Mapping), value)]
+AsItIs: TypeAlias = Annotated[T, lambda value: value]
 
 UNDATED = "undated"
 """The tag of an imported memory whose source doesn't say when it was said; it has the date of the file."""
@@ -51,17 +191,17 @@ class StoredState:
         discretion: Whether it may be shown unasked, with `kept_from`; and `spheres`, as the column has them.
     """
 
-    created_at: int
-    request: int = 0
-    last_accessed: int | None = None
-    access_count: int = 0
-    used_request: int = 0
-    distilled_chars: int | None = None
-    distilled_at: int | None = None
-    pinned: bool = False
+    created_at: Micros
+    request: Any64 = 0
+    last_accessed: Micros | None = None
+    access_count: From0 = 0
+    used_request: Any64 = 0
+    distilled_chars: Any64 | None = None
+    distilled_at: Micros | None = None
+    pinned: Flag = False
     discretion: Discretion = "open"
-    kept_from: str = ""
-    spheres: str = ""
+    kept_from: Words = ""
+    spheres: Spheres = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,90 +214,90 @@ class ImportedMemory:
         state: None unless Satchel exported the file.
     """
 
-    id: str
-    content: str
+    id: Name
+    content: Content
     kind: Kind
     tier: Tier
     memory_type: MemoryType
-    importance: int = 3
-    priority: float | None = None
-    decay_rate: float | None = None
-    tags: tuple[str, ...] = ()
-    speaker: str = ""
-    said_at: int
-    said_offset_min: int = 0
-    valid_from: int | None = None
-    valid_to: int | None = None
-    session: str | None
-    turn: int | None = None
-    position: int | None = None
-    quote: str | None = None
+    importance: Importance = 3
+    priority: Share | None = None
+    decay_rate: Rate | None = None
+    tags: Tags = ()
+    speaker: Words = ""
+    said_at: Micros
+    said_offset_min: Any64 = 0
+    valid_from: Micros | None = None
+    valid_to: Micros | None = None
+    session: Words | None
+    turn: Any64 | None = None
+    position: Any64 | None = None
+    quote: Words | None = None
     trust: Trust
-    cues: tuple[str, ...] = ()
-    time: FactTime | None = None
-    state: StoredState | None = None
+    cues: Cues = ()
+    time: Time = None
+    state: AsItIs[StoredState | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedEdge:
     """An edge between two memories, by their ids. `created_at` None means the time of the import."""
 
-    source: str
-    target: str
-    relation: str
-    weight: float = 1.0
-    created_at: int | None = None
+    source: Name
+    target: Name
+    relation: Name
+    weight: Share = 1.0
+    created_at: Micros | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedPage:
     """A version of the standing page. `written_at` is in microseconds since 1970."""
 
-    number: int
-    written_at: int
+    number: From1
+    written_at: Micros
     by: Author
-    model: str
+    model: Words = ""
     state: State
-    lines: tuple[PageLine, ...]
+    lines: Lines
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tombstone:
     """The record that a memory was forgotten, with keyed hashes."""
 
-    place_hash: str | None
-    words_hash: str | None
-    forgotten_at: int
+    place_hash: Hash | None
+    words_hash: Hash | None
+    forgotten_at: Micros
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgottenWords:
     """The keyed hash of a text that a forgotten memory had before an edit."""
 
-    words_hash: str
+    words_hash: Hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedChange:
     """A history entry. `number` identifies it in the file; `undoes` is the number of another entry."""
 
-    number: int
-    memory_id: str
-    other_id: str | None
-    action: str
-    at: int
-    who: str
-    why: str
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
-    undoes: int | None
+    number: From1
+    memory_id: Name
+    other_id: Name | None
+    action: Name
+    at: Micros
+    who: Words = ""
+    why: Words = ""
+    before: Fields
+    after: Fields
+    undoes: Any64 | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
     """The first line of Satchel's own format, with the number of chat requests that the store had counted."""
 
-    requests: int
+    requests: From0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,20 +347,15 @@ def said(
 ) -> ImportedMemory:
     """An episode: something that was said in a conversation."""
     return ImportedMemory(
-        id=id,
-        content=printable(text)[:MAX_CONTENT_CHARS],
         kind="episode",
         tier="short_term",
         memory_type="conversation",
         decay_rate=EPISODE_DECAY_RATE,
         tags=tags,
-        speaker=printable(speaker)[:_MAX_NAME],
-        session=printable(session)[:1000],
         turn=turn,
         position=position,
         trust=trust,
-        said_at=to_micros(at),
-        said_offset_min=offset_minutes(at),
+        **_given(id, text, speaker, at, session),
     )
 
 
@@ -239,17 +374,23 @@ def fact(
 ) -> ImportedMemory:
     """A fact."""
     return ImportedMemory(
-        id=id,
-        content=printable(text)[:MAX_CONTENT_CHARS],
         kind="fact",
         tier="long_term",
         memory_type=memory_type,
         tags=tuple(tag[:_MAX_NAME] for tag in clean_tags(tags))[:_MAX_TAGS],
-        speaker=printable(speaker)[:_MAX_NAME],
-        session=printable(session)[:1000],
         turn=turn,
         position=position,
         trust=trust,
-        said_at=to_micros(at),
-        said_offset_min=offset_minutes(at),
+        **_given(id, text, speaker, at, session),
     )
+
+
+def _given(id: str, text: str, speaker: str, at: datetime, session: str) -> dict[str, Any]:
+    return {
+        "id": id,
+        "content": printable(text)[:MAX_CONTENT_CHARS],
+        "speaker": printable(speaker)[:_MAX_NAME],
+        "session": printable(session)[:1000],
+        "said_at": to_micros(at),
+        "said_offset_min": offset_minutes(at),
+    }

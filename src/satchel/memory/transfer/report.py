@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from satchel.plain import as_json
+
 __all__ = [
     "ExportReport",
     "ImportReport",
@@ -95,21 +97,9 @@ class ExportReport:
 
 def import_report_to_json(report: ImportReport) -> dict[str, Any]:
     """Convert a report to JSON data."""
-    return {
-        "files": dict(report.files),
-        "new": report.new,
-        "known": report.known,
-        "skipped": sum(report.skipped.values()),
-        "skipped_by_reason": dict(report.skipped),
-        "ignored_by_reason": dict(report.ignored),
-        "examples": [{"reason": one.reason, "where": one.where} for one in report.examples],
-        "edges": report.edges,
-        "changes": report.changes,
-        "tombstones": report.tombstones,
-        "redacted": report.redacted,
-        "stripped": report.stripped,
-        "dry_run": report.dry_run,
-    }
+    found = as_json(report)
+    by_reason = {f"{name}_by_reason": found.pop(name) for name in ("skipped", "ignored")}
+    return {**found, **by_reason, "skipped": sum(report.skipped.values())}
 
 
 def export_report_to_json(report: ExportReport) -> dict[str, Any]:

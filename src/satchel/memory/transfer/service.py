@@ -1,4 +1,4 @@
-"""The service that exports and imports the memories of a space."""
+"""Exports and imports the memories of a space."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from satchel.memory.transfer.formats import NamedReader
 from satchel.memory.transfer.importing import (
     Batch,
     ImportState,
-    PreparedBatch,
     Tally,
     WrittenBatch,
     batches_of,
@@ -27,110 +26,90 @@ from satchel.memory.transfer.importing import (
     write_batch,
 )
 from satchel.memory.transfer.own_format import write
-from satchel.memory.transfer.parts import ImportedMemory, LeftOut
+from satchel.memory.transfer.parts import ImportedMemory
 from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
 
 if TYPE_CHECKING:
     from satchel.memory.space import Space
 
-__all__ = ["Transfer"]
+__all__ = ["export_to", "import_from"]
 
 
-class Transfer:
-    """Exports and imports the memories of a space."""
+async def export_to(
+    space: Space, where: str | Path | BinaryIO, *, progress: Callable[[int, int], None], filters: Filters
+) -> ExportReport:
+    """Write memories as JSON lines; see `Memory.export_to`."""
+    wanted = space.filter_of(filters)
+    if not isinstance(where, str | Path):
+        return await space.read(write, wanted, where.write, progress)
+    with _atomic_file(Path(where)) as stream:
+        return await space.read(write, wanted, stream.write, progress)
 
-    def __init__(self, space: Space) -> None:
-        """Export from and import into this space."""
-        self._space = space
 
-    async def export_to(
-        self, where: str | Path | BinaryIO, *, progress: Callable[[int, int], None], filters: Filters
-    ) -> ExportReport:
-        """Write memories as JSON lines; see `Memory.export_to`."""
-        wanted = self._space.filter_of(filters)
-        if not isinstance(where, str | Path):
-            return await self._space.read(write, wanted, where.write, progress)
-        with _atomic_file(Path(where)) as stream:
-            return await self._space.read(write, wanted, stream.write, progress)
-
-    async def import_from(
-        self,
-        where: str | Path,
-        *,
-        source: ImportSource,
-        dry_run: bool,
-        progress: Callable[[TransferProgress], None],
-        reader: NamedReader | None = None,
-    ) -> ImportReport:
-        """Import memories from files; see `Memory.import_from`."""
-        source = one_of(source, ImportSource, "source")
-        tally, state = Tally(), ImportState()
-        counted: set[str] = set()
-        thread = OneThread("satchel-import")
-        batches = batches_of(Path(where), source, tally, reader=reader)
-        try:
-            while (batch := await thread.run(next, batches, None)) is not None:
-                written, ready = await self._import_batch(
-                    thread, batch, tally, state, dry_run=dry_run, counted=counted
-                )
-                _count(tally, written, ready, batch)
-                progress(tally.progress(batch))
-            if tally.changes and not dry_run:
-                await self._space.write(undo_comparing, at=self._space.now_micros())
-        finally:
-            # After a cancellation, a file may still be open.
-            await thread.run(_close, batches)
-            thread.close()
-        return tally.report(dry_run=dry_run)
-
-    async def _import_batch(
-        self,
-        thread: OneThread,
-        batch: Batch,
-        tally: Tally,
-        state: ImportState,
-        *,
-        dry_run: bool,
-        counted: set[str],
-    ) -> tuple[WrittenBatch, PreparedBatch]:
-        space = self._space
-        ids = [part.id for part in batch.parts if isinstance(part, ImportedMemory)]
-        known = await space.read(known_ids, ids) if ids else set()
-        now = space.now_micros()
-        ready = await thread.run(
-            partial(
-                prepare,
-                batch,
-                known | counted,
-                now=now,
-                redacts=space.redacts,
-                hasher=space.hasher,
-                tally=tally,
+async def import_from(
+    space: Space,
+    where: str | Path,
+    *,
+    source: ImportSource,
+    dry_run: bool,
+    progress: Callable[[TransferProgress], None],
+    reader: NamedReader | None = None,
+) -> ImportReport:
+    """Import memories from files; see `Memory.import_from`."""
+    source = one_of(source, ImportSource, "source")
+    tally, state = Tally(), ImportState()
+    counted: set[str] = set()
+    thread = OneThread("satchel-import")
+    batches = batches_of(Path(where), source, tally, reader=reader)
+    try:
+        while (batch := await thread.run(next, batches, None)) is not None:
+            written = await _import_batch(
+                space, thread, batch, tally, state, dry_run=dry_run, counted=counted
             )
-        )
-        if dry_run:
-            counted.update(ready.memories)
-            return WrittenBatch(new=frozenset(ready.memories)), ready
-        if not ready.drafts and not ready.rest:
-            return WrittenBatch(), ready
-        return await space.write(write_batch, ready, now=now, state=state), ready
+            tally.counts.update(written.counts)
+            for left in written.left_out:
+                tally.leave_out(left)
+            progress(tally.progress(batch))
+        if tally.counts["changes"] and not dry_run:
+            await space.write(undo_comparing, at=space.now_micros())
+    finally:
+        # After a cancellation, a file may still be open.
+        await thread.run(_close, batches)
+        thread.close()
+    return tally.report(dry_run=dry_run)
 
 
-def _count(tally: Tally, written: WrittenBatch, ready: PreparedBatch, batch: Batch) -> None:
-    tally.new += len(written.new)
-    # Only those that were written: another process may have stored some of them meanwhile.
-    tally.redacted += len(ready.redacted & written.new)
-    tally.stripped += len(ready.stripped & written.new)
-    tally.edges += written.edges
-    tally.changes += written.changes
-    tally.tombstones += written.tombstones
-    for _ in range(written.forgotten):
-        tally.leave_out(LeftOut(reason="forgotten here before", where=batch.file))
-    for _ in range(written.dangling):
-        # Expected: the report already counts the memory at its end as left out.
-        tally.leave_out(
-            LeftOut(reason="an edge to a memory that is missing", where=batch.file, expected=True)
+async def _import_batch(
+    space: Space,
+    thread: OneThread,
+    batch: Batch,
+    tally: Tally,
+    state: ImportState,
+    *,
+    dry_run: bool,
+    counted: set[str],
+) -> WrittenBatch:
+    ids = [part.id for part in batch.parts if isinstance(part, ImportedMemory)]
+    known = await space.read(known_ids, ids) if ids else set()
+    now = space.now_micros()
+    ready = await thread.run(
+        partial(
+            prepare,
+            batch,
+            known | counted,
+            now=now,
+            redacts=space.redacts,
+            hasher=space.hasher,
+            tally=tally,
         )
+    )
+    if dry_run:
+        counted.update(ready.memories)
+        would = {"new": ready.memories, "redacted": ready.redacted, "stripped": ready.stripped}
+        return WrittenBatch(counts={name: len(ids) for name, ids in would.items()})
+    if not ready.drafts and not ready.rest:
+        return WrittenBatch()
+    return await space.write(write_batch, ready, now=now, state=state)
 
 
 def _close(batches: Generator[Batch]) -> None:

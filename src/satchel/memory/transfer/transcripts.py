@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from satchel.memory.transfer.parts import UNDATED, ImportedMemory, said, stable_id
+from satchel.memory.transfer.parts import UNDATED, ImportedMemory, LeftOut, said, stable_id
 
 __all__ = ["NO_TEXT", "WRITTEN_BY_PROGRAM", "TurnNumbering", "moment_of", "plain_text", "without_wrappers"]
 
@@ -62,17 +62,21 @@ class TurnNumbering:
         role: str,
         at: datetime | None,
         modified_at: datetime,
+        where: str,
         names: Sequence[object] = (),
-    ) -> ImportedMemory:
-        """The next message as an episode.
+    ) -> ImportedMemory | LeftOut:
+        """The next message as an episode; one without text is left out.
 
         Args:
             text: What was said.
             role: "user" or "assistant".
             at: When it was said; None if the file doesn't say it.
             modified_at: The date of the file, which is used in that case.
+            where: See `LeftOut`.
             names: What the id is derived from; without names, the session, the turn and the position.
         """
+        if not text.strip():
+            return LeftOut(reason=NO_TEXT, where=where, expected=True)
         if role == "user":
             self.turn, self.position = self.turn + 1, 0
         else:
