@@ -13,7 +13,6 @@ from sqlalchemy import Connection, delete, func, insert, literal, or_, select, u
 
 from satchel.errors import UsageError
 from satchel.memory import cues, history, lexicon, repository, tables
-from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
 from satchel.memory.filters import CheckedFilters
 from satchel.memory.framing import estimate_tokens
@@ -90,8 +89,7 @@ class Forgetting:
                 _forget_now, wanted, to_micros(now), space.hasher, shown_in, odd
             )
         # Also where nothing was there: an earlier call may have been interrupted right before this.
-        erased = dry_run or await space.candidates.scrub(before=removed.stamp_before)
-        emptied = dry_run or (await space.backend.scrub() and erased)
+        emptied = dry_run or await space.backend.scrub()
         if not dry_run and self._on_forgotten is not None:
             await self._on_forgotten()
         return Receipt(
@@ -117,11 +115,7 @@ class Forgetting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Removed:
-    """What a transaction removed and changed; see `Receipt`.
-
-    Attributes:
-        stamp_before: The stamp that kept arrays had until then; see `candidates.stamps`.
-    """
+    """What a transaction removed and changed; see `Receipt`."""
 
     forgotten: tuple[Forgotten, ...] = ()
     missing: tuple[str, ...] = ()
@@ -129,7 +123,6 @@ class _Removed:
     still_said: tuple[str, ...] = ()
     requoted: tuple[str, ...] = ()
     reopened: tuple[str, ...] = ()
-    stamp_before: str | None = None
 
 
 def _ids_to_forget(
@@ -210,7 +203,6 @@ def _forget_now(
         still_said=tuple(still_said),
         requoted=tuple(requoted),
         reopened=tuple(reopened),
-        stamp_before=renew_stamp(connection, space),
     )
 
 

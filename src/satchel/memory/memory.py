@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
@@ -17,7 +18,6 @@ from satchel.memory import repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said, said_texts
 from satchel.memory.candidates.engine import ArrayCandidates
-from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable
 from satchel.memory.checkup import Checkup, Inspection, Repaired
@@ -214,10 +214,9 @@ class Memory:
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
-            candidates = ArrayCandidates(database, number, thread, shelf=_shelf(database, number))
+            candidates = ArrayCandidates(database, number, thread)
             stack.callback(candidates.close)
-            await candidates.tidy()
-            if database.is_scrub_due and await candidates.scrub():
+            if database.is_scrub_due:
                 await database.scrub()
             space = Space(
                 id=number,
@@ -1310,7 +1309,11 @@ def _named_embedder(name: str, home: Path | None, clock: Clock) -> Embedder:
 
 
 async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:
-    """Redo what an older version derived: the words of the lexical index, and hashes without a key."""
+    """Redo what an older version derived: the words of the lexical index, and hashes without a key. Remove the arrays
+    that it kept in files.
+    """
+    if not database.is_in_memory:
+        rmtree(f"{database.place}.arrays", ignore_errors=True)
     if await database.read(repository.has_old_words):
         while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
             pass
@@ -1324,8 +1327,3 @@ def _key_file(database: Database, home: Path | None) -> Path | None:
     if home is not None:
         return home / KEY_FILE
     return None if database.is_in_memory else Path(database.place).parent / KEY_FILE
-
-
-def _shelf(database: Database, space: int) -> Shelf | None:
-    """Where the arrays of a space are kept: beside the database's file."""
-    return None if database.is_in_memory else Shelf(Path(f"{database.place}.arrays"), space)

@@ -352,15 +352,14 @@ class Changes:
 
     Attributes:
         changed: The number of the last change that is included.
-        memories: Rows (rid, kind, session or None, turn, position, said_at, said_offset_min, speaker, trust, quote,
-            opening or "", cued, words, features, stems). `cued` says whether it has cues.
+        memories: Rows with the columns of `ChangedMemory`.
         gone: The rids of forgotten memories.
         vectors: Rows (rid, vectors) of one model, and `second` those of the other one, where there are two.
         cue_vectors: The same of their cues, and `second_cues`.
     """
 
     changed: int
-    memories: Sequence[ChangedMemory]
+    memories: Sequence[Any]
     gone: Sequence[int]
     vectors: Sequence[Any]
     cue_vectors: Sequence[Any] = ()
@@ -452,7 +451,7 @@ def load_changes(
     values = {"space": space, "since": since}
     rows: list[Any] = []
     if changed > since:
-        rows = list(map(ChangedMemory._make, _CHANGED_MEMORIES.run(connection, values)))
+        rows = _CHANGED_MEMORIES.run(connection, values)
     # Tombstones don't matter when everything is read.
     gone = [rid for (rid,) in _GONE.run(connection, values)] if 0 < since < changed else []
     found: Sequence[Any] = []

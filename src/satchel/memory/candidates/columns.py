@@ -26,12 +26,11 @@ class Column:
 
     def extend(self, values: Any) -> None:
         """Append values, shape (n,) or (n, width)."""
-        values = np.asarray(values, dtype=self._array.dtype)
         need = self._length + len(values)
         if need > len(self._array):
-            # Half as much again: a store that grows row by row is copied ten times on its way to a hundredfold.
-            size = max(need, len(self._array) * 3 // 2)
-            grown = np.empty((size, *self._array.shape[1:]), self._array.dtype)
+            # Half as much again: a store that grows row by row is copied ten times on its way to a hundredfold. What is
+            # not filled yet takes no memory.
+            grown = np.empty((need * 3 // 2, *self._array.shape[1:]), self._array.dtype)
             grown[: self._length] = self._array[: self._length]
             self._array = grown
         self._array[self._length : need] = values
