@@ -1280,7 +1280,6 @@ class Memory:
             raise UsageError(
                 'There is no embedder (memory.embedder is "none"): name one to make vectors with.'
             )
-        await self._space.candidates.rebuild()
         done = await reindex(self._space.dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
         await self._space.refresh()
         return done

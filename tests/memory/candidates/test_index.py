@@ -39,7 +39,7 @@ def row(rid: int, text: str = "a boat in the harbour", *, session: str = "", tur
         trust="user",
         source_quote=None,
         opening="",
-        cued=0,
+        cued=False,
         words=read.words,
         features=read.features,
         stems=read.to_bytes(),

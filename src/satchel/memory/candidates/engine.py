@@ -153,8 +153,8 @@ class ArrayCandidates:
                 index.use_model(model, dimension)
                 index.use_second(second)
 
-            def read(connection: Connection) -> repository.Changes | None:
-                return repository.load_changes(
+            def take_in(connection: Connection) -> None:
+                changes = repository.load_changes(
                     connection,
                     self._space,
                     since=index.changed,
@@ -164,12 +164,10 @@ class ArrayCandidates:
                     second_since=index.second_changed,
                 )
 
-            def take_in() -> None:
-                changes = self._backend.read_blocking(read)
                 if changes is not None:
                     index.apply(changes)
 
-            await self._thread.run(take_in)
+            await self._thread.run(self._backend.read_blocking, take_in)
             self._known = _Known(
                 changed=index.changed,
                 count=index.alive_count,

@@ -80,7 +80,8 @@ class Entries:
                 rows=rows, counts=(counts & (ASKED - 1)).astype(np.float32), asked=rows[(counts & ASKED) != 0]
             )
             if known is not None:
-                found = Postings(*map(np.concatenate, zip(known, found, strict=True)))
+                both: Any = zip(known, found, strict=True)
+                found = Postings(*(np.concatenate(parts) for parts in both))
             if len(self._known) >= _MAX_STEMS:
                 self._known.clear()
             self._known[stem] = known, _ = found, len(self._stem)

@@ -6,6 +6,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +43,9 @@ _MAX_BAG_BYTES = 16 << 20
 MAX_STEMS_BYTES = 32 << 20
 """Of what is kept for stems: the commonest 40 of 100,000 rows, or thousands of others."""
 
+_AT_ONCE = 4096
+"""Rows with vectors that are read before they are taken in."""
+
 _MOST_STREAMS = 64
 """Changes in more conversations than this are rare, and everything is seated anew."""
 
@@ -75,7 +79,6 @@ class StemScores(NamedTuple):
 
     rows: Any
     scores: Floats
-
 
 
 class Index:
@@ -221,10 +224,11 @@ class Index:
             self.speaker_numbers = {**self.speaker_numbers, **names}
         return born
 
-    def _take(self, vectors: Vectors, found: Sequence[Any]) -> None:
-        """Take in vectors as they were read: rows (rid, vectors)."""
-        if found:
-            rids, stored = zip(*found, strict=True)
+    def _take(self, vectors: Vectors, found: Iterable[Any]) -> None:
+        """Take in rows (rid, vectors), some at a time: what is read needs no memory of its own."""
+        reading = iter(found)
+        while part := list(islice(reading, _AT_ONCE)):
+            rids, stored = zip(*part, strict=True)
             vectors.append(self.rows_of(rids), stored)
 
     def _seat(self, changed: Ints) -> None:
@@ -289,7 +293,7 @@ class Index:
 
     def rows_of(self, rids: Iterable[int]) -> Ints:
         """The row of each rid, in their order; -1 for those that have none."""
-        return np.fromiter((self._row_of.get(rid, -1) for rid in rids), dtype=np.int64)
+        return np.fromiter(map(self._row_of.get, rids, repeat(-1)), dtype=np.int64)
 
     def sittings(self) -> Sittings:
         """Which rows were said one after the other."""
@@ -421,7 +425,13 @@ def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], EntryArrays
         first: The number of the first one.
     """
     read: Any = ChangedMemory._make(zip(*found, strict=True))
-    voices = list(map(_voice_of, read.kind, read.source_quote, read.speaker, read.opening))
+    # What was drawn from a conversation, with the words that it rests on, was not said in it.
+    voices = [
+        -1 if kind == "episode" or quote is not None else _voice_of(speaker or label_of(opening))
+        for kind, quote, speaker, opening in zip(
+            read.kind, read.source_quote, read.speaker, read.opening, strict=True
+        )
+    ]
     # 4 bytes of stem and 2 of count for each entry.
     sizes = np.fromiter(map(len, read.stems), dtype=np.int64) // 6
     ends = (sizes * 4).tolist()
@@ -453,21 +463,18 @@ def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], EntryArrays
     return values, EntryArrays(np.frombuffer(stems, "<u4"), owners + np.int32(first), counts), names
 
 
-def _voice_of(kind: str, quote: str | None, speaker: str, opening: str) -> int:
-    """Who speaks in what is no episode, as a number of 32 bits; -1 where nobody does. What was drawn from a
-    conversation, with the words that it rests on, was not said in it.
-    """
-    if kind == "episode" or quote is not None:
-        return -1
-    name = speaker or label_of(opening)
+def _voice_of(name: str | None) -> int:
+    """Who speaks in what is no episode, as a number of 32 bits; -1 where nobody does."""
     return zlib.crc32(name.casefold().encode("utf-8", "surrogatepass")) if name else -1
 
 
+@lru_cache(maxsize=4096)
 def _is_by_assistant(kind: str, trust: str, speaker: str) -> bool:
     """Whether an assistant said a row, by its trust or by the name of its speaker, whatever name is displayed."""
     return (kind == "episode" and trust != "user") or speaker.casefold() in _ASSISTANTS
 
 
+@lru_cache(maxsize=4096)
 def _stream_of(kind: str, session: str | None, voice: int) -> int:
     """The conversation that a row may be part of; -1 for none. Plain memories are never between the episodes of
     their session, and those without one are taken as they were stored.

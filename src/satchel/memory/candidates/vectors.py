@@ -129,7 +129,8 @@ class Vectors:
         self._starts.extend(len(self._matrix) + np.cumsum(counts) - counts)
         self._counts.extend(counts)
         self._rows.extend(rows)
-        self._matrix.extend(np.frombuffer(b"".join(stored), STORED).reshape(-1, self.dimension))
+        matrix = np.frombuffer(b"".join(stored), STORED).reshape(-1, self.dimension)
+        self._matrix.extend(matrix, room=len(self._groups))
 
     def cosines(self, query: Floats) -> Cosines:
         """Compare queries with every vector; shape (d,) or (d, m), unit length."""
