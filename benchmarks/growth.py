@@ -5,7 +5,7 @@
 Stores are those of `memory_search.py`: generated texts, and an embedder that costs nothing and returns as many random
 numbers as the default one; it is not asked while anything is measured. `--store` keeps them, for another run.
 
-`bytes` are those of the database, by table, and of the kept arrays, divided by the memories. While one memory is
+`bytes` are those of the database, by table, divided by the memories. While one memory is
 forgotten, another process writes and says how long it ever waited: a warm-up without forgetting gives the same figure
 for a quiet database. CPU is that of the whole process. `per_memory_us` tells whether a cost grows faster than the
 memories.
@@ -51,7 +51,7 @@ print(longest)
 
 
 def bytes_per_memory(place: Path) -> dict[str, int]:
-    """Of the database, its largest tables, and the file of arrays."""
+    """Of the database and its largest tables."""
     with sqlite3.connect(place) as direct:
         (count,) = direct.execute("SELECT count(*) FROM memories").fetchone()
         direct.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -61,8 +61,7 @@ def bytes_per_memory(place: Path) -> dict[str, int]:
             ).fetchall()
         )
     direct.close()
-    arrays = sum(file.stat().st_size for file in place.with_name(f"{place.name}.arrays").iterdir())
-    sizes = {"database": place.stat().st_size, **tables, "arrays": arrays}
+    sizes = {"database": place.stat().st_size, **tables}
     return {name: round(size / count) for name, size in sizes.items()}
 
 

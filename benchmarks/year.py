@@ -275,7 +275,6 @@ def sizes(home: Path) -> dict[str, Any]:
 
     files = {
         "database": (home / "satchel.db").stat().st_size,
-        "arrays": below(home / "satchel.db.arrays"),
         "journal": below(home / "journal"),
         "session_logs": below(home / "sessions"),
     }

@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Memory
-from satchel.memory.candidates import engine
 from satchel.memory.candidates.arrays import to_stored
-from satchel.memory.candidates.shelf import Shelf
+from satchel.memory.candidates.engine import ArrayCandidates
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES, clean_cues, cues_of, fitting_cues
 from satchel.memory.toolset import MemoryTools
 from satchel.models.embedding import HashingEmbedder
-from satchel.storage import Database
 from tests.memory.embedders import Counting, Topical
 from tests.memory.test_toolset import context
 from tests.requirements import requirement
@@ -133,26 +131,17 @@ async def test_secrets_and_private_parts_do_not_enter_the_store_by_cues() -> Non
 
 
 @requirement("memory:cues:forgotten")
-@pytest.mark.parametrize("kept_arrays", [True, False])
-async def test_a_forgotten_fact_leaves_no_byte_of_its_cues(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_arrays: bool
-) -> None:
+async def test_a_forgotten_fact_leaves_no_byte_of_its_cues(tmp_path: Path) -> None:
     marker = "zyzzyvan"
     path = tmp_path / "memory.db"
     embedder = Counting()
     vector = to_stored(await embedder.embed([f"a {marker} evening"], "document"))
-    if kept_arrays:
-        monkeypatch.setattr(engine, "LEAST_KEPT", 1)
     async with Memory.open(path, embedder=embedder, back_fill=False) as memory:
-        if kept_arrays:
-            memory._space.candidates._least_kept = 1  # type: ignore[attr-defined]
-            monkeypatch.setattr(engine, "_LEAST_UNKEPT", 1)
         id = await memory.add(FACT, cues=[f"a {marker} evening"], session="s1", turn=1)
         other = await memory.add("The user has a cat.", cues=["buying cat food"])
         await memory.embed_pending()
         await memory.search("evening")
         files = [file for file in tmp_path.rglob("*") if file.is_file()]
-        assert any(file.suffix == ".arrays" for file in files) == kept_arrays
         assert any(vector in file.read_bytes() for file in files)
         receipt = await memory.forget(id)
         assert [gone.cues for gone in receipt.forgotten] == [1]
@@ -234,14 +223,8 @@ async def test_another_embedder_takes_over_only_when_it_has_seen_the_cues_too(tm
 
 
 @requirement("memory:cues:embedded")
-async def test_arrays_that_were_kept_give_the_same_cosines_as_the_database(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "_LEAST_UNKEPT", 1)
-    async with (
-        Database.open(tmp_path / "memory.db") as database,
-        Memory.open(database, embedder=HashingEmbedder(), back_fill=False) as memory,
-    ):
+async def test_the_best_cue_of_each_memory_is_compared() -> None:
+    async with Memory.open(":memory:", embedder=HashingEmbedder(), back_fill=False) as memory:
         for number in range(8):
             cues = [f"buying item {number}", f"selling item {number}"] if number % 2 else []
             await memory.add(f"Item {number} is in the cellar.", cues=cues)
@@ -250,21 +233,13 @@ async def test_arrays_that_were_kept_give_the_same_cosines_as_the_database(
         assert space.dense is not None
         asked = await space.dense.asked(["buying item 3", "selling item 5"])
         assert asked is not None
-        found: list[Any] = []
-        for shelf in (None, Shelf(tmp_path / "arrays", space.id), Shelf(tmp_path / "arrays", space.id)):
-            candidates = engine.ArrayCandidates(
-                space.backend, space.id, space.thread, shelf=shelf, least_kept=1
-            )
-            await candidates.refresh(model=space.dense.model, dimension=space.dense.dimension)
-            if shelf is not None:
-                assert shelf.path.exists()
-            assert candidates.cues_waiting == 0
-            found.append(candidates._index.cue_cosines(asked))
-    assert found[0] is not None
-    assert np.allclose(found[0][[3, 5]], 1.0, atol=1e-3)
-    assert not found[0][::2].any()
-    assert np.allclose(found[1], found[0])
-    assert np.allclose(found[2], found[0])
+        assert isinstance(space.candidates, ArrayCandidates)
+        await space.refresh()
+        assert space.candidates.cues_waiting == 0
+        found = space.candidates._index.cue_cosines(asked)
+    assert found is not None
+    assert np.allclose(found[[3, 5]], 1.0, atol=1e-3)
+    assert not found[::2].any()
 
 
 @requirement("memory:cues:bounded")

@@ -100,11 +100,12 @@ async def test_an_agent_gets_what_it_was_granted_and_nothing_without_a_sphere() 
         await memory.add("I bought latex paint.")
         assert len(await shown(memory, "What about latex?")) == 4
         assert await shown(memory, "What about latex?", granted=["work"]) == ["I work with latex at Novatek."]
-        for _ in ("the profile", "the page"):
-            standing = await memory.standing(granted=["work"])
-            assert [line.words for line in standing.memories] == ["I work with latex at Novatek."]
-            await memory.distill(model=ScriptedModel([]))
+        profile = await memory.standing(granted=["work"])
+        await memory.distill(model=ScriptedModel([]))
+        standing = await memory.standing(granted=["work"])
         assert isinstance(standing, Page)
+        for one in (profile, standing):
+            assert [line.words for line in one.memories] == ["I work with latex at Novatek."]
         assert {why for _, why in standing.left_out} == {"is of no sphere that was granted"}
         tools = MemoryTools(memory, granted=["work"])
         for name in ("recall_memory", "forget_memory"):

@@ -555,7 +555,7 @@ async def test_a_filter_that_there_is_none_of_is_refused_instead_of_finding_noth
 async def test_a_search_finds_the_same_whether_or_not_what_its_words_give_was_kept(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("satchel.memory.candidates.index.MAX_SPREAD_BYTES", room)
+    monkeypatch.setattr("satchel.memory.candidates.index.MAX_STEMS_BYTES", room)
     turns = [
         "the harbour map",
         "a map of Lisbon",

@@ -408,7 +408,7 @@ async def test_the_receipt_says_when_another_process_keeps_the_words_in_the_data
             held = receipt_lines(await satchel.forget([first]))
         free = receipt_lines(await satchel.forget([second]))
     assert [line for line in held if "another process" in line] == [
-        "  ! another process is using the database: its log or satchel.db.arrays keeps the words until that ends"
+        "  ! another process is using the database: its log keeps the words until that ends"
     ]
     assert not any("another process" in line for line in free)
     home = tmp_path / "home"

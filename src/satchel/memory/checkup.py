@@ -70,7 +70,6 @@ class Checkup:
         embedder: The id of the embedder in use, or None.
         embedder_trouble: Why it is unavailable, or None.
         database: The problems of the database file.
-        arrays: The problem of the file of arrays, or None. The file is derived, so no result depends on it.
         problems: What has to be repaired, as messages; empty if nothing is wrong.
         notes: Work that is pending and will be done automatically.
         echo_ids: The ids of the memories with injected text.
@@ -94,7 +93,6 @@ class Checkup:
     embedder: str | None = None
     embedder_trouble: str | None = None
     database: tuple[str, ...] = ()
-    arrays: str | None = None
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     echo_ids: tuple[str, ...] = ()
@@ -186,7 +184,6 @@ async def check(space: Space, *, progress: Callable[[int, int], None]) -> Checku
         embedder=embedder,
         embedder_trouble=trouble,
         database=database,
-        arrays=await space.candidates.trouble(),
         echo_ids=tuple(seen.echo_ids),
         secret_ids=tuple(seen.secret_ids),
     )
@@ -196,8 +193,6 @@ async def check(space: Space, *, progress: Callable[[int, int], None]) -> Checku
 async def repair(space: Space, *, secrets: bool, progress: Callable[[int], None]) -> Repaired:
     """Repair what `check` finds; see `Memory.repair`."""
     orphans = await space.backend.write(_remove_orphans)
-    if await space.candidates.trouble() is not None:
-        await space.candidates.rebuild()
     seen = await _check_memories(space, lambda _: None)
     broken = [*seen.missing, *seen.wrong]
     for part in slices(broken):
@@ -219,7 +214,6 @@ async def repair(space: Space, *, secrets: bool, progress: Callable[[int], None]
         suspects = await _changes_with_secrets(space)
         await space.backend.write(lambda connection: _redact_changes(connection, suspects))
         if redacted or suspects:
-            await space.candidates.scrub()
             await space.backend.scrub()
     embedded = 0
     if space.dense is not None:
@@ -510,6 +504,4 @@ def _with_problems(found: Checkup) -> Checkup:
     if found.vectors_missing:
         have = "memory has no vector" if found.vectors_missing == 1 else "memories have no vectors"
         notes.append(f"{found.vectors_missing:,} {have} yet. The next search or `--fix` embeds them.")
-    if found.arrays is not None:
-        notes.append(f"{found.arrays} The next search or `--fix` writes it again.")
     return replace(found, problems=tuple(problems), notes=tuple(notes))

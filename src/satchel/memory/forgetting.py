@@ -14,7 +14,6 @@ from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
 from satchel.memory import cues, lexicon, page_rows, repository, tables
-from satchel.memory.candidates.stamps import renew_stamp
 from satchel.memory.checking import printable
 from satchel.memory.filters import CheckedFilters
 from satchel.memory.framing import estimate_tokens
@@ -86,13 +85,11 @@ async def forget(
     odd = await space.read(_find_odd)
     statement = partial(_forget_now, ids=wanted, now=now, hasher=space.hasher, shown_in=shown_in, odd=odd)
     if dry_run:
-        receipt, _ = await space.write(_undone, statement)
-        return replace(receipt, dry_run=True)
+        return replace(await space.write(_undone, statement), dry_run=True)
     await space.backend.expect_scrub()
-    receipt, stamp = await space.write_durably(statement)
+    receipt = await space.write_durably(statement)
     # Also where nothing was there: an earlier call may have been interrupted right before this.
-    erased = await space.candidates.scrub(before=stamp)
-    return replace(receipt, log_emptied=await space.backend.scrub() and erased)
+    return replace(receipt, log_emptied=await space.backend.scrub())
 
 
 async def _having(space: Space, query: str) -> frozenset[int]:
@@ -149,20 +146,17 @@ def _forget_now(
     hasher: WordHasher,
     shown_in: Collection[str],
     odd: _Odd,
-) -> tuple[Receipt, str | None]:
+) -> Receipt:
     """Remove memories with all that is known of them, their changes included, and leave tombstones.
 
     Facts that rest on nothing else go too. Where others repeat the words, the words are replaced; a fact that rests on
     something else as well loses the quote; what a forgotten memory had superseded holds again.
-
-    Returns:
-        What was done, and the stamp that kept arrays had until then; see `candidates.stamps`.
     """
     at = to_micros(now)
     going = _Going(connection, space, ids)
     receipt = Receipt(forgotten=(), missing=tuple(going.missing), forgotten_at=now, log_emptied=True)
     if not going.rows:
-        return receipt, None
+        return receipt
     changed = count_up(connection, space)
     texts = _texts_of(connection, space, going.rows)
     echoes, still_said = _replace_echoes(connection, space, going, texts, changed, shown_in, odd)
@@ -173,7 +167,7 @@ def _forget_now(
     forgotten = _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
     reopened = _reopen(connection, space, ended, at)
     page_rows.drop_facts(connection, space, {row.id for row in going.rows.values()}, {*echoes, *requoted})
-    receipt = replace(
+    return replace(
         receipt,
         forgotten=tuple(forgotten),
         echoes=tuple(echoes),
@@ -181,7 +175,6 @@ def _forget_now(
         requoted=tuple(requoted),
         reopened=tuple(reopened),
     )
-    return receipt, renew_stamp(connection, space)
 
 
 class _Going:

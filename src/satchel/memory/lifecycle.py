@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 from sqlalchemy import bindparam, select
 
 from satchel.errors import Refused, UsageError
-from satchel.memory import checking, graph, repository, statement_rows
+from satchel.memory import checking, graph, page_rows, repository, statement_rows
 from satchel.memory.cues import cues_of
 from satchel.memory.discretion_rows import as_asked_elsewhere, as_asked_in
 from satchel.memory.filters import CheckedFilters

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
@@ -17,7 +18,6 @@ from satchel.memory import checkup, graph, history, lifecycle, repository, spend
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said, said_texts
 from satchel.memory.candidates.engine import ArrayCandidates
-from satchel.memory.candidates.shelf import Shelf
 from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable
 from satchel.memory.checkup import Checkup, Repaired
@@ -210,10 +210,9 @@ class Memory:
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
-            candidates = ArrayCandidates(database, number, thread, shelf=_shelf(database, number))
+            candidates = ArrayCandidates(database, number, thread)
             stack.callback(candidates.close)
-            await candidates.tidy()
-            if database.is_scrub_due and await candidates.scrub():
+            if database.is_scrub_due:
                 await database.scrub()
             space = Space(
                 id=number,
@@ -1255,7 +1254,6 @@ class Memory:
             raise UsageError(
                 'There is no embedder (memory.embedder is "none"): name one to make vectors with.'
             )
-        await self._space.candidates.rebuild()
         done = await reindex(self._space.dense, calibrate=calibrate, drop_old=drop_old, progress=progress)
         await self._space.refresh()
         return done
@@ -1284,7 +1282,11 @@ def _named_embedder(name: str, home: Path | None, clock: Clock) -> Embedder:
 
 
 async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:
-    """Redo what an older version derived: the words of the lexical index, and hashes without a key."""
+    """Redo what an older version derived: the words of the lexical index, and hashes without a key. Remove the arrays
+    that it kept in files.
+    """
+    if not database.is_in_memory:
+        rmtree(f"{database.place}.arrays", ignore_errors=True)
     if await database.read(repository.has_old_words):
         while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
             pass
@@ -1298,8 +1300,3 @@ def _key_file(database: Database, home: Path | None) -> Path | None:
     if home is not None:
         return home / KEY_FILE
     return None if database.is_in_memory else Path(database.place).parent / KEY_FILE
-
-
-def _shelf(database: Database, space: int) -> Shelf | None:
-    """Where the arrays of a space are kept: beside the database's file."""
-    return None if database.is_in_memory else Shelf(Path(f"{database.place}.arrays"), space)

@@ -141,26 +141,3 @@ class Candidates(Protocol):
     async def having(self, stems: Sequence[int]) -> frozenset[int]:
         """The rids of the memories that have every one of these stems."""
         ...
-
-    async def scrub(self, *, before: str | None = None) -> bool:
-        """Overwrite what was forgotten, and what has changed, wherever arrays are kept outside of the database.
-
-        Args:
-            before: The stamp that `forget_now` replaced, see `candidates.stamps`; None where nothing was forgotten.
-
-        Returns:
-            Whether nothing of it is left.
-        """
-        ...
-
-    async def tidy(self) -> None:
-        """Remove what is kept and does not belong to this database, such as what an interrupted forgetting left."""
-        ...
-
-    async def trouble(self) -> str | None:
-        """What is wrong with what is kept, in words for the user, or None. It never changes a result."""
-        ...
-
-    async def rebuild(self) -> None:
-        """Forget what was derived; the next `refresh` derives it anew."""
-        ...

@@ -283,9 +283,8 @@ class Receipt:
         forgotten: Everything that is gone.
         missing: Ids that were asked for and not there.
         forgotten_at: When.
-        log_emptied: Whether the words are also out of the database's write-ahead log and of the kept arrays. If not,
-            another process was reading; the log is emptied when the last process closes the database, and arrays that
-            could not be erased are removed when it is next opened.
+        log_emptied: Whether the words are also out of the database's write-ahead log. If not, another process was
+            reading; the log is emptied when the last process closes the database.
         dry_run: Nothing was removed: this is what would be.
         echoes: Ids of memories that repeated the words and now have "[forgotten]" in their place.
         still_said: Ids of memories that say the same words in their own right. They are unchanged.

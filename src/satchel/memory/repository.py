@@ -353,20 +353,20 @@ class Changes:
 
     Attributes:
         changed: The number of the last change that is included.
-        memories: Rows (rid, kind, session or None, turn, position, said_at, said_offset_min, speaker, trust, quote,
-            opening or "", cued, words, features, stems). `cued` says whether it has cues.
+        memories: Rows with the columns of `ChangedMemory`.
         gone: The rids of forgotten memories.
-        vectors: Rows (rid, vectors) of one model, and `second` those of the other one, where there are two.
+        vectors: Rows (rid, vectors) of one model, and `second` those of the other one, where there are two. They are
+            read while they are used, within the transaction.
         cue_vectors: The same of their cues, and `second_cues`.
     """
 
     changed: int
-    memories: Sequence[ChangedMemory]
+    memories: Sequence[Any]
     gone: Sequence[int]
-    vectors: Sequence[Any]
-    cue_vectors: Sequence[Any] = ()
-    second: Sequence[Any] = ()
-    second_cues: Sequence[Any] = ()
+    vectors: Iterable[Any]
+    cue_vectors: Iterable[Any] = ()
+    second: Iterable[Any] = ()
+    second_cues: Iterable[Any] = ()
 
 
 _OPENING_CHARS = 100
@@ -404,23 +404,16 @@ _GONE = Prepared(
         tombstones.c.space_id == bindparam("space"), tombstones.c.changed > bindparam("since")
     )
 )
-_CHANGED_VECTORS = Prepared(
-    select(vectors.c.rid, vectors.c.vectors)
-    .where(
-        vectors.c.space_id == bindparam("space"),
-        vectors.c.model_id == bindparam("model"),
-        vectors.c.changed > bindparam("since"),
+# Vectors in any order: sorting them takes twice as long as reading them.
+_CHANGED_VECTORS, _CHANGED_CUE_VECTORS = (
+    Prepared(
+        select(table.c.rid, table.c.vectors).where(
+            table.c.space_id == bindparam("space"),
+            table.c.model_id == bindparam("model"),
+            table.c.changed > bindparam("since"),
+        )
     )
-    .order_by(vectors.c.rid)
-)
-_CHANGED_CUE_VECTORS = Prepared(
-    select(cue_vectors.c.rid, cue_vectors.c.vectors)
-    .where(
-        cue_vectors.c.space_id == bindparam("space"),
-        cue_vectors.c.model_id == bindparam("model"),
-        cue_vectors.c.changed > bindparam("since"),
-    )
-    .order_by(cue_vectors.c.rid)
+    for table in (vectors, cue_vectors)
 )
 
 
@@ -455,29 +448,21 @@ def load_changes(
     values = {"space": space, "since": since}
     rows: list[Any] = []
     if changed > since:
-        rows = list(map(ChangedMemory._make, _CHANGED_MEMORIES.run(connection, values)))
+        rows = _CHANGED_MEMORIES.run(connection, values)
     # Tombstones don't matter when everything is read.
     gone = [rid for (rid,) in _GONE.run(connection, values)] if 0 < since < changed else []
-    found: Sequence[Any] = []
-    of_cues: Sequence[Any] = []
-    if model is not None and changed > vectors_since:
-        values = {"space": space, "model": model, "since": vectors_since}
-        found = _CHANGED_VECTORS.run(connection, values)
-        of_cues = _CHANGED_CUE_VECTORS.run(connection, values)
-    others: Sequence[Any] = []
-    other_cues: Sequence[Any] = []
-    if second is not None and changed > second_since:
-        values = {"space": space, "model": second, "since": second_since}
-        others = _CHANGED_VECTORS.run(connection, values)
-        other_cues = _CHANGED_CUE_VECTORS.run(connection, values)
+
+    def changed_in(query: Prepared, model: int | None, since: int) -> Iterable[Any]:
+        return query.each(connection, {"space": space, "model": model, "since": since})
+
     return Changes(
         changed=changed,
         memories=rows,
         gone=gone,
-        vectors=found,
-        cue_vectors=of_cues,
-        second=others,
-        second_cues=other_cues,
+        vectors=changed_in(_CHANGED_VECTORS, model, vectors_since),
+        cue_vectors=changed_in(_CHANGED_CUE_VECTORS, model, vectors_since),
+        second=changed_in(_CHANGED_VECTORS, second, second_since),
+        second_cues=changed_in(_CHANGED_CUE_VECTORS, second, second_since),
     )
 
 

@@ -79,7 +79,7 @@ spaces = Table(
     Column("changed", BigInteger, nullable=False),
     # The number of chat requests: the unit of decay if it doesn't go by days.
     Column("requests", BigInteger, nullable=False, server_default=text("0")),
-    # The stamp of the file with its arrays; see `candidates.stamps`.
+    # Not used any more: the stamp of a file that held its arrays.
     Column("arrays", Text),
     # How far its journal has got; see `transfer.journal`.
     Column("journal", Text),

@@ -220,9 +220,7 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
         lines += [f"  {id} {what}" for id in ids]
     lines += [f"  ! {id} says the same in its own right, and is unchanged" for id in store.still_said]
     if not store.log_emptied:
-        lines.append(
-            "  ! another process is using the database: its log or satchel.db.arrays keeps the words until that ends"
-        )
+        lines.append("  ! another process is using the database: its log keeps the words until that ends")
     for entry in receipt.logs.sessions:
         if entry.error:
             lines.append(f"  ! the log of session {entry.session_id} still has the words: {entry.error}")

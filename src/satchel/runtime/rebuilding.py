@@ -92,7 +92,7 @@ def _set_aside(place: Path, clock: Clock) -> Path:
     aside = place.with_name(f"{place.name}.damaged-{stamp}")
     try:
         for path in sorted(place.parent.glob(f"{place.name}*")):
-            if path.name[len(place.name) :] in ("", "-wal", "-shm", ".arrays"):
+            if path.name[len(place.name) :] in ("", "-wal", "-shm"):
                 path.rename(aside.with_name(f"{aside.name}{path.name[len(place.name) :]}"))
     except OSError as error:
         raise StorageUnwritable(f"{place} could not be set aside: {error.strerror}.") from error

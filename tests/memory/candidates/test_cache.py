@@ -90,3 +90,15 @@ async def test_users_whose_arrays_were_let_go_find_what_they_found_before(
         candidates.let_go()
         assert (candidates.count, candidates.embedded, set(candidates.speakers)) == (3, 3, {"ann"})
         assert len(await candidates.having([hash_stem("kettle")])) == 1
+
+
+@requirement("memory:arrays:removed")
+async def test_files_of_arrays_that_an_earlier_version_kept_are_removed_when_the_store_is_opened(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "satchel.db.arrays"
+    folder.mkdir()
+    (folder / "1.arrays").write_bytes(b"hashes of words")
+    (folder / "1.lock").touch()
+    async with Memory.open(tmp_path / "satchel.db", embedder="none"):
+        assert not folder.exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from satchel.memory.candidates.index import Index
 from satchel.memory.candidates.ranking import rank, score, shortlist, top
 from satchel.memory.lexicon import read_text
 from satchel.memory.question import read_question
-from satchel.memory.repository import Changes
+from satchel.memory.repository import ChangedMemory, Changes
 from tests.requirements import requirement
 
 WIDTH = 8
@@ -28,7 +27,7 @@ WORDS = ("boat", "harbour", "lighthouse", "garden", "violin")
 def row(rid: int, text: str = "a boat in the harbour", *, session: str = "", turn: int = 0) -> Any:
     """A row as `load_changes` gives it: an episode where it has a session, else a plain memory."""
     read = read_text(text)
-    return SimpleNamespace(
+    return ChangedMemory(
         rid=rid,
         kind="episode" if session else "fact",
         source_session=session or None,
@@ -40,7 +39,7 @@ def row(rid: int, text: str = "a boat in the harbour", *, session: str = "", tur
         trust="user",
         source_quote=None,
         opening="",
-        cued=0,
+        cued=False,
         words=read.words,
         features=read.features,
         stems=read.to_bytes(),
@@ -54,8 +53,7 @@ def vector(rid: int) -> tuple[int, bytes]:
 
 def filled(rids: Sequence[int], *, gone: Sequence[int] = ()) -> Index:
     index = Index()
-    index.dimension = WIDTH
-    index.use_model(1)
+    index.use_model(1, WIDTH)
     rows = [row(rid) for rid in rids]
     index.apply(Changes(changed=1, memories=rows, gone=(), vectors=[vector(rid) for rid in rids]))
     if gone:

@@ -24,14 +24,13 @@ class Column:
         self._length = 0
         self._array = np.empty(0 if width is None else (0, width), dtype=dtype)
 
-    def extend(self, values: Any) -> None:
-        """Append values, shape (n,) or (n, width)."""
-        values = np.asarray(values, dtype=self._array.dtype)
+    def extend(self, values: Any, *, room: int = 0) -> None:
+        """Append values, shape (n,) or (n, width); make room for so many in all, where there is not enough."""
         need = self._length + len(values)
         if need > len(self._array):
-            # Half as much again: a store that grows row by row is copied ten times on its way to a hundredfold.
-            size = max(need, len(self._array) * 3 // 2)
-            grown = np.empty((size, *self._array.shape[1:]), self._array.dtype)
+            # Half as much again: a store that grows row by row is copied ten times on its way to a hundredfold. What is
+            # not filled yet takes no memory.
+            grown = np.empty((max(need * 3 // 2, room), *self._array.shape[1:]), self._array.dtype)
             grown[: self._length] = self._array[: self._length]
             self._array = grown
         self._array[self._length : need] = values

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import numpy as np
 
-from satchel.errors import StorageError
 from satchel.memory import repository
 from satchel.memory.candidates.cache import cache_of
 from satchel.memory.candidates.evidence import gather
@@ -25,8 +22,6 @@ from satchel.memory.candidates.ranking import (
     score,
     shortlist,
 )
-from satchel.memory.candidates.shelf import Shelf
-from satchel.memory.candidates.stamps import Stamped, publish_stamp, read_stale, read_stamp, speakers_of
 from satchel.memory.candidates.vector_rows import read_tokens
 from satchel.memory.candidates.vectors import Second
 from satchel.memory.question import AskedWith, ParsedQuestion
@@ -43,15 +38,9 @@ if TYPE_CHECKING:
     from satchel.memory.thread import OneThread
     from satchel.storage import Database
 
-__all__ = ["LEAST_KEPT", "ArrayCandidates"]
+__all__ = ["ArrayCandidates"]
 
 T = TypeVar("T")
-
-LEAST_KEPT = 2_000
-"""The fewest memories that are worth a file. Fewer are read from the database in 0.1 s."""
-_LEAST_UNKEPT = 1_000
-_UNKEPT_SHARE = 8
-"""The file is written again once an eighth of it has changed: whoever reads it then reads at most so much besides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +65,6 @@ class ArrayCandidates:
         backend: Database,
         space: int,
         thread: OneThread,
-        *,
-        shelf: Shelf | None = None,
-        least_kept: int = LEAST_KEPT,
     ) -> None:
         """Nothing is read before the first `refresh`.
 
@@ -86,21 +72,16 @@ class ArrayCandidates:
             backend: The database.
             space: The id of the space.
             thread: Where the arrays are.
-            shelf: Where they are kept for the next process; None keeps them nowhere.
-            least_kept: The fewest memories that are worth a file.
         """
         self._backend = backend
         self._space = space
         self._thread = thread
-        self._shelf = shelf
-        self._least_kept = least_kept
         self._cache = cache_of(backend)
         self._index = Index()
         self._known = _Known()
         self._refreshing = anyio.Lock()
         self._refreshes = 0  # That have begun.
         self._refreshed: tuple[int, object] = (0, None)  # The last that ended, and for which models.
-        self._gave_up = False  # After the file could not be written, until the next process.
 
     def close(self) -> None:
         """Let go of everything."""
@@ -169,15 +150,11 @@ class ArrayCandidates:
             if self._index.needs_rebuild:
                 self._index = Index()
             index = self._index
-            is_new = not index.changed
-            if is_new:
-                index = self._index = await self._from_shelf() or index
             if model is not None:
-                index.dimension = dimension
-                index.use_model(model)
+                index.use_model(model, dimension)
                 index.use_second(second)
 
-            def read(connection: Connection) -> tuple[repository.Changes | None, set[str]]:
+            def take_in(connection: Connection) -> None:
                 changes = repository.load_changes(
                     connection,
                     self._space,
@@ -187,21 +164,11 @@ class ArrayCandidates:
                     second=None if index.second is None else index.second.model,
                     second_since=index.second_changed,
                 )
-                if not is_new or not index.changed:
-                    return changes, set()
-                # A file has numbers for names. Nobody else has this index yet.
-                stale = () if changes is None else {*changes.gone, *(row.rid for row in changes.memories)}
-                return changes, speakers_of(connection, index.first_rids(without=stale))
 
-            def take_in() -> None:
-                changes, names = self._backend.read_blocking(read)
-                if names:
-                    index.name_speakers(names)
                 if changes is not None:
                     index.apply(changes)
 
-            await self._thread.run(take_in)
-            await self._keep()
+            await self._thread.run(self._backend.read_blocking, take_in)
             self._known = _Known(
                 changed=index.changed,
                 count=index.alive_count,
@@ -214,88 +181,6 @@ class ArrayCandidates:
             )
             self._cache.note_use(self, index.size_bytes)
             self._refreshed = self._refreshes, models
-
-    # The file beside the database.
-
-    async def _from_shelf(self) -> Index | None:
-        """An index of what is on the shelf; None where it can't be used."""
-        shelf = self._shelf
-        if shelf is None or not await self._thread.run(lambda: shelf.exists):
-            return None
-        said = await self._stamped()
-
-        def load() -> Index | None:
-            stock = shelf.load(stamp=said.stamp, changed=said.changed)
-            return None if stock is None else Index.of(stock.arrays, changed=stock.changed)
-
-        return await self._thread.run(load)
-
-    async def _stamped(self) -> Stamped:
-        return await self._backend.read(lambda connection: read_stamp(connection, self._space))
-
-    async def _keep(self) -> None:
-        """Put the arrays on the shelf where much has changed."""
-        shelf, index = self._shelf, self._index
-        enough = max(_LEAST_UNKEPT, index.alive_count // _UNKEPT_SHARE)
-        if shelf is None or index.alive_count < self._least_kept or index.unkept < enough or self._gave_up:
-            return
-        stamp = secrets.token_hex(16)
-        with shelf.writing() as alone:
-            if not alone:
-                return
-            written = await self._thread.run(
-                lambda: shelf.write(index.freeze(), changed=index.changed, stamp=stamp)
-            )
-            kept = False
-            if written:
-                with suppress(
-                    StorageError
-                ):  # The arrays are worth less than whatever has the database locked.
-                    kept = await self._backend.write(
-                        lambda connection: publish_stamp(
-                            connection, self._space, stamp, changed=index.changed
-                        )
-                    )
-            if not kept or not await self._thread.run(shelf.publish):
-                shelf.drop_unfinished()
-                self._gave_up = not written
-                return
-        index.unkept = 0
-
-    async def scrub(self, *, before: str | None = None) -> bool:
-        """See `ports.Candidates`."""
-        shelf = self._shelf
-        if shelf is None or not await self._thread.run(lambda: shelf.exists):
-            return True
-        since = await self._thread.run(shelf.changed)
-        stale = await self._backend.read(lambda connection: read_stale(connection, self._space, since or 0))
-        return await self._thread.run(lambda: shelf.scrub(stale, before=before))
-
-    async def tidy(self) -> None:
-        """See `ports.Candidates`."""
-        shelf = self._shelf
-        if shelf is not None and await self._thread.run(lambda: shelf.exists):
-            said = await self._stamped()
-            if not await self._thread.run(shelf.has_stamp, said.stamp):
-                await self._thread.run(shelf.discard)
-
-    async def trouble(self) -> str | None:
-        """See `ports.Candidates`."""
-        shelf = self._shelf
-        if shelf is None or not await self._thread.run(lambda: shelf.exists):
-            return None
-        said = await self._stamped()
-        return await self._thread.run(shelf.trouble, said.stamp)
-
-    async def rebuild(self) -> None:
-        """See `ports.Candidates`."""
-        async with self._refreshing:
-            if self._shelf is not None:
-                await self._thread.run(self._shelf.discard)
-            self._index = Index()
-            self._known = _Known()
-            self._refreshed = (0, None)
-            self._gave_up = False
 
     async def find(
         self,
@@ -405,7 +290,7 @@ def _rows_of(visible: Visible, index: Index) -> Any:
         return None
     rows = np.full(len(index), visible.allowed is None, dtype=np.bool_)
     for rids, shown in ((visible.allowed or (), True), (visible.hidden, False)):
-        known = index.rows.of(rids)
+        known = index.rows_of(rids)
         rows[known[known >= 0]] = shown
     return rows
 

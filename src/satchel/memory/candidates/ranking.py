@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from satchel.memory.candidates.arrays import Floats, Ints, distinct
-from satchel.memory.candidates.entries import Spread
-from satchel.memory.candidates.index import BY_ASSISTANT, Index
+from satchel.memory.candidates.index import BY_ASSISTANT, Index, StemScores
 from satchel.memory.candidates.tokens import Bag, match, weigh
 from satchel.memory.candidates.weights import WEIGHTS
 from satchel.memory.lexicon import QUESTION, commonness
@@ -77,7 +76,7 @@ _MIN_SCORE = 1e-4
 """What fits least is found all the same; only what has faded scores 0."""
 
 _DENSE_FRACTION = 4
-"""A stem in more than a quarter of the rows keeps a count for every row: adding a whole array is then faster."""
+"""A stem in more than a quarter of the rows keeps a score for every row: adding a whole array is then faster."""
 
 _GROUP = 16
 """The size of a group in `_not_below_top`, which takes 0.05 ms for 100,000 values; `argpartition` takes 0.3 ms."""
@@ -233,7 +232,7 @@ def shortlist(
         cosine=None if cosine is None else cosine[rows],
         cues=None if cues is None else cues[rows],
         cue_cosines=None if cue_cosines is None else cue_cosines[rows],
-        passages=_passage_counts(index)[rows],
+        passages=index.passage_counts(rows),
         bags=bags,
         missing_tokens=missing,
         compared=0 if every is None else len(every),
@@ -486,25 +485,13 @@ def _quoted(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
     return found.astype(np.float32)
 
 
-def _passage_counts(index: Index) -> Any:
-    """How many passages with a vector each row has, at least 1."""
-
-    def count() -> Any:
-        rows, counts = index.vector_counts()
-        found = np.ones(len(index), dtype=np.uint8)
-        found[rows] = counts
-        return found
-
-    return index.derived("passage_counts", count)
-
-
 def _gate(index: Index) -> Any:
     """How much the neighbours and the session of each row count: 1 for a short row, less the longer it is."""
     return index.derived("gate", lambda: 1.0 / (1.0 + (index.words / np.float32(_GATE_WORDS)) ** 2))
 
 
 def _length_norm(index: Index, gate: Any) -> Any:
-    """The length term of BM25 for each row; the words of neighbours count as in `_spread`."""
+    """The length term of BM25 for each row; the words of neighbours count as in `_scores_of`."""
 
     def compute() -> Any:
         before, after = index.neighbours()
@@ -522,27 +509,14 @@ def _length_norm(index: Index, gate: Any) -> Any:
 def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
     """Score every row by the question's stems in it and, as fields with lower weights, in its neighbours."""
     scores = np.zeros(len(index), dtype=np.float32)
-    if not stems:
-        return scores
-    norm = _length_norm(index, gate)
     for stem in stems:
-        weight = np.float32(_rarity(index, stem) * (K1 + 1))
-        rows, counts = index.spread(
-            stem,
-            spread=partial(_spread, index, stem, gate),
-            fix=partial(_spread_to, index, stem, gate),
-        )
-        share = counts + (norm if rows is None else norm[rows])
-        np.divide(weight * counts, share, out=share)
-        if rows is None:
-            scores += share
-        else:
-            scores[rows] += share
+        found = index.of_stem(stem, partial(_scores_of, index, stem, gate))
+        scores[found.rows] += found.scores
     return scores
 
 
-def _spread(index: Index, stem: int, gate: Any) -> Spread:
-    """The count of a stem in each row, plus weighted counts in its neighbours."""
+def _scores_of(index: Index, stem: int, gate: Any) -> StemScores:
+    """What a stem adds to the BM25 of each row: its count there, plus weighted counts in the neighbours, saturating."""
     before, after = index.neighbours()
     rows, counts, _ = index.postings(stem)
     mixed = np.zeros(len(index), dtype=np.float32)
@@ -552,27 +526,11 @@ def _spread(index: Index, stem: int, gate: Any) -> Spread:
         there = neighbour >= 0
         target = neighbour[there]
         mixed[target] += gate[target] * np.float32(share) * counts[there]
-    having = np.flatnonzero(mixed)
+    having: Any = np.flatnonzero(mixed)
     if len(having) > len(mixed) // _DENSE_FRACTION:
-        return Spread(None, mixed)
-    return Spread(having.astype(np.int32), mixed[having])
-
-
-def _spread_to(index: Index, stem: int, gate: Any, rows: Ints) -> Floats:
-    """The result of `_spread` for a few rows."""
-    before, after = index.neighbours()
-    having, counts, _ = index.postings(stem)
-
-    def counted(some: Ints) -> Any:
-        if not len(having):
-            return np.zeros(len(some), dtype=np.float32)
-        place = np.minimum(np.searchsorted(having, some), len(having) - 1)
-        return np.where(having[place] == some, counts[place], np.float32(0))
-
-    mixed = counted(rows)
-    for neighbour, share in ((before[rows], _PREVIOUS_SHARE), (after[rows], _NEXT_SHARE)):
-        mixed += gate[rows] * np.float32(share) * counted(neighbour)
-    return cast(Floats, mixed)
+        having = slice(None)
+    norm, found = _length_norm(index, gate)[having], mixed[having]
+    return StemScores(having, np.float32(_rarity(index, stem) * (K1 + 1)) * found / (found + norm))
 
 
 def _rarity(index: Index, stem: int) -> float:
@@ -604,20 +562,9 @@ def _has_name(index: Index, names: Sequence[int], chosen: Ints) -> Any:
 def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
     """The best cosine of each row, NaN if it has no vector; and the cosine of every vector."""
     found = index.cosines(vector)
-    if index.dead_count:
-        # What was forgotten has no part in how the cosines are spread, whether its vectors are erased yet or not.
-        rows, counts = index.vector_counts(vector)
-        found = found._replace(every=found.every[np.repeat(index.alive[rows], counts)])
-    if len(found.best) == len(index) and index.derived("vectors_in_order", lambda: _in_order(found.rows)):
-        return found.best, found.every
     cosine = np.full(len(index), np.nan, dtype=np.float32)
     cosine[found.rows] = found.best
     return cosine, found.every
-
-
-def _in_order(rows: Any) -> bool:
-    """Whether the vectors are in the order of the rows, with none missing."""
-    return bool((rows == np.arange(len(rows))).all())
 
 
 def top(values: Any, count: int) -> Ints:

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from satchel.memory.candidates.arrays import STORED, Floats, from_stored
+from satchel.memory.candidates.arrays import STORED, Floats, Ints
 from satchel.memory.candidates.columns import Column
 from satchel.models.embedding import product
 
-__all__ = ["BestPassages", "Cosines", "Scale", "Second", "VectorArrays", "Vectors"]
+__all__ = ["BestPassages", "Cosines", "Scale", "Second", "Vectors"]
 
 
 class Cosines(NamedTuple):
     """How near a query is to the vectors of a space, or m queries at once.
 
     Attributes:
-        best: The best cosine of each row that has vectors, shape (rows,) or (rows, m); `rows` says which. Dead rows are
-            among them.
+        rows: The rows that have vectors; `counts` is how many each has.
+        best: The best cosine of each of these rows, shape (rows,) or (rows, m).
         every: The cosine of every vector, shape (n,) or (n, m).
     """
 
+    rows: Ints
+    counts: Ints
     best: Floats
-    rows: Any
     every: Floats
+
+    def only(self, kept: Any) -> Cosines:
+        """The same of those rows alone that are kept: shape (rows,), bool."""
+        if kept.all():
+            return self
+        every = self.every[np.repeat(kept, self.counts)]
+        return Cosines(self.rows[kept], self.counts[kept], self.best[kept], every)
+
+    def scaled(self, scale: Scale | None) -> Cosines:
+        """The same on another scale, if one is given."""
+        return self if scale is None else self._replace(best=scale(self.best), every=scale(self.every))
 
 
 class BestPassages(NamedTuple):
@@ -38,20 +51,6 @@ class BestPassages(NamedTuple):
 
     vectors: Any
     numbers: Any
-
-
-class VectorArrays(NamedTuple):
-    """Vectors of rows, which may have several each.
-
-    Attributes:
-        matrix: Shape (n, d), float32, unit rows.
-        rows: The row that each group of vectors belongs to.
-        starts: The first vector of each group.
-    """
-
-    matrix: Any
-    rows: Any
-    starts: Any
 
 
 class Scale(NamedTuple):
@@ -89,99 +88,72 @@ class Second(NamedTuple):
 
 
 class Vectors:
-    """The many vectors that were read first, and what was added since."""
+    """The vectors that a model gave to rows, or to their cues. A row may have several, one after the other."""
 
-    def __init__(self, dimension: int) -> None:
+    def __init__(self, dimension: int = 0) -> None:
         """Start with none; `dimension` is the length of each vector."""
         self.dimension = dimension
-        self._base: VectorArrays | None = None
         self._matrix = Column(np.float32, dimension)
-        self._rows = Column(np.int32)
+        self._rows = Column(np.int64)  # Of each group, the vectors of one row; like the two below.
         self._starts = Column(np.int64)
-        self._places: tuple[Any, Any] | None = None
+        self._counts = Column(np.int64)
+        self._groups = Column(np.int64)  # Of each row; -1 for none.
 
-    def append(self, found: Sequence[tuple[int, bytes]]) -> None:
-        """Add the vectors of rows, as they are stored."""
-        matrix = from_stored(b"".join(blob for _, blob in found), self.dimension)
-        width = self.dimension * STORED.itemsize
-        counts = np.array([len(blob) // width for _, blob in found], dtype=np.int64)
-        rows = np.array([row for row, _ in found], dtype=np.int32)
-        starts = np.cumsum(counts) - counts
-        self._places = None
-        if self._base is None and not len(self._matrix):
-            # The first are many. They stay as they are, so that later ones need no room at their end.
-            self._base = VectorArrays(matrix, rows, starts)
-            return
-        self._starts.extend(starts + len(self._matrix))
-        self._rows.extend(rows)
-        self._matrix.extend(matrix)
-
-    def parts(self) -> Iterator[VectorArrays]:
-        """All vectors, those of dead rows included; `starts` count within each part."""
-        if self._base is not None:
-            yield self._base
-        if len(self._matrix):
-            yield VectorArrays(self._matrix.values, self._rows.values, self._starts.values)
+    def __len__(self) -> int:
+        """How many rows have vectors, the dead ones included."""
+        return len(self._rows)
 
     @property
     def size_bytes(self) -> int:
         """Of the matrix."""
-        return sum(part.matrix.nbytes for part in self.parts())
+        return int(self._matrix.values.nbytes)
 
-    def without(self, found: Cosines, left_out: Any) -> Cosines:
-        """What `cosines` found, without some rows: shape (rows,), bool."""
-        rows, counts = self.counts()
-        kept = ~left_out[rows]
-        return Cosines(
-            best=found.best[kept], rows=found.rows[kept], every=found.every[np.repeat(kept, counts)]
-        )
+    def has(self, rows: Any = slice(None)) -> Any:
+        """Which of these rows have vectors: bool."""
+        return self._groups.values[rows] >= 0
+
+    def add_rows(self, count: int) -> None:
+        """So many rows were added. They have no vectors yet."""
+        self._groups.extend(np.full(count, -1))
+
+    def append(self, rows: Ints, stored: Sequence[bytes]) -> None:
+        """Take vectors as they are stored, for rows of which those that are -1 or have some already are left out."""
+        new = (rows >= 0) & ~self.has(rows)
+        if not new.all():
+            rows, stored = rows[new], list(compress(stored, new.tolist()))
+        if not len(rows):
+            return
+        width = self.dimension * STORED.itemsize
+        counts = np.fromiter(map(len, stored), dtype=np.int64) // width
+        self._groups.values[rows] = len(self) + np.arange(len(rows))
+        self._starts.extend(len(self._matrix) + np.cumsum(counts) - counts)
+        self._counts.extend(counts)
+        self._rows.extend(rows)
+        matrix = np.frombuffer(b"".join(stored), STORED).reshape(-1, self.dimension)
+        self._matrix.extend(matrix, room=len(self._groups))
 
     def cosines(self, query: Floats) -> Cosines:
         """Compare queries with every vector; shape (d,) or (d, m), unit length."""
-        products = [product(part.matrix, query) for part in self.parts()]
-        if not products:
-            nothing = np.empty((0, *query.shape[1:]), dtype=np.float32)
-            return Cosines(best=nothing, rows=np.empty(0, dtype=np.int64), every=nothing)
-        every = products[0] if len(products) == 1 else np.concatenate(products)
-        rows, starts = self._rows_and_starts()
+        every = product(self._matrix.values, query)
+        starts = self._starts.values
         best = every if len(starts) == len(every) else np.maximum.reduceat(every, starts, axis=0)
-        return Cosines(best=best, rows=rows, every=every)
+        return Cosines(rows=self._rows.values, counts=self._counts.values, best=best, every=every)
 
-    def counts(self) -> tuple[Any, Any]:
-        """The rows that have vectors, and how many each has."""
-        rows, starts = self._rows_and_starts() if self._base is not None else (np.empty(0, np.int32),) * 2
-        ends = np.append(starts[1:], sum(len(part.matrix) for part in self.parts()))
-        return rows, (ends - starts)[: len(rows)]
+    def counts_of(self, rows: Ints) -> Ints:
+        """How many vectors each of some rows has."""
+        counts = np.zeros(len(rows), dtype=np.int64)
+        has = self.has(rows)
+        counts[has] = self._counts.values[self._groups.values[rows[has]]]
+        return counts
 
-    def best_passages(self, rows: Any, query: Floats) -> BestPassages:
+    def best_passages(self, rows: Ints, query: Floats) -> BestPassages:
         """The passages of some rows that are nearest to a query; shape (d,), unit length."""
         found = np.zeros((len(rows), self.dimension), dtype=np.float32)
         numbers = np.full(len(rows), -1, dtype=np.int64)
-        every = self.cosines(query).every
-        if not len(every):
-            return BestPassages(found, numbers)
-        owners, starts = self._rows_and_starts()
-        order = np.argsort(owners, kind="stable")
-        ends = np.r_[starts[1:], len(every)]
-        # A row that was embedded again has several groups; the last one counts.
-        places = order[np.maximum(np.searchsorted(owners, rows, side="right", sorter=order) - 1, 0)]
-        parts = list(self.parts())
-        offsets = np.cumsum([0, *(len(part.matrix) for part in parts)])
-        for at, place in enumerate(places.tolist()):
-            if owners[place] != rows[at]:
-                continue
-            best = int(starts[place]) + int(every[starts[place] : ends[place]].argmax())
-            part = int(np.searchsorted(offsets, best, side="right")) - 1
-            found[at] = parts[part].matrix[best - offsets[part]]
-            numbers[at] = best - int(starts[place])
+        for at, group in enumerate(self._groups.values[rows].tolist()):
+            if group >= 0:
+                start = self._starts.values[group]
+                passages = self._matrix.values[start : start + self._counts.values[group]]
+                numbers[at] = best = (passages @ query).argmax()
+                found[at] = passages[best]
         return BestPassages(found, numbers)
-
-    def _rows_and_starts(self) -> tuple[Any, Any]:
-        if self._places is None:
-            parts = list(self.parts())
-            offsets = np.cumsum([0, *(len(part.matrix) for part in parts)])
-            self._places = (
-                np.concatenate([part.rows for part in parts]),
-                np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=False)]),
-            )
-        return self._places
