@@ -216,6 +216,8 @@ def test_without_a_command_and_a_terminal_the_prompt_is_read_from_stdin(run: Run
     with serving(scripted(speaks("Read."))) as server:
         ran = run(server=server, stdin="hello")
     assert (ran.code, ran.out) == (0, "Read.\n")
+    with serving(lambda _: as_json({"error": {"message": "invalid key"}}, status=401)) as server:
+        assert run(server=server, stdin="hello").code == run("ask", "hello", server=server).code == 1
 
 
 @pytest.mark.anyio

@@ -669,3 +669,15 @@ def test_a_question_says_why_it_is_asked_where_that_is_more_than_the_mode(tmp_pa
         screen.see("/help")
         screen.type("Go", ENTER)
         screen.see("mode auto, and it can't be boxed")
+
+
+@pytest.mark.parametrize(("screen", "ready"), [("off", "›"), ("auto", "/help")])
+def test_a_window_that_is_closed_ends_the_chat_without_a_report(
+    tmp_path: Path, screen: str, ready: str
+) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text('model = "none"\n')
+    with terminal(tmp_path, SATCHEL_TERMINAL_SCREEN=screen) as window:
+        window.see(ready)
+        assert window.close() == 130
+    assert not list((tmp_path / "home").glob("logs/*errors*"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import gc
 import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO
 
 import click
 
@@ -43,17 +45,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     atexit.register(gc.freeze)
     words = list(sys.argv[1:] if arguments is None else arguments)
     restore = _end_in_good_order()
+    has_terminal = _has_terminal()
     try:
         code = root.main(words, prog_name="satchel", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader of the output has closed the pipe. Flushing Python's buffers at exit must not raise again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output(sys.stdout)  # Its reader has closed the pipe.
         return 1
     # A boundary: every error becomes one line and an exit code.
     except BaseException as error:  # noqa: BLE001
+        if has_terminal and not _has_terminal() and _is_hung_up(error):
+            return INTERRUPTED
         return _exit_code(error, words)
     finally:
+        if has_terminal and not _has_terminal():
+            _discard_output(sys.stdout, sys.stderr)
         restore()
         gc.set_threshold(*thresholds)
     return code if isinstance(code, int) else 0
@@ -108,10 +114,26 @@ def _exit_code(error: BaseException, words: Sequence[str]) -> int:
         tell(f"satchel: {ours}")
         return ours.exit_code
     if any(isinstance(leaf, BrokenPipeError) for leaf in leaves):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output(sys.stdout)
         return 1
     _report(error, words)
     return 1
+
+
+def _discard_output(*streams: TextIO) -> None:
+    """Nobody reads them any more. Flushing Python's buffers at exit must not raise again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream.fileno())
+
+
+def _has_terminal() -> bool:
+    return sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+
+
+def _is_hung_up(error: BaseException) -> bool:
+    """Whether a terminal that was closed caused an error; `termios.error` is no `OSError`."""
+    return any(leaf.args[:1] == (errno.EIO,) for leaf in _leaves(error))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

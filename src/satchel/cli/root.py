@@ -62,14 +62,14 @@ _COMMANDS = {
 )
 @click.version_option(__version__, prog_name="satchel", message="%(prog)s %(version)s")
 @click.pass_context
-def root(context: click.Context) -> None:
+def root(context: click.Context) -> int | None:
     """Satchel: an agent that remembers you.
 
     Without a command it starts a conversation; without a terminal it reads a message from stdin and prints the
     answer.
     """
     if context.invoked_subcommand is not None:
-        return
+        return None
     if is_terminal(sys.stdin) and is_terminal(sys.stdout):
         command, arguments = "chat", []
     else:
@@ -78,4 +78,4 @@ def root(context: click.Context) -> None:
     if found is None:
         raise LookupError(command)
     with found.make_context(command, arguments, parent=context) as inner:
-        found.invoke(inner)
+        return int(found.invoke(inner))
