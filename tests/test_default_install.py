@@ -82,14 +82,15 @@ def run(python: Path, tmp_path: Path) -> Callable[..., str]:
         ended = subprocess.run(
             [str(python), *words],
             cwd=tmp_path,
-            env=environ_for(tmp_path, PATH="/usr/bin:/bin", **environ),
+            env={**environ_for(tmp_path, PATH="/usr/bin:/bin"), **environ},
             capture_output=True,
             text=True,
             check=False,
             timeout=LIMIT_S,
         )
         assert code in (None, ended.returncode), ended.stderr
-        return ended.stdout + ended.stderr
+        said: str = ended.stdout + ended.stderr
+        return said
 
     return run_here
 
