@@ -67,8 +67,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("default")
     venv.create(place, symlinks=True)
     site = next(place.glob("lib/python*/site-packages"))
-    (site / "satchel.pth").write_text(f"{ROOT / 'src'}\n")
-    for name in brought_by(PROJECT["dependencies"]):
+    for name in {"satchel", *brought_by(PROJECT["dependencies"])}:
         for file in distribution(name).files or ():
             link = site / file.parts[0]
             if file.parts[0] != ".." and not link.exists():
