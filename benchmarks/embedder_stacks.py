@@ -69,7 +69,7 @@ def build(stack: str, safetensors: Path, target: Path) -> None:
     """Write the graph of a stack; for int8, every dense layer holds its own quantised weights."""
     from onnx import numpy_helper
 
-    spec = importlib.util.spec_from_file_location("graph", ROOT / "benchmarks/build_minilm_graph.py")
+    spec = importlib.util.spec_from_file_location("graph", ROOT / "scripts/build_minilm_graph.py")
     assert spec is not None
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)

@@ -675,6 +675,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(21, "plugins:enabled", "issue 21", "Code of a plugin runs only after the user enabled it by name; a changed one is not loaded until it is enabled again, and what fails is said."),
     built(21, "plugins:tools", "issue 21", "A plugin brings tools and search engines into conversations."),
     built(21, "plugins:models", "issue 21", "A plugin brings language models, named as all others."),
+    built(21, "plugins:sandboxes", "brief", "A plugin brings sandboxes and routes; E2B, containers and AG-UI are found in the same way, and no room knows them."),
     built(21, "plugins:importers", "issue 21", "A plugin brings formats of other programs' memories."),
     built(20, "memory:relations:users-word", "issue 20 §2", "A correction is whose words it is: other lines may complete it, and what was wrong stops being shown."),
     built(20, "memory:relations:upgrade", "issue 20", "An upgrade takes back the marks that comparing made, keeps pins and all others, and the history says so; an older program says that it can't open the home."),

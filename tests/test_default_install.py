@@ -67,8 +67,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("default")
     venv.create(place, symlinks=True)
     site = next(place.glob("lib/python*/site-packages"))
-    (site / "satchel.pth").write_text(f"{ROOT / 'src'}\n")
-    for name in brought_by(PROJECT["dependencies"]):
+    for name in {"satchel", *brought_by(PROJECT["dependencies"])}:
         for file in distribution(name).files or ():
             link = site / file.parts[0]
             if file.parts[0] != ".." and not link.exists():
@@ -82,14 +81,15 @@ def run(python: Path, tmp_path: Path) -> Callable[..., str]:
         ended = subprocess.run(
             [str(python), *words],
             cwd=tmp_path,
-            env=environ_for(tmp_path, PATH="/usr/bin:/bin", **environ),
+            env={**environ_for(tmp_path, PATH="/usr/bin:/bin"), **environ},
             capture_output=True,
             text=True,
             check=False,
             timeout=LIMIT_S,
         )
         assert code in (None, ended.returncode), ended.stderr
-        return ended.stdout + ended.stderr
+        said: str = ended.stdout + ended.stderr
+        return said
 
     return run_here
 

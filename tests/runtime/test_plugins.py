@@ -17,10 +17,12 @@ import pytest
 
 from satchel.config import plugins
 from satchel.config.plugins import disable, enable, find_plugins
-from satchel.errors import ConfigError, NotFound
+from satchel.errors import ConfigError, NoSandbox, NotFound
 from satchel.events import QuestionAsked
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
+from satchel.sandbox.choice import open_sandbox
+from satchel.server.app import create_app
 from satchel.tools.web import Found
 from tests.cli.programs import PROGRAM, SOURCES, environ_for
 from tests.requirements import requirement
@@ -199,6 +201,31 @@ async def test_a_model_of_a_plugin_answers_and_without_it_its_name_is_unknown(
         turn = await (await satchel.session()).run_turn("greet me")
     assert [step.result for step in turn.steps] == ["hi"]
     assert turn.text == "It says hi"
+
+
+@requirement("plugins:sandboxes")
+async def test_a_plugin_brings_a_sandbox_and_routes_and_ours_are_found_in_the_same_way(
+    tmp_path: Path, install: Install
+) -> None:
+    settings = settings_in(tmp_path, sandbox__backend="mine")
+    with pytest.raises(NoSandbox, match=r"There are: bubblewrap, landlock, docker, podman, e2b\."):
+        await open_sandbox(settings)
+    source = (
+        "from fastapi import APIRouter\nfrom satchel.sandbox.unsafe import Unsafe\nrouter = APIRouter()\n"
+        "@router.get('/api/mine')\ndef mine() -> str: return 'Mine.'\n"
+        "def routers(): return [router]\n"
+        "def sandboxes(): return {'mine': lambda settings: Unsafe(), 'broken': lambda settings: 1 / 0}\n"
+    )
+    install("satchel-mine", source)
+    enable(tmp_path / "home", "satchel-mine")
+    assert (await open_sandbox(settings)).name == "unsafe"
+    broken = settings_in(tmp_path, sandbox__backend="broken")
+    with pytest.raises(NoSandbox, match="satchel-mine can't open the sandbox 'broken': ZeroDivisionError"):
+        await open_sandbox(broken)
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        described = create_app(satchel, token="t").api.openapi()
+    assert {"/api/mine", "/api/agui"} <= set(described["paths"])
+    assert [plugin.name for plugin in find_plugins(tmp_path / "home")] == ["satchel-mine"]
 
 
 @requirement("plugins:importers", "plugins:enabled")

@@ -23,9 +23,9 @@ from typing import Any
 
 import anyio
 
+from satchel.addons.containers.backend import Containers
 from satchel.sandbox.backend import BaseBackend
 from satchel.sandbox.bubblewrap import Bubblewrap
-from satchel.sandbox.containers import Containers
 from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.port import Limits, PythonEntry, RunSpec, WorkspaceBox
 from satchel.sandbox.process import run_process

@@ -16,12 +16,12 @@ from threading import Thread
 import anyio
 import pytest
 
+from satchel.addons.containers.backend import Containers
 from satchel.config import load
 from satchel.errors import NoSandbox
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.bwrap import find, system_mounts
 from satchel.sandbox.choice import LADDER, probes
-from satchel.sandbox.containers import Containers
 from satchel.sandbox.job import python_program
 from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.port import (

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
+from satchel.addons.e2b import hosted
+from satchel.addons.e2b.backend import E2B
+from satchel.addons.e2b.hosted import unpack
 from satchel.config import load
 from satchel.errors import NoSandbox, SandboxError
-from satchel.sandbox import hosted
 from satchel.sandbox.bwrap import find
 from satchel.sandbox.choice import probes
-from satchel.sandbox.e2b import E2B
-from satchel.sandbox.hosted import unpack
 from satchel.sandbox.port import (
     CommandEntry,
     Limits,

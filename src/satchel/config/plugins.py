@@ -1,9 +1,12 @@
-"""Plugins: installed packages that offer tools, search engines, language models or importers.
+"""Plugins: installed packages that offer tools, search engines, language models, importers, sandboxes or routes.
 
 A package offers them by entry points of the group "satchel", each of which names a module with one or more of the
 functions in `HOOKS`. Nothing of it is imported before the user enabled it by name. What was enabled is pinned in
 SATCHEL_HOME/plugins.json, by version and a hash of the package's files; a package that has changed since is not loaded
 until it is enabled again. Once loaded, its code can do what Satchel can.
+
+Parts of Satchel that its rooms don't know (`satchel.addons`) are entry points of Satchel's own package. They need no
+pin: whoever installed Satchel enabled them.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.metadata import Distribution, EntryPoint, distributions
+from functools import cache, lru_cache
+from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -35,13 +39,18 @@ __all__ = [
     "problems",
 ]
 
-Hook: TypeAlias = Literal["tools", "search_engines", "providers", "importers"]
-HOOKS: Final[tuple[Hook, ...]] = ("tools", "search_engines", "providers", "importers")
-"""The functions of a plugin's module. `tools` and `search_engines` give sequences, the others mappings by name."""
+Hook: TypeAlias = Literal["tools", "search_engines", "providers", "importers", "sandboxes", "routers"]
+HOOKS: Final[tuple[Hook, ...]] = ("tools", "search_engines", "providers", "importers", "sandboxes", "routers")
+"""The functions of a plugin's module. `tools`, `search_engines` and `routers` give sequences, the others mappings by
+name."""
 
 PluginState: TypeAlias = Literal["enabled", "disabled", "changed"]
 
 _GROUP: Final = "satchel"
+_OURS: Final = "satchel"
+"""The name of Satchel's own package."""
+_OF_OURS: Final[tuple[Hook, ...]] = ("sandboxes", "routers")
+"""What its parts offer. For anything else nothing is looked up, which would take 20 ms of every start."""
 _FILE: Final = "plugins.json"
 _NOT_CODE: Final = (".pyc", "/RECORD", "/INSTALLER", "/REQUESTED", "/direct_url.json")
 """What installers write anew, by the ends of paths."""
@@ -101,19 +110,21 @@ def disable(home: Path, name: str) -> None:
 
 
 def offered(home: Path, hook: Hook) -> Iterator[tuple[str, Any]]:
-    """What the enabled plugins offer by one of their functions: the plugin's name and what the function gave.
+    """What Satchel's own package and the enabled plugins offer by one of their functions: the package's name and what
+    the function gave.
 
     What fails is left out; see `problems`.
     """
-    for plugin, module in _loaded(home, _text(home)).modules:
+    ours = _own() if hook in _OF_OURS else ()
+    for name, module in (*ours, *_loaded(home, _text(home)).modules):
         function = getattr(module, hook, None)
         if function is None:
             continue
         try:
-            yield plugin.name, function()
+            yield name, function()
         # A boundary: the plugin is somebody else's code.
         except Exception as error:  # noqa: BLE001
-            note_problem(home, plugin.name, f"Its function {hook} failed: {type(error).__name__}: {error}")
+            note_problem(home, name, f"Its function {hook} failed: {type(error).__name__}: {error}")
 
 
 def plugin_providers(home: Path) -> tuple[str, ...]:
@@ -133,14 +144,22 @@ def problems(home: Path) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    modules: tuple[tuple[Plugin, Any], ...]
+    modules: tuple[tuple[str, Any], ...]
     problems: dict[str, str]
+
+
+@cache
+def _own() -> tuple[tuple[str, Any], ...]:
+    """The modules of Satchel's own package; they import nothing heavy."""
+    with suppress(PackageNotFoundError):
+        return tuple((_OURS, entry.load()) for entry in distribution(_OURS).entry_points.select(group=_GROUP))
+    return ()
 
 
 @lru_cache(maxsize=8)
 def _loaded(home: Path, pinned: str) -> _Loaded:
     """The modules of the enabled plugins, imported once for what the file says."""
-    modules: list[tuple[Plugin, Any]] = []
+    modules: list[tuple[str, Any]] = []
     problems: dict[str, str] = {}
     pins = _pins(home) if pinned else {}
     found = {plugin.name: plugin for plugin in _plugins(pins, only=pins)} if pins else {}
@@ -156,7 +175,7 @@ def _loaded(home: Path, pinned: str) -> _Loaded:
         else:
             for entry in plugin.entries:
                 try:
-                    modules.append((plugin, entry.load()))
+                    modules.append((name, entry.load()))
                 # A boundary, as above.
                 except Exception as error:  # noqa: BLE001
                     problems[name] = f"{entry.value} can't be imported: {type(error).__name__}: {error}"
@@ -167,7 +186,7 @@ def _plugins(pins: Mapping[str, Any], *, only: Mapping[str, Any] | None = None) 
     seen: set[str] = set()
     for package in sorted(distributions(), key=lambda one: one.name or ""):
         name = package.name
-        if not name or name in seen or (only is not None and name not in only):
+        if not name or name == _OURS or name in seen or (only is not None and name not in only):
             continue
         entries = tuple(entry for entry in package.entry_points if entry.group == _GROUP)
         if not entries:

@@ -26,7 +26,6 @@ __all__ = [
     "ProviderSettings",
     "PermissionRule",
     "RuleAction",
-    "SandboxBackend",
     "SandboxSettings",
     "ServerSettings",
     "Setting",
@@ -45,7 +44,6 @@ ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none", "plugin
 ToolUse: TypeAlias = Literal["auto", "native", "json"]
 """How tools are called: by the endpoint's tool calls until it refuses them; by its tool calls; by JSON in text."""
 
-SandboxBackend: TypeAlias = Literal["auto", "bubblewrap", "landlock", "docker", "podman", "e2b"]
 
 RuleAction: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -453,12 +451,12 @@ class ToolsSettings:
 class SandboxSettings:
     """Where code that the model wrote runs, and commands in mode `auto`."""
 
-    backend: SandboxBackend = setting(
+    backend: str = setting(
         "auto",
         "What runs code that the model wrote, and in mode auto commands, executables and MCP servers. "
-        "auto takes the first of bubblewrap and landlock that works. docker, podman and e2b run "
-        "capabilities and builds only, and only if you choose them. Nothing else takes the place of one "
-        "that doesn't work.",
+        "auto takes the first of bubblewrap and landlock that works. Others, which are docker, podman, e2b "
+        "and those of plugins, run capabilities and builds only, and only if you choose them. Nothing else "
+        "takes the place of one that doesn't work.",
     )
     image: str = setting(
         "",

@@ -1,10 +1,11 @@
-"""What enabled plugins bring into a home: tools, search engines, importers; and what is wrong with them."""
+"""What enabled plugins bring into a home: tools, search engines, importers, routes; and what is wrong with them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from satchel.config.plugins import note_problem, offered, problems
 from satchel.errors import UsageError
@@ -14,7 +15,7 @@ from satchel.tools import StaticToolset, Tool, Toolset, tool_from_function
 from satchel.tools.function import FunctionTool
 from satchel.tools.web import Usability
 
-__all__ = ["plugin_engines", "plugin_notices", "plugin_reader", "plugin_tools"]
+__all__ = ["plugin_engines", "plugin_notices", "plugin_reader", "plugin_routers", "plugin_tools"]
 
 
 def plugin_tools(home: Path) -> Toolset:
@@ -41,6 +42,11 @@ def plugin_engines(home: Path) -> tuple[Usability, ...]:
         for plugin, engines in offered(home, "search_engines")
         for engine in engines
     )
+
+
+def plugin_routers(home: Path) -> tuple[Any, ...]:
+    """The routers of the HTTP interface that plugins bring: FastAPI's, which only the server knows."""
+    return tuple(router for _, routers in offered(home, "routers") for router in routers)
 
 
 def plugin_reader(home: Path, source: str) -> NamedReader:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from satchel.config import Settings
+from satchel.config.plugins import offered
 from satchel.errors import NoSandbox
 from satchel.sandbox.bubblewrap import Bubblewrap
-from satchel.sandbox.containers import Containers, Engine
-from satchel.sandbox.e2b import E2B
 from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.port import Probe, Sandbox
 from satchel.sandbox.unsafe import Unsafe
@@ -20,28 +19,32 @@ LADDER: Final[tuple[str, ...]] = ("bubblewrap", "landlock")
 """What "auto" tries, in this order."""
 
 
-def _makers(settings: Settings) -> Mapping[str, Callable[[], Sandbox]]:
-    return {
+def _made(settings: Settings, name: str) -> Sandbox:
+    """The backend of that name: ours, or one of a plugin.
+
+    Raises:
+        NoSandbox: There is none.
+    """
+    ours: Mapping[str, Callable[[], Sandbox]] = {
         "bubblewrap": lambda: Bubblewrap(spares=settings.sandbox.spares),
         "landlock": lambda: Landlock(spares=settings.sandbox.spares),
-        "docker": lambda: _container(settings, "docker"),
-        "podman": lambda: _container(settings, "podman"),
-        "e2b": lambda: _hosted(settings),
     }
-
-
-def _container(settings: Settings, engine: Engine) -> Sandbox:
-    wanted = settings.sandbox
-    return Containers(engine, environ=settings.environ, image=wanted.image, pull=wanted.pull)
-
-
-def _hosted(settings: Settings) -> Sandbox:
-    wanted = settings.sandbox
-    return E2B(
-        key=settings.environ.get(wanted.e2b_key_env, ""),
-        key_name=wanted.e2b_key_env,
-        template=wanted.image,
-        domain=wanted.e2b_domain,
+    if name in ours:
+        return ours[name]()
+    known = list(ours)
+    for plugin, sandboxes in offered(settings.home, "sandboxes"):
+        if name in sandboxes:
+            try:
+                made: Sandbox = sandboxes[name](settings)
+                return made
+            # A boundary: the plugin may be somebody else's code.
+            except Exception as error:
+                raise NoSandbox(
+                    f"{plugin} can't open the sandbox {name!r}: {type(error).__name__}: {error}"
+                ) from error
+        known += sandboxes
+    raise NoSandbox(
+        f"sandbox.backend is {name!r}, and there is no such sandbox. There are: {', '.join(known)}."
     )
 
 
@@ -53,7 +56,7 @@ async def open_sandbox(settings: Settings) -> Sandbox:
     """
     failed: list[Probe] = []
     for name in _wanted(settings):
-        sandbox = _makers(settings)[name]()
+        sandbox = _made(settings, name)
         probe = await sandbox.probe()
         if probe.works:
             return sandbox
@@ -65,7 +68,7 @@ async def open_sandbox(settings: Settings) -> Sandbox:
 
 async def probes(settings: Settings) -> tuple[Probe, ...]:
     """What each backend that the settings name says about itself; the first that works is used."""
-    found = [await _makers(settings)[name]().probe() for name in _wanted(settings)]
+    found = [await _made(settings, name).probe() for name in _wanted(settings)]
     if settings.sandbox.allow_unsafe and not any(probe.works for probe in found):
         found.append(await Unsafe().probe())
     return tuple(found)

@@ -19,6 +19,7 @@ from satchel.errors import SatchelError
 from satchel.runtime import Satchel
 from satchel.runtime.browsers import Browsers
 from satchel.runtime.other_agents.capturing import AgentsQueue
+from satchel.runtime.plugins import plugin_routers
 from satchel.server.binding import Hosts
 from satchel.server.browser_access import BrowserAccess
 from satchel.server.gate import RequestGate, log_defect
@@ -48,7 +49,7 @@ from satchel.server.problems import (
     retry_after,
 )
 from satchel.server.proxy.proxy import MemoryProxy
-from satchel.server.routes import agui, capabilities, chat, completions, memories, messages, program, sessions
+from satchel.server.routes import capabilities, chat, completions, memories, messages, program, sessions
 from satchel.server.routes.documented import EVENT_SCHEMA, PROBLEMS
 from satchel.server.service import Service
 from satchel.server.streams import EVENT_STREAM, Stopping
@@ -72,7 +73,7 @@ _PAGES: Final = (
     doctor_page,
 )
 """The routers of the web pages."""
-_ROUTERS: Final = (chat, sessions, memories, capabilities, program, messages, completions, agui, *_PAGES)
+_ROUTERS: Final = (chat, sessions, memories, capabilities, program, messages, completions, *_PAGES)
 _DESCRIPTION: Final = (
     "An agent that remembers its user and makes its own tools. Every request but those for /healthz and /readyz needs "
     "the token of the home: `Authorization: Bearer TOKEN`. Errors are problem JSON (RFC 9457); below /v1 they have the "
@@ -175,8 +176,9 @@ def create_app(satchel: Satchel, *, token: str, settings: ServerSettings | None 
     )
     api.state.service = service
     api.state.pages = PageState(access=access)
-    for module in _ROUTERS:
-        api.include_router(module.router)
+    api.state.routers = (*(module.router for module in _ROUTERS), *plugin_routers(satchel.settings.home))
+    for router in api.state.routers:
+        api.include_router(router)
     api.router.routes.append(Route("/mcp", McpEndpoint(satchel, service.stopping)))
     api.state.kept = Kept.of(satchel)
     api.include_router(messages.others)
@@ -222,7 +224,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    methods = _methods_at(request.url.path) if error.status_code in (404, 405) else ()
+    methods = _methods_at(request) if error.status_code in (404, 405) else ()
     if methods:
         allowed = ", ".join(methods)
         detail = f"This path has no method {request.method[:20]}. It has: {allowed}."
@@ -233,9 +235,11 @@ async def _refused(request: Request, error: Exception) -> Response:
     return _answer(request, problem_fields(error.status_code, detail), error.headers)
 
 
-def _methods_at(path: str) -> list[str]:
+def _methods_at(request: Request) -> list[str]:
     """The methods that a path has, in all routers: each of Starlette's routes knows only its own."""
-    routes = [route for module in _ROUTERS for route in module.router.routes if isinstance(route, Route)]
+    path = request.url.path
+    routers = request.app.state.routers
+    routes = [route for router in routers for route in router.routes if isinstance(route, Route)]
     exact = [route for route in routes if route.path == path]
     found = exact or [route for route in routes if route.path_regex.match(path)]
     return sorted({method for route in found for method in route.methods or ()})

@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 
+from satchel.addons.e2b.hosted import HERE, LEFT, STAGE, Left, Sync, mirror, most_left_bytes, pack, unpack
 from satchel.errors import NoSandbox, SandboxError
 from satchel.sandbox.backend import Audience, BaseBackend, most_report_bytes
 from satchel.sandbox.bubblewrap import own_uid
-from satchel.sandbox.hosted import HERE, LEFT, STAGE, Left, Sync, mirror, most_left_bytes, pack, unpack
 from satchel.sandbox.job import GUEST, JobPlaces, Scene, job_bytes
 from satchel.sandbox.outcome import redacted
 from satchel.sandbox.port import (

@@ -8,10 +8,18 @@ from typing import Any, Final
 from fastapi import APIRouter, HTTPException
 from starlette.responses import Response
 
+from satchel.addons.agui.runs import (
+    NAMESPACE,
+    ResumeEntry,
+    RunInput,
+    asked_of,
+    consent_in,
+    run_events,
+    text_in,
+)
 from satchel.errors import NotFound
 from satchel.events import AskUser, QuestionAsked
 from satchel.runtime import RunningTurn, Session
-from satchel.server.agui import NAMESPACE, ResumeEntry, RunInput, asked_of, consent_in, run_events, text_in
 from satchel.server.client_turns import begin, session_of_thread
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM, EventStream

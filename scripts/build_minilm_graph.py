@@ -1,8 +1,8 @@
-"""Builds data/minilm.onnx, the baseline of embedding.py: the model as a graph, without its weights.
+"""Builds benchmarks/data/minilm.onnx, the baseline of benchmarks/embedding.py: the model as a graph without weights.
 
 It needs the package `onnx`, which nothing else uses:
 
-    python benchmarks/build_minilm_graph.py SATCHEL_HOME/models/minilm-l6-v2/model.safetensors
+    python scripts/build_minilm_graph.py SATCHEL_HOME/models/minilm-l6-v2/model.safetensors
 
 Each weight is an "external" tensor that names its place in model.safetensors; nothing is repacked. Attention and Gelu
 are onnxruntime's own fused operators (domain com.microsoft), so that its optimiser has nothing to do when the graph is
@@ -23,7 +23,7 @@ from onnx import TensorProto, helper, numpy_helper
 LAYERS, HEADS, WIDTH = 6, 12, 384
 EPSILON = 1e-12  # of the layer norms; the model's config.json
 MICROSOFT = "com.microsoft"
-GRAPH = Path(__file__).parent / "data/minilm.onnx"
+GRAPH = Path(__file__).parents[1] / "benchmarks/data/minilm.onnx"
 
 
 class GraphBuilder:

@@ -16,12 +16,12 @@ from typing import Final, Literal
 
 import anyio
 
+from satchel.addons.containers.courier import KILLED, OUT_OF_MEMORY, open_courier
 from satchel.errors import NoSandbox
 from satchel.sandbox import seccomp
 from satchel.sandbox.backend import Audience, BaseBackend, most_report_bytes
 from satchel.sandbox.bubblewrap import FIRST_UID, MOST_UIDS, give_to, own_uid, readable_by_all
 from satchel.sandbox.bwrap import find
-from satchel.sandbox.courier import KILLED, OUT_OF_MEMORY, open_courier
 from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, JobPlaces, Scene, job_bytes
 from satchel.sandbox.local import PreparedBox
 from satchel.sandbox.port import (

@@ -1,0 +1,1 @@
+"""The protocol of AG-UI front ends."""

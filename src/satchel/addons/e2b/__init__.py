@@ -1,0 +1,1 @@
+"""Machines of the service E2B as a sandbox."""
