@@ -235,7 +235,7 @@ async def test_the_best_cue_of_each_memory_is_compared() -> None:
         assert asked is not None
         assert isinstance(space.candidates, ArrayCandidates)
         await space.refresh()
-        assert space.candidates.cues_waiting == 0
+        assert space.candidates.contents.cues_waiting == 0
         found = space.candidates._index.cue_cosines(asked)
     assert found is not None
     assert np.allclose(found[[3, 5]], 1.0, atol=1e-3)

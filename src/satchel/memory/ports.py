@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from satchel.memory.question import AskedWith, ParsedQuestion
     from satchel.memory.records import Mode
 
-__all__ = ["Candidates", "FactorsOf", "VisibleOf"]
+__all__ = ["Candidates", "Contents", "FactorsOf", "VisibleOf"]
 
 T = TypeVar("T")
 
@@ -28,6 +29,26 @@ VisibleOf = Callable[["Connection"], "Visible"]
 """Reads which memories may be found."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What `Candidates` holds.
+
+    Attributes:
+        changed: The change up to which it is complete.
+        count: The number of memories; `embedded` is how many of them have a vector of a model in use.
+        cues_waiting: The number of memories with cues that have no vectors yet.
+        model: The id of the embedding model whose vectors it compares, or None.
+        speakers: The speakers of the space and their numbers.
+    """
+
+    changed: int = 0
+    count: int = 0
+    embedded: int = 0
+    cues_waiting: int = 0
+    model: int | None = None
+    speakers: Mapping[str, int] = field(default_factory=dict)
+
+
 class Candidates(Protocol):
     """The searchable side of one space: which memories may answer a question, and how well each fits.
 
@@ -36,38 +57,8 @@ class Candidates(Protocol):
     """
 
     @property
-    def changed(self) -> int:
-        """The change up to which it is complete."""
-        ...
-
-    @property
-    def count(self) -> int:
-        """The number of memories; `embedded` is how many of them have a vector of the model in use."""
-        ...
-
-    @property
-    def embedded(self) -> int:
-        """The number of memories with a vector."""
-        ...
-
-    @property
-    def cues_waiting(self) -> int:
-        """The number of memories with cues that have no vectors yet."""
-        ...
-
-    @property
-    def model(self) -> int | None:
-        """The id of the embedding model whose vectors it compares, or None."""
-        ...
-
-    @property
-    def models(self) -> Sequence[int]:
-        """The ids of all models whose vectors it compares: `model`, and the one for other languages."""
-        ...
-
-    @property
-    def speakers(self) -> Mapping[str, int]:
-        """The speakers of the space and their numbers."""
+    def contents(self) -> Contents:
+        """What it holds, as of the last `refresh`."""
         ...
 
     async def refresh(

@@ -256,17 +256,19 @@ class Search:
         if dense is not None:
             await dense.open()
         question = await self._read(query)
-        if not candidates.count or not query.strip():
+        if not candidates.contents.count or not query.strip():
             return SearchOutcome(question=question)
         asked = None
         if dense is not None:
             asked = (
                 await dense.question(question.text) if mode == "dense" or dense.reads(question.text) else None
             )
-            if candidates.model is None and dense.model is not None:
+            if candidates.contents.model is None and dense.model is not None:
                 # Its first answer told under which number the store knows it.
                 await space.refresh()
-            dense.waiting = 0 if dense.any_trouble else candidates.count - candidates.embedded
+            dense.waiting = (
+                0 if dense.any_trouble else candidates.contents.count - candidates.contents.embedded
+            )
 
         def with_records(connection: Connection, found: FoundRows) -> SearchOutcome:
             return SearchOutcome(
@@ -293,12 +295,14 @@ class Search:
         is_quick = len(query) <= _QUICKLY_READ_CHARS and not may_name_days(query)
         names = possible_names(query) if is_quick else await self._space.thread.run(possible_names, query)
         having = await candidates.count_having(names) if names else {}
-        widespread = [name for name, count in having.items() if is_widespread(count, candidates.count)]
+        widespread = [
+            name for name, count in having.items() if is_widespread(count, candidates.contents.count)
+        ]
 
         def read() -> ParsedQuestion:
             return read_question(
                 query,
-                candidates.speakers.items(),
+                candidates.contents.speakers.items(),
                 asked_at=self._space.clock.now(),
                 locale=self._space.locale,
                 widespread=widespread,

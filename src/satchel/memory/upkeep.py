@@ -160,7 +160,7 @@ class Upkeep:
         """
         space = self._space
         await space.refresh()
-        changed = space.candidates.changed
+        changed = space.candidates.contents.changed
         if changed == self._caught_up:
             return False
         if space.dense is not None:
@@ -206,9 +206,9 @@ class Upkeep:
         if dense is not None:
             await dense.open()
         await self._space.refresh()
-        missing = min(candidates.count - candidates.embedded, most)
-        waiting = min(candidates.cues_waiting, most)
-        if dense is None or not candidates.count:
+        missing = min(candidates.contents.count - candidates.contents.embedded, most)
+        waiting = min(candidates.contents.cues_waiting, most)
+        if dense is None or not candidates.contents.count:
             return
         if missing or waiting:
             within_s = self._embed_within_s

@@ -114,12 +114,14 @@ async def weigh(space: Space, texts: Sequence[str], visible: VisibleOf | None) -
     """
     if space.dense is not None:
         await space.dense.open()
-    if not space.candidates.count:
+    if not space.candidates.contents.count:
         return None
     text = asked_about(_ends_of(texts[-1]))
     names = possible_names(text)
     having = await space.candidates.count_having(names) if names else {}
-    everywhere = [name for name, count in having.items() if is_widespread(count, space.candidates.count)]
+    everywhere = [
+        name for name, count in having.items() if is_widespread(count, space.candidates.contents.count)
+    ]
     if everywhere:
         # A name that is everywhere brings all that have it, and hides what was asked for. If the rest of the
         # message finds something, the rest decides; if not, the message is about whoever has the name.
@@ -159,7 +161,7 @@ async def _weigh(
 ) -> Weighed | None:
     """The same, by the message without some names."""
     dense = space.dense
-    speakers = space.candidates.speakers.items()
+    speakers = space.candidates.contents.speakers.items()
     question = read_question(text, speakers, widespread=without)
     rest = tuple(stem for stem in question.stems if stem not in without)
     question = replace(question, stems=rest or question.stems)
@@ -200,11 +202,13 @@ async def _vectors(space: Space, message: str, joined: str) -> Matrix | None:
     dense = space.dense
     assert dense is not None
     found = await dense.asked([message, *([] if joined == message else [joined]), *_parts_of(message)])
-    if space.candidates.model is None and dense.model is not None:
+    if space.candidates.contents.model is None and dense.model is not None:
         # The first answer of some embedders tells which model it is.
         await space.refresh()
-    dense.waiting = 0 if dense.any_trouble else space.candidates.count - space.candidates.embedded
-    if found is None or not space.candidates.embedded:
+    dense.waiting = (
+        0 if dense.any_trouble else space.candidates.contents.count - space.candidates.contents.embedded
+    )
+    if found is None or not space.candidates.contents.embedded:
         return None
     return np.vstack([found[:1], found]) if joined == message else found
 

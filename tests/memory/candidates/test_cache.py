@@ -88,7 +88,11 @@ async def test_users_whose_arrays_were_let_go_find_what_they_found_before(
         await users[0].search("kettle")
         assert isinstance(candidates, ArrayCandidates)
         candidates.let_go()
-        assert (candidates.count, candidates.embedded, set(candidates.speakers)) == (3, 3, {"ann"})
+        assert (
+            candidates.contents.count,
+            candidates.contents.embedded,
+            set(candidates.contents.speakers),
+        ) == (3, 3, {"ann"})
         assert len(await candidates.having([hash_stem("kettle")])) == 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,24 +13,18 @@ from satchel.memory import repository
 from satchel.memory.candidates.cache import cache_of
 from satchel.memory.candidates.evidence import gather
 from satchel.memory.candidates.index import Index
-from satchel.memory.candidates.ranking import (
-    Factors,
-    FoundRows,
-    factors_within_reach,
-    rank,
-    score,
-    shortlist,
-)
+from satchel.memory.candidates.ranking import FoundRows, factors_within_reach, rank, score, shortlist
 from satchel.memory.candidates.vector_rows import read_tokens
-from satchel.memory.candidates.vectors import Second
+from satchel.memory.ports import Contents
 from satchel.memory.question import AskedWith, ParsedQuestion
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from satchel.memory.candidates.arrays import Floats, Ints
+    from satchel.memory.candidates.arrays import Floats
     from satchel.memory.candidates.evidence import ComparedMessage, Evidence
     from satchel.memory.candidates.tokens import Bag
+    from satchel.memory.candidates.vectors import Second
     from satchel.memory.filters import Visible
     from satchel.memory.ports import FactorsOf, VisibleOf
     from satchel.memory.records import Mode
@@ -43,29 +36,10 @@ __all__ = ["ArrayCandidates"]
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
-    """What is known of the arrays as they were refreshed last, also when they were let go; see `Index`."""
-
-    changed: int = 0
-    count: int = 0
-    embedded: int = 0
-    cues_waiting: int = 0
-    model: int | None = None
-    dimension: int = 0
-    second: Second | None = None
-    speakers: Mapping[str, int] = field(default_factory=dict)
-
-
 class ArrayCandidates:
     """The memories of one space as arrays. Only `thread` touches them: what changes them and what reads never meet."""
 
-    def __init__(
-        self,
-        backend: Database,
-        space: int,
-        thread: OneThread,
-    ) -> None:
+    def __init__(self, backend: Database, space: int, thread: OneThread) -> None:
         """Nothing is read before the first `refresh`.
 
         Args:
@@ -78,7 +52,9 @@ class ArrayCandidates:
         self._thread = thread
         self._cache = cache_of(backend)
         self._index = Index()
-        self._known = _Known()
+        self.contents = Contents()
+        """See `ports.Candidates`; it stays where the arrays are let go."""
+        self._in_use: tuple[int | None, int, Second | None] = (None, 0, None)
         self._refreshing = anyio.Lock()
         self._refreshes = 0  # That have begun.
         self._refreshed: tuple[int, object] = (0, None)  # The last that ended, and for which models.
@@ -92,48 +68,11 @@ class ArrayCandidates:
         """Drop the arrays to make room for those of others. What is known of them stays."""
         self._index = Index()
 
-    @property
-    def changed(self) -> int:
-        """See `ports.Candidates`."""
-        return self._known.changed
-
-    @property
-    def count(self) -> int:
-        """See `ports.Candidates`."""
-        return self._known.count
-
-    @property
-    def embedded(self) -> int:
-        """See `ports.Candidates`."""
-        return self._known.embedded
-
-    @property
-    def cues_waiting(self) -> int:
-        """See `ports.Candidates`."""
-        return self._known.cues_waiting
-
-    @property
-    def model(self) -> int | None:
-        """See `ports.Candidates`."""
-        return self._known.model
-
-    @property
-    def models(self) -> Sequence[int]:
-        """See `ports.Candidates`."""
-        known = self._known
-        second = () if known.second is None else (known.second.model,)
-        return second if known.model is None else (known.model, *second)
-
-    @property
-    def speakers(self) -> Mapping[str, int]:
-        """See `ports.Candidates`."""
-        return self._known.speakers
-
     async def _loaded(self) -> Index:
         """The arrays; loaded again where they were let go since the last `refresh`."""
-        if self._known.changed and not self._index.changed:
-            known = self._known
-            await self.refresh(model=known.model, dimension=known.dimension, second=known.second)
+        if self.contents.changed and not self._index.changed:
+            model, dimension, second = self._in_use
+            await self.refresh(model=model, dimension=dimension, second=second)
         return self._index
 
     async def refresh(
@@ -143,7 +82,7 @@ class ArrayCandidates:
         before, models = self._refreshes, (model, dimension, second)
         async with self._refreshing:
             ended, of_models = self._refreshed
-            is_loaded = self._index.changed == self._known.changed
+            is_loaded = self._index.changed == self.contents.changed
             if ended > before and of_models == models and is_loaded:
                 return  # It began after this was called: many conversations that begin at once share one.
             self._refreshes += 1
@@ -164,21 +103,19 @@ class ArrayCandidates:
                     second=None if index.second is None else index.second.model,
                     second_since=index.second_changed,
                 )
-
                 if changes is not None:
                     index.apply(changes)
 
             await self._thread.run(self._backend.read_blocking, take_in)
-            self._known = _Known(
+            self.contents = Contents(
                 changed=index.changed,
                 count=index.alive_count,
                 embedded=index.embedded_count,
                 cues_waiting=index.cues_waiting,
                 model=index.model,
-                dimension=index.dimension,
-                second=index.second,
                 speakers=index.speaker_numbers,
             )
+            self._in_use = index.model, index.dimension, index.second
             self._cache.note_use(self, index.size_bytes)
             self._refreshed = self._refreshes, models
 
@@ -218,15 +155,13 @@ class ArrayCandidates:
             if missing and model is not None:
                 taken = index.take_tokens(read(lambda connection: read_tokens(connection, model, missing)))
             scores = score(index, question, chosen, mode=mode, tokens=tokens, read=taken)
-            multiply: Factors | None = None
+            multiply: Mapping[int, float] = {}
             if factors is not None:
-                multiply = _by_rid(
-                    read(
-                        lambda connection: (
-                            factors(connection, chosen.rids.tolist())
-                            if for_showing
-                            else factors_within_reach(chosen, scores, limit, partial(factors, connection))
-                        )
+                multiply = read(
+                    lambda connection: (
+                        factors(connection, chosen.rids.tolist())
+                        if for_showing
+                        else factors_within_reach(chosen, scores, limit, partial(factors, connection))
                     )
                 )
             found = rank(index, question, chosen, scores, limit=limit, factors=multiply)
@@ -293,10 +228,3 @@ def _rows_of(visible: Visible, index: Index) -> Any:
         known = index.rows_of(rids)
         rows[known[known >= 0]] = shown
     return rows
-
-
-def _by_rid(found: Mapping[int, float]) -> Factors:
-    def factors(rids: Ints) -> Floats:
-        return np.array([found.get(rid, 1.0) for rid in rids.tolist()], dtype=np.float32)
-
-    return factors

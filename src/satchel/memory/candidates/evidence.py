@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from satchel.memory.candidates.arrays import Floats, Ints, Matrix, distinct
-from satchel.memory.candidates.ranking import SAME_TEXT, top
+from satchel.memory.candidates.ranking import K1, SAME_TEXT, B, best_of, rarity
 from satchel.memory.lexicon import QUESTION, commonness
 from satchel.models.embedding.rows import product
 
@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from satchel.memory.candidates.index import Index
 
 __all__ = ["ComparedMessage", "Evidence", "gather"]
-
-_K1 = 1.2
-_B = 0.75
-_PRIOR_TEXTS = 50.0
-"""As in `ranking`: texts of general English that count as part of the store when the rarity of a word is computed."""
 
 _MOST_STEMS = 200
 """Of a message; a pasted log has thousands, and its first two hundred say what it is about."""
@@ -112,9 +107,9 @@ def gather(index: Index, asked: ComparedMessage, *, only: Any = None, each: int)
     called = _called(index, asked)
     cues = _cues(index, asked.vectors)
     nearest = np.nan_to_num(cosines[:2].max(axis=0), nan=-2.0) if len(cosines) else None
-    arms = [_best(values, visible, each, above=0.0) for values in (words, called, cues)]
+    arms = [best_of(values, visible, each, above=0) for values in (words, called, cues)]
     if nearest is not None:
-        arms.append(_best(nearest, visible, each, above=-2.0))
+        arms.append(best_of(nearest, visible, each, above=-2))
     rows = distinct(np.concatenate(arms))
     if not len(rows):
         return None
@@ -131,13 +126,6 @@ def gather(index: Index, asked: ComparedMessage, *, only: Any = None, each: int)
         passages=passages,
         third=None if nearest is None else _third(nearest[visible & (nearest > -2)]),
     )
-
-
-def _best(values: Any, visible: Any, count: int, *, above: float) -> Ints:
-    """The visible rows with the greatest values above a bound."""
-    shown = np.where(visible, values, above)
-    found = top(shown, count)
-    return cast(Ints, found[shown[found] > above])
 
 
 def _third(found: Any) -> float | None:
@@ -180,19 +168,13 @@ def _by_words(index: Index, stems: Sequence[int]) -> tuple[Any, Any, float]:
     total = 0.0
     if not stems or not index.alive_count:
         return scores, information, total
-    count = index.alive_count + _PRIOR_TEXTS
     own = index.stem_counts
-    norm = _K1 * (1 - _B + _B * own / max(float(own[index.alive].mean()), 1e-9))
+    norm = K1 * (1 - B + B * own / max(float(own[index.alive].mean()), 1e-9))
     for stem in stems:
         rows, counts, _ = index.postings(stem)
-        common = commonness(stem)
-        weight = math.log(1 / common)
+        weight = math.log(1 / commonness(stem))
         total += weight
-        if not len(rows):
-            continue
-        having = len(rows) + _PRIOR_TEXTS * common
-        rarity = math.log(1 + (count - having + 0.5) / (having + 0.5))
-        scores[rows] += (rarity * (_K1 + 1)) * counts / (counts + norm[rows])
+        scores[rows] += (rarity(index, stem) * (K1 + 1)) * counts / (counts + norm[rows])
         information[rows] += weight
     return scores, information, total
 

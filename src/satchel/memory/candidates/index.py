@@ -41,7 +41,7 @@ _MAX_BAG_BYTES = 16 << 20
 """Of token vectors that are kept: those of 12,000 turns. The others are read when they are compared, 8 µs each."""
 
 MAX_STEMS_BYTES = 32 << 20
-"""Of what is kept for stems: the commonest 40 of 100,000 rows, or thousands of others."""
+"""Of what is kept for stems: the commonest 80 of 100,000 rows, or thousands of others."""
 
 _AT_ONCE = 4096
 """Rows with vectors that are read before they are taken in."""
@@ -322,7 +322,7 @@ class Index:
                 self._of_stems.clear()
                 self._of_stems_bytes = 0
             found = self._of_stems[stem] = compute()
-            self._of_stems_bytes += 2 * found.scores.nbytes
+            self._of_stems_bytes += found.scores.nbytes + getattr(found.rows, "nbytes", 0)
         return self._of_stems[stem]
 
     def passage_counts(self, rows: Ints) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -27,14 +27,17 @@ if TYPE_CHECKING:
     from satchel.models.port import TokenVectors
 
 __all__ = [
+    "B",
+    "K1",
     "SAME_TEXT",
-    "Factors",
     "FoundRows",
     "Ranked",
     "Scores",
     "Shortlist",
+    "best_of",
     "factors_within_reach",
     "rank",
+    "rarity",
     "score",
     "shortlist",
     "top",
@@ -65,7 +68,7 @@ it is the related ones that spread."""
 SAME_TEXT = 0.999
 """The cosine of a text with itself, allowing for rounding."""
 
-_PRIOR_TEXTS = 50.0
+PRIOR_TEXTS = 50.0
 """Texts of general English that are added to the counts when the weight of a word is computed. Without them, every word
 would be rare in a store of three memories; and every text would be as near to a question as any other."""
 
@@ -87,9 +90,6 @@ _MAX_FACTOR = 1.1**3
 """The greatest factor of a score: importance, recency and priority are worth ±10 % each (DESIGN 5)."""
 _ROUNDING = 1e-5
 """The relative error of scores, which are float32, with room to spare."""
-
-Factors: TypeAlias = Callable[[Ints], Floats]
-"""Maps rids to the factors of their scores, which don't depend on the question."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,7 +323,7 @@ def rank(
     scores: Scores,
     *,
     limit: int,
-    factors: Factors | None = None,
+    factors: Mapping[int, float] = MappingProxyType({}),
 ) -> FoundRows:
     """Sort a shortlist, best first.
 
@@ -333,11 +333,11 @@ def rank(
         chosen: The result of `shortlist`.
         scores: The result of `score`.
         limit: The maximum number of results.
-        factors: Called with every rid; its result matters only for those of `factors_within_reach`.
+        factors: Of scores, by rid, at least for those of `factors_within_reach`; they don't depend on the question.
     """
     rows = chosen.rows
     cosine = chosen.cosine
-    values = scores.values if factors is None else scores.values * factors(chosen.rids)
+    values = scores.values * np.array([factors.get(rid, 1) for rid in chosen.rids.tolist()], dtype=np.float32)
     # Equal scores: the row that was written later comes first.
     best = np.lexsort((-rows, -values))[:limit]
     information, total = _information(index, question.stems, rows[best])
@@ -397,7 +397,7 @@ def _token_parts(
     """The parts that compare tokens."""
     needed = _with_previous(chosen.rows, chosen.previous)
     found = match(
-        weigh(question.text, tokens, partial(_rarity, index)),
+        weigh(question.text, tokens, partial(rarity, index)),
         [bags.get(row) for row in needed.tolist()],
         own=np.searchsorted(needed, chosen.rows),
         previous=np.where(chosen.previous >= 0, np.searchsorted(needed, chosen.previous), -1),
@@ -415,9 +415,9 @@ def _share_of_words(index: Index, stems: Sequence[int], contain: Callable[[int],
     found: Any = np.float32(0)
     total = 0.0
     for stem in stems:
-        rarity = _rarity(index, stem)
-        total += rarity
-        found = found + np.float32(rarity) * contain(stem)
+        weight = rarity(index, stem)
+        total += weight
+        found = found + np.float32(weight) * contain(stem)
     return found / np.float32(max(total, 1e-9))
 
 
@@ -436,7 +436,7 @@ def _sum_of(parts: Mapping[str, Any]) -> Any:
 
 def _share_of_best(index: Index, stems: Sequence[int], lexical: Floats) -> Any:
     """BM25 as a share of what a text would get that repeats each word of the question without end."""
-    return lexical / np.float32(max(sum(_rarity(index, stem) for stem in stems) * (K1 + 1), 1e-9))
+    return lexical / np.float32(max(sum(rarity(index, stem) for stem in stems) * (K1 + 1), 1e-9))
 
 
 def _meaning(chosen: Shortlist, cosine: Floats) -> Any:
@@ -445,9 +445,9 @@ def _meaning(chosen: Shortlist, cosine: Floats) -> Any:
     The best of many passages is nearer by chance than a single one. What n unrelated passages reach by chance, the
     standard deviation times the square root of 2 ln n, is subtracted: a text gets nothing for being long.
     """
-    count = chosen.compared + _PRIOR_TEXTS
-    mean = (chosen.cosine_sum + _PRIOR_TEXTS * _PRIOR_COSINE) / count
-    variance = (chosen.cosine_square_sum + _PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
+    count = chosen.compared + PRIOR_TEXTS
+    mean = (chosen.cosine_sum + PRIOR_TEXTS * _PRIOR_COSINE) / count
+    variance = (chosen.cosine_square_sum + PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
     by_chance = min(math.sqrt(max(variance, 0.0)), _MAX_SPREAD) * np.sqrt(2 * np.log(chosen.passages))
     above = (cosine - mean - by_chance) / max(1 - mean, 1e-3)
     return _fill_unknown(above.astype(np.float32), ~np.isnan(above))
@@ -456,8 +456,8 @@ def _meaning(chosen: Shortlist, cosine: Floats) -> Any:
 def _cues(cosines: Floats) -> Floats:
     """How far the cosine of each row's best cue stands out from those of all rows with cues, 0 to 1."""
     has_cues = cosines != 0
-    count = np.count_nonzero(has_cues) + _PRIOR_TEXTS
-    mean = np.float32((float(cosines.sum()) + _PRIOR_TEXTS * _PRIOR_COSINE) / count)
+    count = np.count_nonzero(has_cues) + PRIOR_TEXTS
+    mean = np.float32((float(cosines.sum()) + PRIOR_TEXTS * _PRIOR_COSINE) / count)
     return np.where(
         has_cues, np.maximum((cosines - mean) / max(1 - mean, np.float32(1e-3)), 0), np.float32(0)
     )
@@ -530,13 +530,13 @@ def _scores_of(index: Index, stem: int, gate: Any) -> StemScores:
     if len(having) > len(mixed) // _DENSE_FRACTION:
         having = slice(None)
     norm, found = _length_norm(index, gate)[having], mixed[having]
-    return StemScores(having, np.float32(_rarity(index, stem) * (K1 + 1)) * found / (found + norm))
+    return StemScores(having, np.float32(rarity(index, stem) * (K1 + 1)) * found / (found + norm))
 
 
-def _rarity(index: Index, stem: int) -> float:
+def rarity(index: Index, stem: int) -> float:
     """BM25's inverse document frequency of a stem, smoothed with texts of general English."""
-    count = index.alive_count + _PRIOR_TEXTS
-    having = len(index.postings(stem).rows) + _PRIOR_TEXTS * commonness(stem)
+    count = index.alive_count + PRIOR_TEXTS
+    having = len(index.postings(stem).rows) + PRIOR_TEXTS * commonness(stem)
     return math.log(1 + (count - having + 0.5) / (having + 0.5))
 
 
@@ -578,6 +578,13 @@ def top(values: Any, count: int) -> Ints:
     return cast(Ints, places[np.lexsort((-places, -values[places]))][:count])
 
 
+def best_of(values: Any, wanted: Any, count: int, *, above: float) -> Ints:
+    """The indices of the greatest values that are wanted and above a bound, greatest first."""
+    shown = np.where(wanted, values, np.float32(above))
+    found = top(shown, count)
+    return cast(Ints, found[shown[found] > above])
+
+
 def _not_below_top(values: Any, count: int) -> Any:
     """The indices of the `count` greatest values and of few others, or None where this is no shorter way.
 
@@ -600,25 +607,14 @@ def _union_of_arms(
     """
     _, after = index.neighbours()
     wanted = index.alive if only is None else index.alive & only
-    dead = None if only is None and index.alive_count == len(index) else ~wanted
-    arms = []
-    if dead is not None:
-        lexical = np.where(dead, 0, lexical)
-    by_words = top(lexical, per_arm)
-    arms.append(by_words[lexical[by_words] > 0])
+    arms = [best_of(lexical, wanted, per_arm, above=0)]
     comparable = lexical
     if cosine is not None:
         # -2 is below every cosine.
-        absent = np.isnan(cosine)
-        if dead is not None:
-            absent |= dead
-        comparable = np.where(absent, np.float32(-2), cosine) if absent.any() else cosine
-        by_meaning = top(comparable, per_arm)
-        arms.append(by_meaning[comparable[by_meaning] > -2])
+        comparable = np.where(np.isnan(cosine), np.float32(-2), cosine)
+        arms.append(best_of(comparable, wanted, per_arm, above=-2))
     if cues is not None:
-        fitting = cues if dead is None else np.where(dead, 0, cues)
-        by_cues = top(fitting, per_arm)
-        arms.append(by_cues[fitting[by_cues] > 0])
+        arms.append(best_of(cues, wanted, per_arm, above=0))
     for days in question.days:
         if days.count <= _MOST_DAYS:
             said_then = np.flatnonzero(wanted & days.contain(index.days))
