@@ -403,23 +403,17 @@ _GONE = Prepared(
         tombstones.c.space_id == bindparam("space"), tombstones.c.changed > bindparam("since")
     )
 )
-_CHANGED_VECTORS = Prepared(
-    select(vectors.c.rid, vectors.c.vectors)
-    .where(
-        vectors.c.space_id == bindparam("space"),
-        vectors.c.model_id == bindparam("model"),
-        vectors.c.changed > bindparam("since"),
+_CHANGED_VECTORS, _CHANGED_CUE_VECTORS = (
+    Prepared(
+        select(table.c.rid, table.c.vectors)
+        .where(
+            table.c.space_id == bindparam("space"),
+            table.c.model_id == bindparam("model"),
+            table.c.changed > bindparam("since"),
+        )
+        .order_by(table.c.rid)
     )
-    .order_by(vectors.c.rid)
-)
-_CHANGED_CUE_VECTORS = Prepared(
-    select(cue_vectors.c.rid, cue_vectors.c.vectors)
-    .where(
-        cue_vectors.c.space_id == bindparam("space"),
-        cue_vectors.c.model_id == bindparam("model"),
-        cue_vectors.c.changed > bindparam("since"),
-    )
-    .order_by(cue_vectors.c.rid)
+    for table in (vectors, cue_vectors)
 )
 
 
@@ -457,26 +451,20 @@ def load_changes(
         rows = list(map(ChangedMemory._make, _CHANGED_MEMORIES.run(connection, values)))
     # Tombstones don't matter when everything is read.
     gone = [rid for (rid,) in _GONE.run(connection, values)] if 0 < since < changed else []
-    found: Sequence[Any] = []
-    of_cues: Sequence[Any] = []
-    if model is not None and changed > vectors_since:
-        values = {"space": space, "model": model, "since": vectors_since}
-        found = _CHANGED_VECTORS.run(connection, values)
-        of_cues = _CHANGED_CUE_VECTORS.run(connection, values)
-    others: Sequence[Any] = []
-    other_cues: Sequence[Any] = []
-    if second is not None and changed > second_since:
-        values = {"space": space, "model": second, "since": second_since}
-        others = _CHANGED_VECTORS.run(connection, values)
-        other_cues = _CHANGED_CUE_VECTORS.run(connection, values)
+
+    def made(query: Prepared, by: int | None, known: int) -> Sequence[Any]:
+        if by is None or changed <= known:
+            return []
+        return query.run(connection, {"space": space, "model": by, "since": known})
+
     return Changes(
         changed=changed,
         memories=rows,
         gone=gone,
-        vectors=found,
-        cue_vectors=of_cues,
-        second=others,
-        second_cues=other_cues,
+        vectors=made(_CHANGED_VECTORS, model, vectors_since),
+        cue_vectors=made(_CHANGED_CUE_VECTORS, model, vectors_since),
+        second=made(_CHANGED_VECTORS, second, second_since),
+        second_cues=made(_CHANGED_CUE_VECTORS, second, second_since),
     )
 
 
