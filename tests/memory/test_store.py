@@ -15,7 +15,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
 from satchel.clock import ManualClock
-from satchel.errors import NotFound, UsageError
+from satchel.errors import UsageError
 from satchel.memory import Episode, Memory, MemoryRecord, Source, record_to_json
 from satchel.memory.tables import metadata
 from satchel.models.embedding import HashingEmbedder
@@ -143,25 +143,6 @@ async def test_an_episodes_id_says_where_it_is_from_and_nothing_else() -> None:
     }
     assert len(others) == 4
     assert not others & set(first)
-
-
-@requirement("memory:users")
-async def test_users_and_scopes_see_nothing_of_one_another(tmp_path: Path) -> None:
-    async with Database.open(tmp_path / "m.db") as database:
-        for user, scope in (("ann", "a"), ("ann", "b"), ("bob", "a")):
-            async with Memory.open(database, embedder=HashingEmbedder(), user=user, scope=scope) as memory:
-                await memory.add_episodes([said(1, f"the secret of {user} in {scope}")])
-        async with Memory.open(database, embedder=HashingEmbedder(), user="ann", scope="a") as memory:
-            assert [hit.memory.content for hit in await memory.search("secret", limit=50)] == [
-                "the secret of ann in a"
-            ]
-            (mine,) = await memory.list()
-            async with Memory.open(database, embedder="none", user="bob", scope="a") as other:
-                (theirs,) = await other.list()
-                assert (await other.forget(mine.id)).missing == (mine.id,)
-            with pytest.raises(NotFound, match=theirs.id):
-                await memory.get(theirs.id)
-            assert (await memory.stats()).memories == 1
 
 
 @requirement("memory:list")

@@ -11,18 +11,7 @@ from typing import TYPE_CHECKING, Any
 from satchel.errors import UsageError
 from satchel.memory import lexicon, repository
 from satchel.memory.block import strip_injected
-from satchel.memory.checking import (
-    DECAY_RATE,
-    PRIORITY,
-    clean,
-    clean_tags,
-    content_of,
-    importance_of,
-    one_of,
-    printable,
-    share_of,
-    whole,
-)
+from satchel.memory.checking import CHECKS, DECAY_RATE, PRIORITY, clean, printable, whole
 from satchel.memory.cues import clean_cues
 from satchel.memory.decay import EPISODE_DECAY_RATE
 from satchel.memory.discretion import DiscretionWish, is_wishing, stricter, wish_of
@@ -44,13 +33,15 @@ from satchel.memory.records import (
 from satchel.memory.redaction import strip_private
 from satchel.memory.repository import MemoryDraft, place_hash
 from satchel.memory.space import INLINE_CHARS, Space
-from satchel.memory.spheres import clean_spheres
 from satchel.plain import as_json
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 __all__ = ["Capture", "NewMemory"]
+
+_PLAIN = ("kind", "memory_type", "importance", "speaker", "discretion", "spheres")
+"""Fields that are stored as they are once they are checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,11 +167,11 @@ class Capture:
             UsageError: A value is out of range or unknown, or the memory would cease to hold before it begins to.
         """
         space = self._space
-        content = content_of(new.content)
+        content = CHECKS["content"](new.content)
         if not content:
             return None
         content = await space.redacted(content)
-        tier: Tier = one_of(new.tier, Tier, "tier")
+        tier: Tier = CHECKS["tier"](new.tier)
         now = space.clock.now()
         said_at = space.aware(new.said_at) or now
         valid_from, valid_to = space.micros(new.valid_from), space.micros(new.valid_to)
@@ -188,8 +179,8 @@ class Capture:
             raise UsageError(
                 f"It would cease to hold ({new.valid_to}) before it begins to ({new.valid_from}); nothing was stored."
             )
-        tags = tuple([await space.redacted(tag) for tag in clean_tags(new.tags)])
-        trust: Trust = one_of(new.trust, Trust, "trust")
+        tags = tuple([await space.redacted(tag) for tag in CHECKS["tags"](new.tags)])
+        trust: Trust = CHECKS["trust"](new.trust)
         # What comes from outside doesn't say when it is to be shown.
         cues = () if trust == "outside" else clean_cues(new.cues)
         placed = new.turn is not None and new.position is not None
@@ -205,17 +196,14 @@ class Capture:
             else space.hasher.words(new.session, content, turn=new.turn if placed else None),
             wish=_wish_in(new, content) if is_wishing(new.kind, trust, new.speaker) else None,
             row={
-                "kind": one_of(new.kind, Kind, "kind"),
+                **{name: CHECKS[name](getattr(new, name)) for name in _PLAIN},
                 "content": content,
                 "content_hash": repository.content_hash(content),
                 "tier": tier,
-                "memory_type": one_of(new.memory_type, MemoryType, "memory type"),
-                "importance": importance_of(new.importance),
-                "priority": PRIORITY[tier] if new.priority is None else share_of(new.priority, "priority"),
-                "decay_rate": DECAY_RATE[tier]
-                if new.decay_rate is None
-                else share_of(new.decay_rate, "decay rate"),
-                "speaker": printable(new.speaker)[:200],
+                "priority": CHECKS["priority"](PRIORITY[tier] if new.priority is None else new.priority),
+                "decay_rate": CHECKS["decay_rate"](
+                    DECAY_RATE[tier] if new.decay_rate is None else new.decay_rate
+                ),
                 "said_at": to_micros(said_at),
                 "said_offset_min": repository.offset_minutes(said_at),
                 "valid_from": valid_from,
@@ -225,9 +213,7 @@ class Capture:
                 "source_position": new.position,
                 "source_quote": None if new.quote is None else await space.redacted(printable(new.quote)),
                 "trust": trust,
-                "discretion": one_of(new.discretion, Discretion, "discretion"),
-                "kept_from": await space.redacted(printable(new.kept_from)[:200]),
-                "spheres": clean_spheres(new.spheres),
+                "kept_from": await space.redacted(CHECKS["kept_from"](new.kept_from)),
                 "created_at": to_micros(now),
                 "time": None if new.time is None else json.dumps(as_json(new.time)),
             },

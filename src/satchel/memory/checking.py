@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime
-from typing import Any, get_args
+from functools import partial
+from typing import Any, Final, get_args
 
 from satchel.errors import UsageError
-from satchel.memory.records import Moment, Tier
+from satchel.memory.records import Discretion, Kind, MemoryType, Moment, Tier, Trust
+from satchel.memory.spheres import clean_spheres
 
 __all__ = [
+    "CHECKS",
     "DECAY_RATE",
     "MAX_CONTENT_CHARS",
     "PRIORITY",
     "clean",
     "clean_tags",
-    "content_of",
-    "importance_of",
     "moment_of",
     "one_of",
     "printable",
-    "share_of",
     "whole",
 ]
 
@@ -90,7 +90,7 @@ def clean_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tag for tag in (printable(tag).strip() for tag in tags) if tag))
 
 
-def content_of(text: str) -> str:
+def _content(text: str) -> str:
     """The words of a memory as they are stored; empty where there are none.
 
     Raises:
@@ -105,7 +105,7 @@ def content_of(text: str) -> str:
     return content if content.strip() else ""
 
 
-def importance_of(value: object) -> int:
+def _importance(value: object) -> int:
     """An importance from 1 to 5."""
     importance = whole(value, "importance")
     if not 1 <= importance <= 5:
@@ -113,7 +113,7 @@ def importance_of(value: object) -> int:
     return importance
 
 
-def share_of(value: float, what: str) -> float:
+def _share(value: float, what: str) -> float:
     """A number from 0 to 1; what is none, infinite ones among them, is refused."""
     share = float(value)
     if not 0 <= share <= 1:
@@ -133,3 +133,25 @@ def one_of(value: str, allowed: Any, what: str) -> Any:
     if value not in get_args(allowed):
         raise UsageError(f"There is no {what} {value!r}; there are {', '.join(get_args(allowed))}.")
     return value
+
+
+def _short(text: str) -> str:
+    return printable(text)[:200]
+
+
+CHECKS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "content": _content,
+    "tags": clean_tags,
+    "kind": partial(one_of, allowed=Kind, what="kind"),
+    "tier": partial(one_of, allowed=Tier, what="tier"),
+    "memory_type": partial(one_of, allowed=MemoryType, what="memory type"),
+    "trust": partial(one_of, allowed=Trust, what="trust"),
+    "discretion": partial(one_of, allowed=Discretion, what="discretion"),
+    "importance": _importance,
+    "priority": partial(_share, what="priority"),
+    "decay_rate": partial(_share, what="decay rate"),
+    "speaker": _short,
+    "kept_from": _short,
+    "spheres": clean_spheres,
+}
+"""What each field of a memory may be; they give it as it is stored, and raise `UsageError`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypedDict
 
-from satchel.memory.checking import clean_tags, one_of
+from satchel.memory.checking import CHECKS, clean_tags
 from satchel.memory.records import Discretion, Kind, MemoryType, Tier
 
 __all__ = ["Faded", "CheckedFilters", "Filters", "Visible", "filter_of"]
@@ -116,14 +116,9 @@ def filter_of(
         TypeError: There is no such filter.
     """
     values: dict[str, Any] = {**given}
-    for name, allowed, what in (
-        ("kind", Kind, "kind"),
-        ("tier", Tier, "tier"),
-        ("memory_type", MemoryType, "memory type"),
-        ("discretion", Discretion, "discretion"),
-    ):
+    for name in ("kind", "tier", "memory_type", "discretion"):
         if values.get(name) is not None:
-            one_of(values[name], allowed, what)
+            CHECKS[name](values[name])
     values["tags"] = clean_tags(values.get("tags") or ())
     for name in ("since", "until", "as_of"):
         values[name] = aware(values.get(name))

@@ -414,14 +414,8 @@ def _edge_now(connection: Connection, space: int, edge: Mapping[str, Any] | None
         target = find_row(connection, space, edge["target"])
     except NotFound:
         return None
-    weight = connection.execute(
-        select(edges.c.weight).where(
-            edges.c.source_rid == source.rid,
-            edges.c.target_rid == target.rid,
-            edges.c.relation == edge["relation"],
-        )
-    ).scalar()
-    return source, target, weight
+    here = {"source": source.rid, "target": target.rid, "named": edge["relation"]}
+    return source, target, connection.execute(_WEIGHT, here).scalar()
 
 
 def earlier_contents(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, list[str]]:

@@ -28,7 +28,6 @@ from satchel.memory.history import (
 )
 from satchel.memory.micros import to_micros
 from satchel.memory.records import TRUST_RANK, Discretion, MemoryRecord, MemoryType, Tier, Trust
-from satchel.memory.spheres import clean_spheres
 from satchel.memory.statements import shown_words
 from satchel.memory.stems import stems_of
 from satchel.memory.tables import edges, memories
@@ -120,37 +119,21 @@ async def checked(space: Space, edits: Edits) -> dict[str, Any]:
         if name in ("valid_from", "valid_to"):
             if name in edits:
                 fields[name] = space.micros(value)
-            continue
-        if value is None:
-            continue
-        match name:
-            case "content":
-                fields[name] = await space.redacted(checking.content_of(value))
-                if not fields[name]:
-                    raise UsageError("There are no words in this; forget the memory if it shall go.")
-            case "tags":
-                fields[name] = [await space.redacted(tag) for tag in checking.clean_tags(value)]
-            case "tier":
-                fields[name] = checking.one_of(value, Tier, "tier")
+        elif name == "said_at" and value is not None:
+            said: Any = space.aware(value)
+            fields |= {name: to_micros(said), "said_offset_min": repository.offset_minutes(said)}
+        elif value is not None:
+            fields[name] = checking.CHECKS[name](value)
+            if name == "tier":
                 fields |= {"priority": checking.PRIORITY[value], "decay_rate": checking.DECAY_RATE[value]}
-            case "memory_type":
-                fields[name] = checking.one_of(value, MemoryType, "memory type")
-            case "importance":
-                fields[name] = checking.importance_of(value)
-            case "priority" | "decay_rate":
-                fields[name] = checking.share_of(value, name.replace("_", " "))
-            case "speaker":
-                fields[name] = checking.printable(value)[:200]
-            case "said_at":
-                said: Any = space.aware(value)
-                fields |= {name: to_micros(said), "said_offset_min": repository.offset_minutes(said)}
-            case "discretion":
-                fields[name] = checking.one_of(value, Discretion, "discretion")
+            elif name == "discretion":
                 fields["kept_from"] = ""  # The words were for the other one.
-            case "kept_from":
-                fields[name] = await space.redacted(checking.printable(value)[:200])
-            case _:
-                fields[name] = clean_spheres(value)
+    if "tags" in fields:
+        fields["tags"] = [await space.redacted(tag) for tag in fields["tags"]]
+    for name in fields.keys() & {"content", "kept_from"}:
+        fields[name] = await space.redacted(fields[name])
+    if fields.get("content") == "":
+        raise UsageError("There are no words in this; forget the memory if it shall go.")
     return fields
 
 

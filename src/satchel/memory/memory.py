@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -521,9 +520,9 @@ class Memory:
             judge=judge,
             spheres=None if spheres is None else clean_spheres(spheres).split(),
             granted=granted,
+            is_guests=await self.guest_speaks(messages, session=exclude_session),
         )
-        is_guests = await self.guest_speaks(messages, session=exclude_session)
-        found = await self._surface.shown(messages, replace(showing, is_guests=is_guests))
+        found = await self._surface.shown(messages, showing)
         context = found.context
         with suppress(StorageLocked):  # What it cost is worth less than the answer that waits.
             await self.note_cost(found.cost)
@@ -564,9 +563,9 @@ class Memory:
             exclude_session=exclude_session,
             threshold=threshold,
             spheres=None if spheres is None else clean_spheres(spheres).split(),
+            is_guests=await self.guest_speaks(messages, session=exclude_session),
         )
-        is_guests = await self.guest_speaks(messages, session=exclude_session)
-        return await self._surface.recall(messages, replace(showing, is_guests=is_guests))
+        return await self._surface.recall(messages, showing)
 
     async def just_held_back(self, ids: Sequence[str]) -> tuple[MemoryRecord, ...]:
         """What is held back of some turns, and by them: the turns before that they point to, and facts drawn from them.
@@ -1270,15 +1269,11 @@ async def _opened(
     """The embedder that was named, which is closed with the stack, or given, which isn't."""
     if not isinstance(embedder, str):
         return as_embedder(embedder)
-    found = _named_embedder(embedder, home, clock)
-    stack.push_async_callback(found.aclose)
-    return found
-
-
-def _named_embedder(name: str, home: Path | None, clock: Clock) -> Embedder:
     environ = process_environ()
     home = home or Path(environ.get("SATCHEL_HOME") or Path.home() / ".satchel")
-    return open_embedder(name, home=home, environ=environ, clock=clock)
+    found = open_embedder(embedder, home=home, environ=environ, clock=clock)
+    stack.push_async_callback(found.aclose)
+    return found
 
 
 async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:

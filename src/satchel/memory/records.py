@@ -354,20 +354,9 @@ def time_from_json(found: object) -> FactTime | None:
 
 def hit_to_json(hit: Hit, evidence: Sequence[MemoryRecord] = ()) -> dict[str, Any]:
     """A hit as plain JSON data (DESIGN 3.3), and its evidence as in `record_to_json`."""
-    found: dict[str, Any] = {
-        "memory": record_to_json(hit.memory, evidence),
-        "score": hit.score,
-        "signals": dict(hit.signals),
-    }
-    if hit.passage is not None:
-        found["passage"] = as_json(hit.passage)
-    if hit.answers is not None:
-        found["answers"] = hit.answers
-    if hit.is_over:
-        found["is_over"] = True
-    if hit.before:
-        found["before"] = [record_to_json(one) for one in hit.before]
-    return found
+    seldom = {name for name in ("passage", "answers", "is_over", "before") if not getattr(hit, name)}
+    found = {name: value for name, value in as_json(hit).items() if name not in seldom}
+    return {**found, "memory": record_to_json(hit.memory, evidence)}
 
 
 def receipt_to_json(receipt: Receipt) -> dict[str, Any]:

@@ -257,7 +257,8 @@ def insert_drafts(
         common = {"space_id": space, "changed": changed, "request": request}
         rids: list[int] = []
         instead, held = discretion_rows.obey(connection, space, new)
-        mark_changed(connection, held, changed)
+        if held:
+            mark_changed(connection, held, changed)
         for draft, other in zip(new, instead, strict=True):
             row = {**_UNSAID, **draft.row, **other, "id": draft.id, **common}
             ((rid,),) = _INSERT_MEMORY.run(connection, row)
@@ -880,11 +881,19 @@ def holds(connection: Connection, rid: int, *, at: int) -> bool:
     return connection.execute(query).first() is not None
 
 
+# Their vectors too, because an index that loads a memory again also loads its vectors again.
+_MARK_CHANGED = [
+    Prepared(
+        update(table).where(table.c.rid.in_(listed(bindparam("rids")))).values(changed=bindparam("number"))
+    )
+    for table in (memories, vectors, cue_vectors)
+]
+
+
 def mark_changed(connection: Connection, rids: Sequence[int], changed: int) -> None:
     """Let every process that has an index read some memories again."""
-    # Their vectors too, because an index that loads a memory again also loads its vectors again.
-    for table in (memories, vectors, cue_vectors):
-        connection.execute(update(table).where(table.c.rid.in_(among(rids))).values(changed=changed))
+    for mark in _MARK_CHANGED:
+        mark.run(connection, {"rids": json.dumps(list(rids)), "number": changed})
 
 
 def _words_row(rid: int, found: lexicon.WordList) -> dict[str, Any]:

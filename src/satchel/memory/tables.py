@@ -64,8 +64,17 @@ def _space(name: str, *, is_key: bool = False) -> Column[int]:
     return _owner("space_id", "memory_spaces.id", name, is_key=is_key)
 
 
-def _model(name: str) -> Column[int]:
-    return _owner("model_id", "embedding_models.id", name)
+def _vectors(name: str) -> Table:
+    return Table(
+        name,
+        metadata,
+        _memory(f"fk_{name}_memory"),
+        _owner("model_id", "embedding_models.id", f"fk_{name}_model"),
+        Column("space_id", BigInteger, nullable=False),
+        Column("changed", BigInteger, nullable=False),
+        Column("vectors", LargeBinary, nullable=False),
+        Index(f"ix_{name}_changed", "space_id", "model_id", "changed"),
+    )
 
 
 # One user's memories in one scope. `changed` counts the changes in it. Rows in other tables have the number of their
@@ -217,16 +226,7 @@ models = Table(
 )
 
 # A row for each memory and model, with the vectors of its passages; see `candidates.arrays.to_stored`.
-vectors = Table(
-    "memory_vectors",
-    metadata,
-    _memory("fk_memory_vectors_memory"),
-    _model("fk_memory_vectors_model"),
-    Column("space_id", BigInteger, nullable=False),
-    Column("changed", BigInteger, nullable=False),
-    Column("vectors", LargeBinary, nullable=False),
-    Index("ix_memory_vectors_changed", "space_id", "model_id", "changed"),
-)
+vectors = _vectors("memory_vectors")
 
 # The situations in which a memory matters, in order. They are searched by meaning and shown nowhere.
 cues = Table(
@@ -239,16 +239,7 @@ cues = Table(
 )
 
 # Like `vectors`, of the cues of a memory. A separate table, so that they are never taken for its text.
-cue_vectors = Table(
-    "memory_cue_vectors",
-    metadata,
-    _memory("fk_memory_cue_vectors_memory"),
-    _model("fk_memory_cue_vectors_model"),
-    Column("space_id", BigInteger, nullable=False),
-    Column("changed", BigInteger, nullable=False),
-    Column("vectors", LargeBinary, nullable=False),
-    Index("ix_memory_cue_vectors_changed", "space_id", "model_id", "changed"),
-)
+cue_vectors = _vectors("memory_cue_vectors")
 
 # A row for each row of `vectors` if the model has token vectors; see `tokens.pack`. A separate table, because all
 # vectors are read when a store is opened, but a search reads only a few hundred rows of tokens.

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from satchel.memory import Memory
 from satchel.memory.transfer import TransferProgress, json_stream
-from satchel.memory.transfer.formats import READERS
+from satchel.memory.transfer.formats import FORMATS
 from tests.memory.transfer.test_formats import FILES
 
 pytestmark = pytest.mark.anyio
@@ -150,7 +150,7 @@ broken = st.one_of(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     raw=broken,
-    source=st.sampled_from(["auto", *READERS]),
+    source=st.sampled_from(["auto", *FORMATS]),
     suffix=st.sampled_from([".jsonl", ".json", ".md", ".zip"]),
 )
 async def test_no_bytes_end_an_import_with_anything_but_a_report_or_a_plain_error(

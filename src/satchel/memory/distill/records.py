@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from satchel.memory.spending import SpentRow
 from satchel.messages import Usage, usage_to_json
+from satchel.plain import as_json
 
 __all__ = [
     "DistillReport",
@@ -101,37 +102,14 @@ class DistillStatus:
 
 def report_to_json(report: DistillReport) -> dict[str, Any]:
     """Convert a report to JSON data."""
-    return {
-        "windows": [
-            {
-                "session": window.session,
-                "turns": [window.first_turn, window.last_turn],
-                "outcome": window.outcome,
-                "reason": window.reason,
-                "facts": list(window.facts),
-                "confirmed": list(window.confirmed),
-                "dropped": list(window.dropped),
-                "error": window.error,
-            }
-            for window in report.windows
-        ],
-        "facts": list(report.facts),
-        "usage": usage_to_json(report.usage),
-        "pending": report.pending,
-        "stopped": report.stopped,
-    }
+    shown: dict[str, Any] = as_json(report)
+    for window in shown["windows"]:
+        window["turns"] = [window.pop("first_turn"), window.pop("last_turn")]
+    return {**shown, "facts": list(report.facts), "usage": usage_to_json(report.usage)}
 
 
 def status_to_json(status: DistillStatus) -> dict[str, Any]:
     """Convert a status to JSON data; times are in ISO 8601."""
-    return {
-        "pending": status.pending,
-        "waiting_since": None if status.waiting_since is None else status.waiting_since.isoformat(),
-        "read": status.read,
-        "facts": status.facts,
-        "windows": dict(status.windows),
-        "last_at": None if status.last_at is None else status.last_at.isoformat(),
-        "trouble": status.trouble,
-        "failed_since": status.failed_since,
-        "usage": usage_to_json(status.usage),
-    }
+    shown: dict[str, Any] = as_json(status)
+    del shown["spent"]
+    return {**shown, "usage": usage_to_json(status.usage)}

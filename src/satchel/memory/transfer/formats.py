@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from satchel.memory.transfer import chatgpt, claude_code, codex, markdown, mcp_graph, mem0, own_format
 from satchel.memory.transfer.files import SourceFile
@@ -11,7 +11,7 @@ from satchel.memory.transfer.json_stream import elements, lines, parse
 from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.report import ImportSource
 
-__all__ = ["READERS", "NamedReader", "Reader", "may_be", "source_of"]
+__all__ = ["FORMATS", "Format", "NamedReader", "Reader", "may_be", "source_of"]
 
 Reader: TypeAlias = Callable[[BinaryIO, SourceFile], Iterator[Part]]
 
@@ -23,27 +23,32 @@ class NamedReader(NamedTuple):
     read: Reader
 
 
-READERS: Mapping[ImportSource, Reader] = {
-    "satchel": own_format.read,
-    "mcp": mcp_graph.read,
-    "claude-code": claude_code.read,
-    "codex": codex.read,
-    "chatgpt": chatgpt.read,
-    "markdown": markdown.read,
-    "mem0": mem0.read,
+class Format(NamedTuple):
+    """A format that is built in.
+
+    Attributes:
+        suffixes: Of the names of its files, which also begin with `prefix`.
+        has_line: Whether a line of JSON is one of its lines; None where its files are not recognised by one.
+    """
+
+    read: Reader
+    suffixes: tuple[str, ...]
+    has_line: Callable[[Mapping[str, Any]], bool] | None = None
+    prefix: str = ""
+
+
+_MARKDOWN = (".md", ".markdown")
+FORMATS: Mapping[ImportSource, Format] = {
+    "satchel": Format(own_format.read, (".jsonl",), own_format.is_own_line),
+    "mcp": Format(mcp_graph.read, (".jsonl", ".json"), mcp_graph.is_own_line),
+    "claude-code": Format(claude_code.read, (".jsonl",), claude_code.is_own_line),
+    "codex": Format(codex.read, (".jsonl",), codex.is_own_line, "rollout-"),
+    "chatgpt": Format(chatgpt.read, (".json",), chatgpt.is_conversation, "conversations"),
+    "markdown": Format(markdown.read, _MARKDOWN),
+    "mem0": Format(mem0.read, (".json", ".jsonl", ".ndjson")),
 }
 
 _MAX_EXAMINED = 50  # Lines or elements: the first ones of a transcript may not identify it.
-_MARKDOWN = (".md", ".markdown")
-_SUFFIXES: Mapping[ImportSource, tuple[str, ...]] = {
-    "satchel": (".jsonl",),
-    "mcp": (".jsonl", ".json"),
-    "claude-code": (".jsonl",),
-    "codex": (".jsonl",),
-    "chatgpt": (".json",),
-    "markdown": _MARKDOWN,
-    "mem0": (".json", ".jsonl", ".ndjson"),
-}
 _NOT_CONVERSATIONS = (
     "user.json",
     "message_feedback.json",
@@ -62,11 +67,7 @@ def may_be(file: SourceFile, source: ImportSource) -> bool:
         return False
     if source == "auto":
         return True
-    if source == "codex":
-        return base.startswith("rollout-") and base.endswith(".jsonl")
-    if source == "chatgpt":
-        return base.startswith("conversations") and base.endswith(".json")
-    return base.endswith(_SUFFIXES[source])
+    return base.startswith(FORMATS[source].prefix) and base.endswith(FORMATS[source].suffixes)
 
 
 def source_of(file: SourceFile) -> ImportSource | None:
@@ -85,15 +86,9 @@ def source_of(file: SourceFile) -> ImportSource | None:
         for looked, (_, line) in enumerate(lines(stream, file.name)):
             if isinstance(line, LeftOut):
                 break  # A JSON object on several lines.
-            for source, is_one in (
-                ("satchel", own_format.is_own_line),
-                ("mcp", mcp_graph.is_own_line),
-                ("codex", codex.is_own_line),
-                ("claude-code", claude_code.is_own_line),
-                ("chatgpt", chatgpt.is_conversation),
-            ):
-                if is_one(line):
-                    return source  # type: ignore[return-value]
+            for source, found in FORMATS.items():
+                if found.has_line is not None and found.has_line(line):
+                    return source
             if looked == 0 and any(isinstance(line.get(key), list) for key in ("results", "memories")):
                 return _of_elements(file)
             if mem0.is_memory(line):

@@ -40,7 +40,7 @@ from satchel.memory.tables import (
     uses,
 )
 from satchel.memory.transfer.files import SourceFile, UnpackLimitExceeded, find_files
-from satchel.memory.transfer.formats import READERS, NamedReader, may_be, source_of
+from satchel.memory.transfer.formats import FORMATS, NamedReader, may_be, source_of
 from satchel.memory.transfer.parts import (
     ForgottenWords,
     Header,
@@ -201,13 +201,13 @@ def batches_of(
             if kind is None:
                 if len(files) == 1 and root.is_file():
                     raise UsageError(
-                        f"The format of {root} is unknown. Name it with --from {'|'.join(READERS)}, or give a folder."
+                        f"The format of {root} is unknown. Name it with --from {'|'.join(FORMATS)}, or give a folder."
                     )
                 tally.leave_out(LeftOut(reason="a file of an unknown format", where=file.name))
                 continue
             tally.files[kind] += 1
             with file.open() as stream:
-                read = READERS[kind] if reader is None else reader.read  # type: ignore[index]
+                read = FORMATS[kind].read if reader is None else reader.read  # type: ignore[index]
                 for parts, done in _in_batches(read(stream, file), stream, file):
                     yield Batch(parts=parts, file=file.name, done_bytes=before + done, total_bytes=total)
         except UnpackLimitExceeded:
