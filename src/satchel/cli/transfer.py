@@ -16,7 +16,7 @@ from satchel.cli.output import is_terminal, plain, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.stores import filter_options, filters_of, memory_of, scope_option, with_home
 from satchel.errors import UsageError
-from satchel.memory.transfer import (
+from satchel.memory.transfer.report import (
     ExportReport,
     ImportReport,
     ImportSource,

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         record_to_json,
     )
     from satchel.memory.reindexing import Calibration, Reindexed
-    from satchel.memory.transfer import (
+    from satchel.memory.transfer.report import (
         ExportReport,
         ImportReport,
         TransferProgress,
@@ -194,7 +194,7 @@ __getattr__ = on_demand(
             "Said",
             "strip_injected",
         ),
-        "transfer": (
+        "transfer.report": (
             "ExportReport",
             "ImportReport",
             "TransferProgress",

@@ -78,8 +78,8 @@ from satchel.tasks import background_tasks
 if TYPE_CHECKING:
     from satchel.memory.distill.engine import Distiller, MaySpend
     from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
-    from satchel.memory.transfer import ExportReport, ImportReport, ImportSource, TransferProgress
     from satchel.memory.transfer.formats import NamedReader
+    from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
 
 __all__ = ["Memory"]
 

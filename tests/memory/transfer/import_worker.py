@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from satchel.memory import Memory
-from satchel.memory.transfer import TransferProgress
+from satchel.memory import Memory, TransferProgress
 from tests.killing import serve, tell
 
 

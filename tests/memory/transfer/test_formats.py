@@ -12,7 +12,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Memory, MemoryRecord
-from satchel.memory.transfer import ImportReport
+from satchel.memory.transfer.report import ImportReport
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio

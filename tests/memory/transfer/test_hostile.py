@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from satchel.memory import Memory
-from satchel.memory.transfer import TransferProgress, json_stream
+from satchel.memory import Memory, TransferProgress
+from satchel.memory.transfer import json_stream
 from satchel.memory.transfer.formats import FORMATS
 from tests.memory.transfer.test_formats import FILES
 

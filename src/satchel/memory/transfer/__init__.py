@@ -10,32 +10,16 @@ if TYPE_CHECKING:
     from satchel.memory.transfer.copying import pending, read_back
     from satchel.memory.transfer.files import SourceFile
     from satchel.memory.transfer.parts import UNDATED, ImportedMemory, LeftOut, fact, said, stable_id
-    from satchel.memory.transfer.report import (
-        ExportReport,
-        ImportReport,
-        ImportSource,
-        SkippedPart,
-        TransferProgress,
-        export_report_to_json,
-        import_report_to_json,
-    )
     from satchel.memory.transfer.service import export_to, import_from
 
 __all__ = [
     "UNDATED",
-    "ExportReport",
-    "ImportReport",
-    "ImportSource",
     "ImportedMemory",
     "LeftOut",
-    "SkippedPart",
     "SourceFile",
-    "TransferProgress",
-    "export_report_to_json",
     "export_to",
     "fact",
     "import_from",
-    "import_report_to_json",
     "pending",
     "read_back",
     "said",
@@ -49,15 +33,6 @@ __getattr__ = on_demand(
         "copying": ("pending", "read_back"),
         "files": ("SourceFile",),
         "parts": ("UNDATED", "ImportedMemory", "LeftOut", "fact", "said", "stable_id"),
-        "report": (
-            "ExportReport",
-            "ImportReport",
-            "ImportSource",
-            "SkippedPart",
-            "TransferProgress",
-            "export_report_to_json",
-            "import_report_to_json",
-        ),
         "service": ("export_to", "import_from"),
     },
 )

@@ -16,7 +16,7 @@ from satchel.clock import Clock
 from satchel.config import Settings, load
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.memory import Episode, Memory
-from satchel.memory.transfer import ImportSource
+from satchel.memory.transfer.report import ImportSource
 from satchel.runtime.other_agents.notebook import Queued, has_queue, queued
 
 if TYPE_CHECKING:
