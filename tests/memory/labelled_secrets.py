@@ -46,12 +46,19 @@ AZURE = _some(86) + "=="
 DIGITALOCEAN = "dop" + "_v1_" + _some(64, _HEX)
 VAULT = "hvs." + _some(90)
 GROQ = "gsk" + "_" + _some(52)
+NEWER = (
+    "csk" + "-" + _some(48), "e2b" + "_" + _some(40, _HEX), "figd" + "_" + _some(40),
+    "lsv2" + "_pt_" + _some(32, _HEX) + "_" + _some(10, _HEX), "jina" + "_" + _some(60), "fo1" + "_" + _some(43),
+    "vercel_blob" + "_rw_" + _some(16) + "_" + _some(30), "BSA" + _some(28), "fc" + "-" + _some(32, _HEX),
+    "sk" + "_" + _some(48, _HEX),
+)  # fmt: skip
 KEY_BODY = "\n".join(_some(64, seed=row) for row in range(4))
 PEM = f"-----BEGIN RSA PRIVATE KEY-----\n{KEY_BODY}\n-----END RSA PRIVATE KEY-----"
 OPENSSH = f"-----BEGIN OPENSSH PRIVATE KEY-----\n{KEY_BODY}\n-----END OPENSSH PRIVATE KEY-----"
 WALLET = "abandon ability able about above absent absorb abstract absurd abuse access accident"
 
 SECRETS: tuple[tuple[str, str], ...] = (
+    *((f"It is in the notes: {token} and works.", token) for token in NEWER),
     (f"My AWS id is {AWS_ID}, use it.", AWS_ID),
     (f"aws_secret_access_key = {AWS_SECRET}", AWS_SECRET),
     (f"Key for staging: {AWS_ID} / {AWS_SECRET}. It runs on kite-2.", AWS_SECRET),

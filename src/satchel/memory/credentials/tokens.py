@@ -60,6 +60,12 @@ _TOKENS: Final = tuple(
         ),
         (
             "service-token",
+            ("csk-", "e2b_", "figd_", "lsv2_", "jina_", "fo1_", "vercel_blob_rw_", "BSA", "fc-", "sk_"),
+            r"(?:csk-|e2b_|figd_|lsv2_(?:pt|sk)_|jina_|fo1_|vercel_blob_rw_)[A-Za-z0-9_-]{28,}"
+            r"|BSA[A-Za-z0-9_-]{26,}|fc-[a-f0-9]{32}|sk_[a-f0-9]{48}",
+        ),
+        (
+            "service-token",
             ("shp", "_v1_", "dapi"),
             r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}",
         ),
