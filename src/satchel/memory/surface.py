@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from satchel.memory.spending import Asked
     from satchel.models.port import ChatModel
 
-__all__ = ["Line", "Showing", "Surface", "SurfaceResult", "choose", "may_stand", "with_later"]
+__all__ = ["ChosenLine", "Showing", "Surface", "SurfaceResult", "choose", "may_stand", "with_later"]
 
 _MESSAGES = 3  # The number of messages that are searched for (DESIGN 5).
 _THRESHOLD = 0.5
@@ -108,7 +108,7 @@ class SurfaceResult:
 
 
 @dataclass(slots=True)
-class Line:
+class ChosenLine:
     """A memory on its way to a model.
 
     Attributes:
@@ -121,7 +121,7 @@ class Line:
     why_not: str = ""
 
 
-def may_stand(lines: Sequence[Line]) -> Iterator[Line]:
+def may_stand(lines: Sequence[ChosenLine]) -> Iterator[ChosenLine]:
     """Those that nothing speaks against so far. A reason that the caller gives one of them counts at once."""
     return (line for line in lines if not line.why_not)
 
@@ -226,8 +226,8 @@ class Surface:
         )
 
     async def _judged(
-        self, model: ChatModel, lines: Sequence[Line], sure: Any, weighed: Weighed, asked: _Asked
-    ) -> tuple[list[Line] | None, tuple[Asked, ...]]:
+        self, model: ChatModel, lines: Sequence[ChosenLine], sure: Any, weighed: Weighed, asked: _Asked
+    ) -> tuple[list[ChosenLine] | None, tuple[Asked, ...]]:
         """The lines that a model chooses, and what stands there already; None if it gave no answer. And the cost."""
         showing, records = asked.showing, weighed.records
         doubled = {line.at for line in lines if line.why_not} | weighed.older
@@ -249,12 +249,15 @@ class Surface:
         if judgement.chosen is None:
             return None, judgement.cost
         chosen = [
-            Line(at, records[at]) for at in (*standing, *(candidates[place] for place in judgement.chosen))
+            ChosenLine(at, records[at])
+            for at in (*standing, *(candidates[place] for place in judgement.chosen))
         ]
         _leave_out_doubled(chosen, weighed, limit=showing.limit)
         return chosen, judgement.cost
 
-    async def _leave_out_told_before(self, lines: Sequence[Line], weighed: Weighed, showing: Showing) -> None:
+    async def _leave_out_told_before(
+        self, lines: Sequence[ChosenLine], weighed: Weighed, showing: Showing
+    ) -> None:
         """Leave out what gives an older value of what was shown before, or said in this session."""
         stating = [line for line in may_stand(lines) if attribute_of(line.record.content) is not None]
         if not stating:
@@ -274,7 +277,7 @@ class Surface:
                 if newest >= len(stating) > one:
                     stating[one].why_not = "a newer value is before the model"
 
-    async def _leave_out_over(self, lines: Sequence[Line], weighed: Weighed) -> None:
+    async def _leave_out_over(self, lines: Sequence[ChosenLine], weighed: Weighed) -> None:
         """Leave out what is over, and what tells only of that, unless one stands beside what it may have replaced."""
         now = self._space.clock.now()
         alone = {line.at for line in lines if line.why_not}
@@ -295,7 +298,7 @@ class Surface:
         # Reading the days in a text takes 0.3 ms: too long for the event loop.
         await self._space.thread.run(read)
 
-    async def _leave_out_closed(self, lines: Sequence[Line], weighed: Weighed, asked: _Asked) -> None:
+    async def _leave_out_closed(self, lines: Sequence[ChosenLine], weighed: Weighed, asked: _Asked) -> None:
         """Leave out what whoever is told may not know, what belongs to a sphere that the message doesn't open, and what
         is confidential and not asked about.
         """
@@ -324,12 +327,14 @@ class Surface:
             elif not asked.is_open(record):
                 line.why_not = _WHY_CLOSED[record.discretion]
 
-    async def _hits(self, lines: Sequence[Line], weighed: Weighed, sure: Any, asked: _Asked) -> list[Hit]:
+    async def _hits(
+        self, lines: Sequence[ChosenLine], weighed: Weighed, sure: Any, asked: _Asked
+    ) -> list[Hit]:
         """The lines that are left, as they stood at the moment asked about, and behind each what it leads to."""
         now = self._space.clock.now()
         older = {weighed.records[at].id: places for at, places in weighed.kinds.items()}
 
-        def hit(line: Line) -> Hit:
+        def hit(line: ChosenLine) -> Hit:
             before = (weighed.records[at] for at in older.get(line.record.id, ()))
             return replace(
                 _hit(line, weighed, sure),
@@ -439,7 +444,9 @@ class Surface:
         )
 
 
-def choose(weighed: Weighed, weights: NeedWeights, *, at_least: float, limit: int) -> tuple[Any, list[Line]]:
+def choose(
+    weighed: Weighed, weights: NeedWeights, *, at_least: float, limit: int
+) -> tuple[Any, list[ChosenLine]]:
     """Choose what to show of what was weighed.
 
     Returns:
@@ -450,7 +457,7 @@ def choose(weighed: Weighed, weights: NeedWeights, *, at_least: float, limit: in
         # An older one fits as well as the newest, in whose line it stands.
         sure[newest] = max(sure[[newest, *older]])
     lines = [
-        Line(at, weighed.records[at], "a newer value is shown" if at in weighed.older else "")
+        ChosenLine(at, weighed.records[at], "a newer value is shown" if at in weighed.older else "")
         for at in np.argsort(-sure, kind="stable").tolist()
         if sure[at] >= at_least
     ]
@@ -458,10 +465,10 @@ def choose(weighed: Weighed, weights: NeedWeights, *, at_least: float, limit: in
     return sure, lines
 
 
-def _leave_out_doubled(lines: Sequence[Line], weighed: Weighed, *, limit: int) -> None:
+def _leave_out_doubled(lines: Sequence[ChosenLine], weighed: Weighed, *, limit: int) -> None:
     """Keep one line for each thing: a fact rather than its turn, either rather than the assistant's echo of it."""
     facts = [line for line in may_stand(lines) if line.record.kind != "episode"]
-    kept: list[Line] = []
+    kept: list[ChosenLine] = []
     from_outside = 0
     for line in may_stand(lines):
         others = [*kept, *(facts if line.record.kind == "episode" else ())]
@@ -478,7 +485,9 @@ def _leave_out_doubled(lines: Sequence[Line], weighed: Weighed, *, limit: int) -
             kept.append(line)
 
 
-def with_later(lines: Sequence[Line], weighed: Weighed, *, there: Collection[str] = ()) -> list[Line]:
+def with_later(
+    lines: Sequence[ChosenLine], weighed: Weighed, *, there: Collection[str] = ()
+) -> list[ChosenLine]:
     """Put what took the place of a memory, or may have taken it, before it, so that an old value never stands alone.
 
     A turn whose fact was superseded is left out where the later one can't be shown beside it.
@@ -491,11 +500,11 @@ def with_later(lines: Sequence[Line], weighed: Weighed, *, there: Collection[str
     Returns:
         What may be shown, each memory once, and behind it what is left out.
     """
-    shown: dict[str, Line] = {}
+    shown: dict[str, ChosenLine] = {}
     for line in may_stand(lines):
         later = [one for one in weighed.later[line.at] if one.is_certain or one.weight >= _BESIDE][:1]
         for one in later:
-            shown.setdefault(one.memory.id, Line(line.at, one.memory))
+            shown.setdefault(one.memory.id, ChosenLine(line.at, one.memory))
         is_beside = any(one.is_certain and one.memory.id not in there for one in later)
         if weighed.outdated[line.at] and line.record.kind == "episode" and not is_beside:
             line.why_not = "was corrected"
@@ -516,7 +525,7 @@ def _is_same(one: MemoryRecord, other: MemoryRecord, alike: float) -> bool:
     return abs((one.source.turn or 0) - (other.source.turn or 0)) <= 1 and alike >= _ECHO_ALIKE
 
 
-def _hit(line: Line, weighed: Weighed, sure: Any) -> Hit:
+def _hit(line: ChosenLine, weighed: Weighed, sure: Any) -> Hit:
     features = weighed.features
     return Hit(
         memory=line.record,
