@@ -17,7 +17,7 @@ from sqlalchemy import Connection, bindparam, func, select
 from satchel.memory import lexicon
 from satchel.memory.decay import factors, recency_weight
 from satchel.memory.micros import to_micros
-from satchel.memory.repository import listed, requests_so_far, slices
+from satchel.memory.repository import among, listed, requests_so_far
 from satchel.memory.tables import memories, spaces, tags, uses
 from satchel.storage import Prepared
 
@@ -111,22 +111,21 @@ def score_by_meaning(
     least = threshold * 3 / 5
     wanted = [rid for rid, cosine in cosines.items() if cosine >= least]
     found: list[Scored] = []
-    for part in slices(wanted):
-        rows = connection.execute(
-            select(memories.c.rid, memories.c.importance, memories.c.said_at).where(
-                memories.c.space_id + 0 == space, memories.c.rid.in_(part)
-            )
+    rows = connection.execute(
+        select(memories.c.rid, memories.c.importance, memories.c.said_at).where(
+            memories.c.space_id + 0 == space, memories.c.rid.in_(among(wanted))
         )
-        for rid, importance, said_at in rows:
-            recency = recency_weight(max(0, at - said_at) / _DAY)
-            score = cosines[rid] * importance / 3 * recency
-            if score > threshold:
-                signals: dict[str, float | None] = {
-                    "dense": round(cosines[rid], 6),
-                    "importance": importance / 3,
-                    "recency": recency,
-                }
-                found.append(Scored(rid=rid, score=score, signals=signals))
+    )
+    for rid, importance, said_at in rows:
+        recency = recency_weight(max(0, at - said_at) / _DAY)
+        score = cosines[rid] * importance / 3 * recency
+        if score > threshold:
+            signals: dict[str, float | None] = {
+                "dense": round(cosines[rid], 6),
+                "importance": importance / 3,
+                "recency": recency,
+            }
+            found.append(Scored(rid=rid, score=score, signals=signals))
     return sorted(found, key=lambda scored: (-scored.score, -scored.rid))
 
 

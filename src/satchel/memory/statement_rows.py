@@ -13,7 +13,7 @@ from sqlalchemy import Connection, and_, bindparam, delete, func, insert, litera
 from satchel.memory.graph import read_later
 from satchel.memory.micros import from_micros
 from satchel.memory.records import OWN_SPEAKERS, FactTime, MemoryRecord, time_from_json
-from satchel.memory.repository import listed, read_records, slices
+from satchel.memory.repository import among, listed, read_records
 from satchel.memory.statements import VERSION, Change, Statement
 from satchel.memory.tables import distilled, memories, readings, statements
 from satchel.storage import Prepared
@@ -336,17 +336,20 @@ def said_with(
     if not turns:
         return {}
     said: dict[tuple[str, int], str] = {}
-    for part in slices(sorted({session for session, _ in turns})):
-        rows = connection.execute(
-            select(
-                memories.c.source_session,
-                memories.c.source_turn,
-                func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
-            ).where(memories.c.space_id == space, memories.c.source_session.in_(part), _IS_OWN)
+    rows = connection.execute(
+        select(
+            memories.c.source_session,
+            memories.c.source_turn,
+            func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
+        ).where(
+            memories.c.space_id == space,
+            memories.c.source_session.in_(among({session for session, _ in turns})),
+            _IS_OWN,
         )
-        for row in rows:
-            if (row.source_session, row.source_turn) in turns:
-                said[row.source_session, row.source_turn] = row.content
+    )
+    for row in rows:
+        if (row.source_session, row.source_turn) in turns:
+            said[row.source_session, row.source_turn] = row.content
     return said
 
 
@@ -356,22 +359,21 @@ def _ended(
     """The facts that were drawn from turns and no longer hold."""
     wanted = {(turn.source.session, turn.source.turn) for turn in turns}
     found: dict[tuple[str, int], list[str]] = {}
-    for part in slices(sorted({session for session, _ in wanted if session is not None})):
-        rows = connection.execute(
-            select(
-                memories.c.source_session,
-                memories.c.source_turn,
-                func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
-            ).where(
-                memories.c.space_id == space,
-                memories.c.source_session.in_(part),
-                memories.c.kind == "fact",
-                memories.c.valid_to <= at,
-            )
+    rows = connection.execute(
+        select(
+            memories.c.source_session,
+            memories.c.source_turn,
+            func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
+        ).where(
+            memories.c.space_id == space,
+            memories.c.source_session.in_(among({session for session, _ in wanted if session is not None})),
+            memories.c.kind == "fact",
+            memories.c.valid_to <= at,
         )
-        for row in rows:
-            if (row.source_session, row.source_turn) in wanted:
-                found.setdefault((row.source_session, row.source_turn), []).append(row.content)
+    )
+    for row in rows:
+        if (row.source_session, row.source_turn) in wanted:
+            found.setdefault((row.source_session, row.source_turn), []).append(row.content)
     return found
 
 
@@ -478,14 +480,13 @@ def _appointment(row: Any, memory: MemoryRecord) -> Appointment:
 def shown_of(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, list[str]]:
     """The parts of memories that profiles and agendas may have shown, by id."""
     found: dict[str, list[str]] = {}
-    for part in slices(ids):
-        rows = connection.execute(
-            select(memories.c.id, memories.c.content, statements.c.start, statements.c.length)
-            .join(statements, statements.c.rid == memories.c.rid)
-            .where(memories.c.space_id == space, memories.c.id.in_(part))
-        )
-        for row in rows:
-            found.setdefault(row.id, []).append(_words(row.content, row))
+    rows = connection.execute(
+        select(memories.c.id, memories.c.content, statements.c.start, statements.c.length)
+        .join(statements, statements.c.rid == memories.c.rid)
+        .where(memories.c.space_id == space, memories.c.id.in_(among(ids)))
+    )
+    for row in rows:
+        found.setdefault(row.id, []).append(_words(row.content, row))
     return found
 
 
