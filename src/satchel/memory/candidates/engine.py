@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from satchel.memory.candidates.arrays import Floats
     from satchel.memory.candidates.evidence import ComparedMessage, Evidence
-    from satchel.memory.candidates.tokens import Bag
     from satchel.memory.candidates.vectors import Second
     from satchel.memory.filters import Visible
     from satchel.memory.ports import FactorsOf, VisibleOf
@@ -37,7 +36,9 @@ T = TypeVar("T")
 
 
 class ArrayCandidates:
-    """The memories of one space as arrays. Only `thread` touches them: what changes them and what reads never meet."""
+    """The memories of one space as arrays. Only `thread` touches them, or what it waits for: changes and searches never
+    meet.
+    """
 
     def __init__(self, backend: Database, space: int, thread: OneThread) -> None:
         """Nothing is read before the first `refresh`.
@@ -144,17 +145,19 @@ class ArrayCandidates:
                 vector,
                 limit=limit,
                 mode=mode,
-                with_tokens=tokens is not None,
                 only=None if visible is None else _rows_of(read(visible), index),
                 without_echoes=for_showing,
             )
             if chosen is None:
                 return read(lambda connection: then(connection, FoundRows()))
-            taken: Mapping[int, Bag] = {}
-            missing, model = chosen.missing_tokens, index.model
-            if missing and model is not None:
-                taken = index.take_tokens(read(lambda connection: read_tokens(connection, model, missing)))
-            scores = score(index, question, chosen, mode=mode, tokens=tokens, read=taken)
+            scores = score(
+                index,
+                question,
+                chosen,
+                mode=mode,
+                tokens=tokens,
+                read=lambda rids: read(lambda connection: read_tokens(connection, index.model, rids)),
+            )
             multiply: Mapping[int, float] = {}
             if factors is not None:
                 multiply = read(

@@ -390,24 +390,22 @@ class Index:
 
     # Tokens: read from the database when a search compares them, and kept as long as there is room.
 
-    def bags(self, rows: Ints) -> tuple[dict[int, Bag], list[int]]:
-        """The tokens that are known of some rows, by row, and the rids of those whose tokens have to be read. Rows
-        without a vector have none.
+    def bags(self, rows: Ints, read: Callable[[Sequence[int]], Mapping[int, bytes]]) -> dict[int, Bag]:
+        """The tokens of some rows, by row; `read` reads those that are lacking, packed, by rid. Rows without a vector
+        have none.
         """
-        embedded = rows[self._texts.has(rows) & ~self._second_texts.has(rows)]
-        known = {row: self._bags[row] for row in embedded.tolist() if row in self._bags}
-        return known, [int(self.rids[row]) for row in embedded.tolist() if row not in known]
-
-    def take_tokens(self, found: Mapping[int, bytes]) -> dict[int, Bag]:
-        """Keep what was read for these rids; gives it by row."""
-        if self._bag_bytes > _MAX_BAG_BYTES:
-            self._bags.clear()
-            self._bag_bytes = 0
-        rows = self.rows_of(found).tolist()
-        taken = {row: unpack(packed) for row, packed in zip(rows, found.values(), strict=True) if row >= 0}
-        self._bags |= taken
-        self._bag_bytes += sum(map(len, found.values()))
-        return taken
+        embedded = rows[self._texts.has(rows) & ~self._second_texts.has(rows)].tolist()
+        known = {row: self._bags[row] for row in embedded if row in self._bags}
+        if len(known) < len(embedded):
+            found = read([int(self.rids[row]) for row in embedded if row not in known])
+            if self._bag_bytes > _MAX_BAG_BYTES:
+                self._bags.clear()
+                self._bag_bytes = 0
+            new = dict(zip(self.rows_of(found).tolist(), map(unpack, found.values()), strict=True))
+            self._bags |= new
+            self._bag_bytes += sum(map(len, found.values()))
+            known |= new
+        return known
 
 
 @lru_cache(maxsize=4096)

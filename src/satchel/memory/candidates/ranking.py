@@ -17,7 +17,7 @@ import numpy as np
 
 from satchel.memory.candidates.arrays import Floats, Ints, distinct
 from satchel.memory.candidates.index import BY_ASSISTANT, Index, StemScores
-from satchel.memory.candidates.tokens import Bag, match, weigh
+from satchel.memory.candidates.tokens import match, weigh
 from satchel.memory.candidates.weights import WEIGHTS
 from satchel.memory.lexicon import QUESTION, commonness
 from satchel.memory.question import ParsedQuestion, closeness
@@ -68,7 +68,7 @@ it is the related ones that spread."""
 SAME_TEXT = 0.999
 """The cosine of a text with itself, allowing for rounding."""
 
-PRIOR_TEXTS = 50.0
+_PRIOR_TEXTS = 50.0
 """Texts of general English that are added to the counts when the weight of a word is computed. Without them, every word
 would be rare in a store of three memories; and every text would be as near to a question as any other."""
 
@@ -146,8 +146,6 @@ class Shortlist:
         cues: How far the cosine of each row's best cue stands out, 0 to 1; None if no row has cues or no vectors were
             compared. `cue_cosines` are the cosines, 0 without cues.
         passages: How many vectors each row has.
-        bags: The tokens that are in memory, by row, for the rows and the previous turns.
-        missing_tokens: The rids whose tokens have to be read from the database before `score` can use them.
         compared: As in `FoundRows`, like the sums.
     """
 
@@ -160,8 +158,6 @@ class Shortlist:
     cues: Floats | None
     cue_cosines: Floats | None
     passages: Ints
-    bags: Mapping[int, Bag]
-    missing_tokens: Sequence[int]
     compared: int
     cosine_sum: float
     cosine_square_sum: float
@@ -182,7 +178,6 @@ def shortlist(
     *,
     limit: int,
     mode: Mode = "hybrid",
-    with_tokens: bool = False,
     only: Any = None,
     without_echoes: bool = False,
 ) -> Shortlist | None:
@@ -194,7 +189,6 @@ def shortlist(
         vector: Of the question, shape (d,), unit length; None if no embedder is available.
         limit: The number of results that `rank` will return.
         mode: "lexical" ignores vectors; "dense" uses only them.
-        with_tokens: Whether `score` will get the question's tokens.
         only: The rows that may be found, shape (rows,), bool; None for all. Other rows still count as neighbours.
         without_echoes: Leave out rows that repeat the question, from the results and from the distribution of cosines.
             If the same question was asked many times, no answer would stand out beside its repetitions.
@@ -219,10 +213,6 @@ def shortlist(
     if not len(rows) or (mode == "dense" and cosine is None):
         return None
     previous = before[rows]
-    bags: Mapping[int, Bag] = {}
-    missing: Sequence[int] = ()
-    if with_tokens and mode == "hybrid":
-        bags, missing = index.bags(_with_previous(rows, previous))
     return Shortlist(
         rows=rows,
         rids=index.rids[rows],
@@ -233,8 +223,6 @@ def shortlist(
         cues=None if cues is None else cues[rows],
         cue_cosines=None if cue_cosines is None else cue_cosines[rows],
         passages=index.passage_counts(rows),
-        bags=bags,
-        missing_tokens=missing,
         compared=0 if every is None else len(every),
         cosine_sum=0.0 if every is None else float(every.sum()),
         cosine_square_sum=0.0 if every is None else float(every @ every),
@@ -248,7 +236,7 @@ def score(
     *,
     mode: Mode = "hybrid",
     tokens: TokenVectors | None = None,
-    read: Mapping[int, Bag] = MappingProxyType({}),
+    read: Callable[[Sequence[int]], Mapping[int, bytes]] = lambda _: {},
 ) -> Scores:
     """Score every row of a shortlist.
 
@@ -258,7 +246,7 @@ def score(
         chosen: The result of `shortlist` for the same question and mode.
         mode: As in `shortlist`.
         tokens: Of the question, if the embedder has token vectors.
-        read: The bags of `chosen.missing_tokens`, by row.
+        read: Reads the packed tokens of memories, by rid.
     """
     rows = chosen.rows
     if mode == "dense":
@@ -269,7 +257,7 @@ def score(
     if chosen.cosine is not None:
         parts["meaning"] = _meaning(chosen, chosen.cosine)
     if tokens is not None and mode == "hybrid":
-        parts.update(_token_parts(index, question, chosen, tokens, {**chosen.bags, **read}))
+        parts.update(_token_parts(index, question, chosen, tokens, read))
     else:
         # The share of the question's words in a question right before each row.
         parts["echo"] = chosen.gate * _share_of_words(
@@ -392,10 +380,11 @@ def _token_parts(
     question: ParsedQuestion,
     chosen: Shortlist,
     tokens: TokenVectors,
-    bags: Mapping[int, Bag],
+    read: Callable[[Sequence[int]], Mapping[int, bytes]],
 ) -> dict[str, Any]:
     """The parts that compare tokens."""
-    needed = _with_previous(chosen.rows, chosen.previous)
+    needed = distinct(np.concatenate([chosen.rows, chosen.previous[chosen.previous >= 0]]))
+    bags = index.bags(needed, read)
     found = match(
         weigh(question.text, tokens, partial(rarity, index)),
         [bags.get(row) for row in needed.tolist()],
@@ -404,10 +393,6 @@ def _token_parts(
         gate=chosen.gate,
     )
     return {"match": _fill_unknown(found.match, found.known), "asked": found.asked}
-
-
-def _with_previous(rows: Ints, previous: Ints) -> Ints:
-    return distinct(np.concatenate([rows, previous[previous >= 0]]))
 
 
 def _share_of_words(index: Index, stems: Sequence[int], contain: Callable[[int], Any]) -> Any:
@@ -445,9 +430,9 @@ def _meaning(chosen: Shortlist, cosine: Floats) -> Any:
     The best of many passages is nearer by chance than a single one. What n unrelated passages reach by chance, the
     standard deviation times the square root of 2 ln n, is subtracted: a text gets nothing for being long.
     """
-    count = chosen.compared + PRIOR_TEXTS
-    mean = (chosen.cosine_sum + PRIOR_TEXTS * _PRIOR_COSINE) / count
-    variance = (chosen.cosine_square_sum + PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
+    count = chosen.compared + _PRIOR_TEXTS
+    mean = (chosen.cosine_sum + _PRIOR_TEXTS * _PRIOR_COSINE) / count
+    variance = (chosen.cosine_square_sum + _PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
     by_chance = min(math.sqrt(max(variance, 0.0)), _MAX_SPREAD) * np.sqrt(2 * np.log(chosen.passages))
     above = (cosine - mean - by_chance) / max(1 - mean, 1e-3)
     return _fill_unknown(above.astype(np.float32), ~np.isnan(above))
@@ -456,8 +441,8 @@ def _meaning(chosen: Shortlist, cosine: Floats) -> Any:
 def _cues(cosines: Floats) -> Floats:
     """How far the cosine of each row's best cue stands out from those of all rows with cues, 0 to 1."""
     has_cues = cosines != 0
-    count = np.count_nonzero(has_cues) + PRIOR_TEXTS
-    mean = np.float32((float(cosines.sum()) + PRIOR_TEXTS * _PRIOR_COSINE) / count)
+    count = np.count_nonzero(has_cues) + _PRIOR_TEXTS
+    mean = np.float32((float(cosines.sum()) + _PRIOR_TEXTS * _PRIOR_COSINE) / count)
     return np.where(
         has_cues, np.maximum((cosines - mean) / max(1 - mean, np.float32(1e-3)), 0), np.float32(0)
     )
@@ -535,8 +520,8 @@ def _scores_of(index: Index, stem: int, gate: Any) -> StemScores:
 
 def rarity(index: Index, stem: int) -> float:
     """BM25's inverse document frequency of a stem, smoothed with texts of general English."""
-    count = index.alive_count + PRIOR_TEXTS
-    having = len(index.postings(stem).rows) + PRIOR_TEXTS * commonness(stem)
+    count = index.alive_count + _PRIOR_TEXTS
+    having = len(index.postings(stem).rows) + _PRIOR_TEXTS * commonness(stem)
     return math.log(1 + (count - having + 0.5) / (having + 0.5))
 
 

@@ -325,6 +325,6 @@ _TOKENS = Prepared(
 )
 
 
-def read_tokens(connection: Connection, model: int, rids: Sequence[int]) -> Mapping[int, bytes]:
+def read_tokens(connection: Connection, model: int | None, rids: Sequence[int]) -> Mapping[int, bytes]:
     """The packed tokens of memories, by rid; those that have none are left out."""
     return dict(_TOKENS.run(connection, {"model": model, "rids": json.dumps(list(rids))}))
