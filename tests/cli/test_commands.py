@@ -325,6 +325,13 @@ def test_doctor_names_a_broken_file_of_associations(run: Run, tmp_path: Path) ->
     assert "associations.json is not used" in checks["associations"]["text"]
 
 
+def test_doctor_says_that_a_sandbox_is_unknown_and_goes_on(run: Run) -> None:
+    ran = run("doctor", "--json", environ={"SATCHEL_SANDBOX_BACKEND": "bublewrap"})
+    checks = {check["part"]: check for check in ran.json}
+    assert (ran.code, checks["sandbox"]["state"], checks["home"]["state"]) == (1, "failed", "ok")
+    assert "'bublewrap', and there is no such sandbox. There are: bubblewrap," in checks["sandbox"]["text"]
+
+
 def test_doctor_says_that_the_program_for_packages_is_missing(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from satchel.clock import local_day
 from satchel.config import Settings
-from satchel.errors import EmbedderError, SandboxError, SatchelError, StorageUnwritable
+from satchel.errors import EmbedderError, NoSandbox, SandboxError, SatchelError, StorageUnwritable
 from satchel.memory import Memory
 from satchel.memory.associations import read_associations
 from satchel.models.embedding import (
@@ -398,7 +398,10 @@ def _web(settings: Settings) -> list[Check]:
 
 async def _sandbox(settings: Settings) -> Check:
     """The sandbox that is used: the first that works when it is tried out."""
-    found = await probes(settings)
+    try:
+        found = await probes(settings)
+    except NoSandbox as error:
+        return Check(part="sandbox", state="failed", text=str(error))
     used = next((probe for probe in found if probe.works), None)
     failed = [probe for probe in found if not probe.works]
     if used is None:

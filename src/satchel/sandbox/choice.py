@@ -67,7 +67,11 @@ async def open_sandbox(settings: Settings) -> Sandbox:
 
 
 async def probes(settings: Settings) -> tuple[Probe, ...]:
-    """What each backend that the settings name says about itself; the first that works is used."""
+    """What each backend that the settings name says about itself; the first that works is used.
+
+    Raises:
+        NoSandbox: The settings name one that there isn't.
+    """
     found = [await _made(settings, name).probe() for name in _wanted(settings)]
     if settings.sandbox.allow_unsafe and not any(probe.works for probe in found):
         found.append(await Unsafe().probe())
