@@ -17,7 +17,7 @@ from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Memory
 from satchel.memory.candidates.arrays import to_stored
-from satchel.memory.candidates.engine import ArrayCandidates
+from satchel.memory.candidates.engine import Candidates
 from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES, clean_cues, cues_of, fitting_cues
 from satchel.memory.toolset import MemoryTools
 from satchel.models.embedding import HashingEmbedder
@@ -233,7 +233,7 @@ async def test_the_best_cue_of_each_memory_is_compared() -> None:
         assert space.dense is not None
         asked = await space.dense.asked(["buying item 3", "selling item 5"])
         assert asked is not None
-        assert isinstance(space.candidates, ArrayCandidates)
+        assert isinstance(space.candidates, Candidates)
         await space.refresh()
         assert space.candidates.contents.cues_waiting == 0
         found = space.candidates._index.cue_cosines(asked)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from satchel.memory.checking import CHECKS, clean_tags
 from satchel.memory.records import Discretion, Kind, MemoryType, Tier
 
-__all__ = ["Faded", "CheckedFilters", "Filters", "Visible", "filter_of"]
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+__all__ = ["Faded", "CheckedFilters", "Filters", "Visible", "VisibleOf", "filter_of"]
 
 
 class Filters(TypedDict, total=False):
@@ -99,6 +102,10 @@ class Visible:
     def shows(self, rid: int) -> bool:
         """Whether it may be found."""
         return rid not in self.hidden and (self.allowed is None or rid in self.allowed)
+
+
+VisibleOf = Callable[["Connection"], Visible]
+"""Reads which memories may be found."""
 
 
 def filter_of(

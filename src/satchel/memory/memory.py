@@ -16,7 +16,7 @@ from satchel.errors import StorageError, StorageLocked, UsageError
 from satchel.memory import checkup, graph, history, lifecycle, repository, spending, statement_rows, transfer
 from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
 from satchel.memory.block import Said, said_texts
-from satchel.memory.candidates.engine import ArrayCandidates
+from satchel.memory.candidates.engine import Candidates
 from satchel.memory.capture import Capture, NewMemory
 from satchel.memory.checking import clean, clean_tags, one_of, printable
 from satchel.memory.checkup import Checkup, Repaired
@@ -209,7 +209,7 @@ class Memory:
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
-            candidates = ArrayCandidates(database, number, thread)
+            candidates = Candidates(database, number, thread)
             stack.callback(candidates.close)
             if database.is_scrub_due:
                 await database.scrub()

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.candidates.arrays import Floats
-    from satchel.memory.ports import FactorsOf, VisibleOf
+    from satchel.memory.candidates.engine import FactorsOf
+    from satchel.memory.filters import VisibleOf
     from satchel.memory.space import Space
 
 __all__ = ["SearchOutcome", "Search"]

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.clock import Clock
+    from satchel.memory.candidates.engine import Candidates
     from satchel.memory.claims import Claims
     from satchel.memory.embedding import DenseArm
     from satchel.memory.filters import CheckedFilters, Filters
     from satchel.memory.hashing import WordHasher
-    from satchel.memory.ports import Candidates
     from satchel.memory.records import Moment
     from satchel.memory.thread import OneThread
     from satchel.storage import Database

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from satchel.memory.candidates.arrays import Floats
-    from satchel.memory.ports import VisibleOf
+    from satchel.memory.filters import VisibleOf
     from satchel.memory.search import Search
     from satchel.memory.space import Space
     from satchel.memory.spending import Asked

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from satchel.memory.candidates.arrays import Matrix
     from satchel.memory.candidates.evidence import Evidence
-    from satchel.memory.ports import VisibleOf
+    from satchel.memory.filters import VisibleOf
     from satchel.memory.question import ParsedQuestion
     from satchel.memory.records import MemoryRecord
     from satchel.memory.relevance import RelevanceGate

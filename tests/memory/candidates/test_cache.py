@@ -11,7 +11,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.memory import Memory
 from satchel.memory.candidates.cache import cache_of
-from satchel.memory.candidates.engine import ArrayCandidates
+from satchel.memory.candidates.engine import Candidates
 from satchel.memory.candidates.index import Index
 from satchel.memory.lexicon import hash_stem
 from satchel.memory.thread import OneThread
@@ -86,7 +86,7 @@ async def test_users_whose_arrays_were_let_go_find_what_they_found_before(
         # One whose arrays are let go between two steps of a search.
         candidates = users[0]._space.candidates
         await users[0].search("kettle")
-        assert isinstance(candidates, ArrayCandidates)
+        assert isinstance(candidates, Candidates)
         candidates.let_go()
         assert (
             candidates.contents.count,

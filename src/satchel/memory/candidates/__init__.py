@@ -1,1 +1,1 @@
-"""Finds the memories that may answer a question: numpy arrays behind the port `Candidates`."""
+"""Finds the memories that may answer a question: numpy arrays of one space."""

@@ -1,8 +1,9 @@
-"""`ports.Candidates` with numpy: one space as arrays in this process, refreshed from the database's changes."""
+"""The searchable side of one space: arrays in this process, refreshed from the database's changes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +16,6 @@ from satchel.memory.candidates.evidence import gather
 from satchel.memory.candidates.index import Index
 from satchel.memory.candidates.ranking import FoundRows, factors_within_reach, rank, score, shortlist
 from satchel.memory.candidates.vector_rows import read_tokens
-from satchel.memory.ports import Contents
 from satchel.memory.question import AskedWith, ParsedQuestion
 
 if TYPE_CHECKING:
@@ -24,20 +24,44 @@ if TYPE_CHECKING:
     from satchel.memory.candidates.arrays import Floats
     from satchel.memory.candidates.evidence import ComparedMessage, Evidence
     from satchel.memory.candidates.vectors import Second
-    from satchel.memory.filters import Visible
-    from satchel.memory.ports import FactorsOf, VisibleOf
+    from satchel.memory.filters import Visible, VisibleOf
     from satchel.memory.records import Mode
     from satchel.memory.thread import OneThread
     from satchel.storage import Database
 
-__all__ = ["ArrayCandidates"]
+__all__ = ["Candidates", "Contents", "FactorsOf"]
 
 T = TypeVar("T")
 
+FactorsOf = Callable[["Connection", Sequence[int]], Mapping[int, float]]
+"""Given rids, what each one's score is multiplied by; rids that are not in the result keep their scores."""
 
-class ArrayCandidates:
-    """The memories of one space as arrays. Only `thread` touches them, or what it waits for: changes and searches never
-    meet.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What the arrays of a space hold.
+
+    Attributes:
+        changed: The change up to which it is complete.
+        count: The number of memories; `embedded` is how many of them have a vector of a model in use.
+        cues_waiting: The number of memories with cues that have no vectors yet.
+        model: The id of the embedding model whose vectors it compares, or None.
+        speakers: The speakers of the space and their numbers.
+    """
+
+    changed: int = 0
+    count: int = 0
+    embedded: int = 0
+    cues_waiting: int = 0
+    model: int | None = None
+    speakers: Mapping[str, int] = field(default_factory=dict)
+
+
+class Candidates:
+    """The memories of one space as arrays: which may answer a question, and how well each fits.
+
+    All of it is derived from the tables. Only `thread` touches it, or what that waits for: changes and searches never
+    meet. A rid is the number of a memory in the database.
     """
 
     def __init__(self, backend: Database, space: int, thread: OneThread) -> None:
@@ -54,7 +78,7 @@ class ArrayCandidates:
         self._cache = cache_of(backend)
         self._index = Index()
         self.contents = Contents()
-        """See `ports.Candidates`; it stays where the arrays are let go."""
+        """What it holds, as of the last `refresh`; it stays where the arrays are let go."""
         self._in_use: tuple[int | None, int, Second | None] = (None, 0, None)
         self._refreshing = anyio.Lock()
         self._refreshes = 0  # That have begun.
@@ -79,7 +103,13 @@ class ArrayCandidates:
     async def refresh(
         self, *, model: int | None = None, dimension: int = 0, second: Second | None = None
     ) -> None:
-        """See `ports.Candidates`."""
+        """Take in what this and other processes have changed since the last time.
+
+        Args:
+            model: The embedding model to compare vectors of; None keeps the one in use.
+            dimension: The length of its vectors.
+            second: The model for other languages, where there is one.
+        """
         before, models = self._refreshes, (model, dimension, second)
         async with self._refreshing:
             ended, of_models = self._refreshed
@@ -132,7 +162,21 @@ class ArrayCandidates:
         factors: FactorsOf | None = None,
         for_showing: bool = False,
     ) -> T:
-        """See `ports.Candidates`."""
+        """Find the memories that fit a question, best first.
+
+        Both arms give candidates, lexical and dense, and so do the neighbours of the best; what `visible` hides is
+        never one of them.
+
+        Args:
+            question: What is asked.
+            asked: Its vectors; None where no embedder serves.
+            mode: "lexical" ignores vectors, "dense" everything else, "hybrid" compares both.
+            limit: The most that are found.
+            then: Reads what is wanted of what was found; `find` returns its result.
+            visible: Reads which memories may be found; None for all.
+            factors: Reads what scores are multiplied by before the order is final.
+            for_showing: Leave out what only asks the question itself, and ask `factors` of every candidate.
+        """
         index = await self._loaded()
         vector, tokens = (None, None) if asked is None else asked
         read = self._backend.read_blocking
@@ -180,7 +224,15 @@ class ArrayCandidates:
         then: Callable[[Connection, Evidence | None], T],
         visible: VisibleOf | None = None,
     ) -> T:
-        """See `ports.Candidates`."""
+        """Measure what speaks for showing memories before a message.
+
+        Args:
+            asked: The message.
+            each: How many each way of finding them names: words, meaning, cues, associations.
+            then: Reads what it takes of what was measured, which is None where there are no memories, in the same
+                visit to the store.
+            visible: Reads which memories may be shown; None for all.
+        """
         index = await self._loaded()
         read = self._backend.read_blocking
 
@@ -192,7 +244,7 @@ class ArrayCandidates:
         return await self._thread.run(measure)
 
     async def cosines(self, vector: Floats, *, visible: Visible) -> Mapping[int, float]:
-        """See `ports.Candidates`."""
+        """The cosine of a vector, shape (d,), and each visible memory's best passage, by rid; only those above 0."""
         index = await self._loaded()
 
         def compare() -> dict[int, float]:
@@ -207,12 +259,12 @@ class ArrayCandidates:
         return await self._thread.run(compare)
 
     async def count_having(self, stems: Collection[int]) -> Mapping[int, int]:
-        """See `ports.Candidates`."""
+        """How many memories have each of these stems."""
         index = await self._loaded()
         return await self._thread.run(lambda: {stem: len(index.postings(stem).rows) for stem in stems})
 
     async def having(self, stems: Sequence[int]) -> frozenset[int]:
-        """See `ports.Candidates`."""
+        """The rids of the memories that have every one of these stems."""
         index = await self._loaded()
 
         def read() -> frozenset[int]:
