@@ -19,8 +19,8 @@ from unittest import mock
 import numpy as np
 from retrieval import score
 
-from satchel.memory.candidates import engine, ranking
-from satchel.memory.candidates.weights import WEIGHTS
+from satchel.memory.find.candidates import engine, ranking
+from satchel.memory.find.candidates.weights import WEIGHTS
 
 CHANGED = ("words", "meaning", "match", "asked", "session", "speaker", "date")
 ONE_BY_ONE = (0.0, 0.5, 2.0)

@@ -1,4 +1,4 @@
-"""Fit what is worth showing before a message (`memory/choosing.py`) to lives, and report on persons that were left out.
+"""Fit what is worth showing before a message (`memory/show/choosing.py`) to lives, and report on persons left out.
 
     python benchmarks/fit_surfacing.py FOLDER [--write] [--report] [--kept FILE] [--out FILE] [--associations]
 
@@ -58,9 +58,9 @@ from unseen import Unseen
 
 from satchel.clock import ManualClock
 from satchel.memory import Memory
-from satchel.memory.associations import centres_of, group_key, pack_centres, read_associations
-from satchel.memory.block import block_of
-from satchel.memory.choosing import (
+from satchel.memory.find.associations import centres_of, group_key, pack_centres, read_associations
+from satchel.memory.records import Hit
+from satchel.memory.show.choosing import (
     LINE_FEATURES,
     MESSAGE_FEATURES,
     Logistic,
@@ -70,10 +70,10 @@ from satchel.memory.choosing import (
     need_of,
     need_words,
 )
-from satchel.memory.filters import CheckedFilters
-from satchel.memory.records import Hit
-from satchel.memory.surface import choose, may_stand, with_later
-from satchel.memory.weighing import Weighed, weigh
+from satchel.memory.show.surface import choose, may_stand, with_later
+from satchel.memory.show.weighing import Weighed, weigh
+from satchel.memory.store.filters import CheckedFilters
+from satchel.memory.text.block import block_of
 from satchel.models.port import Embedder
 
 DATA = Path(__file__).parents[1] / "src" / "satchel" / "memory" / "data"

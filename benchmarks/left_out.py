@@ -52,9 +52,10 @@ from sets import (
     without,
 )
 
-from satchel.memory import Memory, repository
-from satchel.memory.languages import ENGLISH, language_of
-from satchel.memory.passages import passages
+from satchel.memory import Memory
+from satchel.memory.store import repository
+from satchel.memory.text.languages import ENGLISH, language_of
+from satchel.memory.text.passages import passages
 from satchel.models.port import Embedder
 
 BASELINES = ("bm25", "vector", "passage", "sum_vector", "sum_passage", "second", "sum_second")

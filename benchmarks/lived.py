@@ -58,7 +58,7 @@ from satchel.clock import ManualClock
 from satchel.config import load
 from satchel.errors import ModelUnavailable
 from satchel.memory import Episode, Memory
-from satchel.memory.framing import estimate_tokens, tokens_of
+from satchel.memory.text.framing import estimate_tokens, tokens_of
 from satchel.models import AbilityStore, ChatModel, open_model
 from satchel.runtime.inventory import fetch_embedding_model
 

@@ -39,8 +39,8 @@ from sets import Refit, cached_embedder, closing, interval, is_fitted, read, ref
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory, MemoryType
-from satchel.memory.cues import MOST_CUES
-from satchel.memory.framing import estimate_tokens
+from satchel.memory.store.cues import MOST_CUES
+from satchel.memory.text.framing import estimate_tokens
 from satchel.models.port import Embedder
 
 NOWHERE = "nowhere"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from satchel.errors import ModelError, ModelUnavailable
-from satchel.memory.framing import estimate_tokens
+from satchel.memory.text.framing import estimate_tokens
 from satchel.messages import Message, TextBlock, Usage
 from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest
 

@@ -38,9 +38,9 @@ from unittest import mock
 import anyio
 
 from satchel.memory import Episode, Memory, Mode
-from satchel.memory.candidates import ranking
-from satchel.memory.candidates.weights import WEIGHTS
-from satchel.memory.embedding import DenseArm
+from satchel.memory.find.candidates import ranking
+from satchel.memory.find.candidates.weights import WEIGHTS
+from satchel.memory.find.embedding import DenseArm
 
 CUTS = (5, 10, 20)
 OWN = tuple(Path(__file__).parent / "data" / f"own_{name}.json" for name in ("long", "facts", "surface"))

@@ -1,4 +1,4 @@
-"""Fits the judge of lasting statements (`satchel.memory.statements`), and measures it on persons that it has not seen.
+"""Fits the judge of lasting statements (`satchel.memory.text.statements`), and measures it on persons left out.
 
     python benchmarks/statements.py FOLDER [--write]
 
@@ -26,9 +26,9 @@ from typing import Any
 import numpy as np
 from sets import interval, read
 
-from satchel.memory import lexicon
-from satchel.memory.profile import PROFILE_TOKENS, cost_of, fact_weight, statement_weight
-from satchel.memory.statements import FEATURES, Sentence, features_of, sentences_of
+from satchel.memory.show.profile import PROFILE_TOKENS, cost_of, fact_weight, statement_weight
+from satchel.memory.text import lexicon
+from satchel.memory.text.statements import FEATURES, Sentence, features_of, sentences_of
 
 DATA = Path(__file__).parents[1] / "src/satchel/memory/data/statements.json"
 RIDGE = 10.0

@@ -14,8 +14,8 @@ from unittest import mock
 import numpy as np
 import statements as judge
 
-from satchel.memory import statements
-from satchel.memory.statements import FEATURES, features_of
+from satchel.memory.text import statements
+from satchel.memory.text.statements import FEATURES, features_of
 
 Person = Mapping[str, Any]
 

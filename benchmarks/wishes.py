@@ -1,4 +1,4 @@
-"""How many wishes not to keep something, or to keep it between us, the forms of `satchel.memory.discretion` find.
+"""How many wishes not to keep something, or to keep it between us, the forms of `satchel.memory.text.discretion` find.
 
     python benchmarks/wishes.py
 
@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from pathlib import Path
 
-from satchel.memory.discretion import wish_of
+from satchel.memory.text.discretion import wish_of
 
 
 def main() -> None:

@@ -134,9 +134,9 @@ def test_init_files_hold_docstring_imports_and_names_only() -> None:
         SOURCE,
         *rooms,
         memory,
-        memory / "credentials",
+        memory / "text" / "credentials",
         memory / "distill",
-        memory / "page",
+        memory / "show" / "page",
         memory / "transfer",
     }
     busy = []

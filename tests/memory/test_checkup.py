@@ -12,7 +12,7 @@ from sqlalchemy import Connection, delete, text, update
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
 from satchel.memory.checkup import Checkup, checkup_to_json
-from satchel.memory.tables import memories, vectors, words
+from satchel.memory.store.tables import memories, vectors, words
 from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
 from tests.memory.embedders import Down

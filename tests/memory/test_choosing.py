@@ -13,11 +13,12 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.errors import ModelUnavailable
-from satchel.memory import Episode, Memory, judging
-from satchel.memory.associations import known_centres, read_associations
-from satchel.memory.block import strip_injected
-from satchel.memory.choosing import LINE_FEATURES, MESSAGE_FEATURES, need_words, shipped_weights
-from satchel.memory.relevance import examples
+from satchel.memory import Episode, Memory
+from satchel.memory.find.associations import known_centres, read_associations
+from satchel.memory.find.relevance import examples
+from satchel.memory.show import judging
+from satchel.memory.show.choosing import LINE_FEATURES, MESSAGE_FEATURES, need_words, shipped_weights
+from satchel.memory.text.block import strip_injected
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.embedding.records import MINILM
 from satchel.models.port import ModelRequest

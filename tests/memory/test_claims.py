@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
-from satchel.memory.claims import Claims
+from satchel.memory.store.claims import Claims
 from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
 from tests.requirements import requirement

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Memory
-from satchel.memory.candidates.arrays import to_stored
-from satchel.memory.candidates.engine import Candidates
-from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES, clean_cues, cues_of, fitting_cues
+from satchel.memory.find.candidates.arrays import to_stored
+from satchel.memory.find.candidates.engine import Candidates
+from satchel.memory.store.cues import MOST_CUE_CHARS, MOST_CUES, clean_cues, cues_of, fitting_cues
 from satchel.memory.toolset import MemoryTools
 from satchel.models.embedding import HashingEmbedder
 from tests.memory.embedders import Counting, Topical

@@ -11,8 +11,8 @@ from sqlalchemy import Connection, func, select
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Memory, boost, priority_now, recency_weight
-from satchel.memory.decay import FLOOR, factors
-from satchel.memory.tables import memories
+from satchel.memory.store.decay import FLOOR, factors
+from satchel.memory.store.tables import memories
 from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
 from tests.requirements import requirement

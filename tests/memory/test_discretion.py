@@ -13,7 +13,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Episode, Memory, MemoryRecord
-from satchel.memory.discretion import wish_of
+from satchel.memory.text.discretion import wish_of
 from satchel.memory.toolset import MemoryTools
 from satchel.messages import Message, TextBlock
 from satchel.models import ModelRequest, Reply, ScriptedModel

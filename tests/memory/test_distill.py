@@ -28,8 +28,8 @@ from satchel.memory.distill.windows import (
     Window,
     stretches_of,
 )
-from satchel.memory.framing import estimate_tokens
-from satchel.memory.page_lines import SECTIONS
+from satchel.memory.store.page_lines import SECTIONS
+from satchel.memory.text.framing import estimate_tokens
 from satchel.messages import Usage
 from satchel.models import ModelRequest, RecallModel, Reply, ScriptedModel
 from satchel.storage import Database

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, func, select
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Episode, Forgotten, Memory, Source, receipt_to_json
-from satchel.memory.tables import edges, memories, metadata
+from satchel.memory.store.tables import edges, memories, metadata
 from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
 from tests.requirements import requirement

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from satchel.errors import UsageError
-from satchel.memory import Episode, Memory, framing
-from satchel.memory.checking import MAX_CONTENT_CHARS
+from satchel.memory import Episode, Memory
+from satchel.memory.store.checking import MAX_CONTENT_CHARS
+from satchel.memory.text import framing
 from satchel.models.embedding import HashingEmbedder
 from tests.requirements import requirement
 

@@ -12,7 +12,7 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Episode, Memory, strip_injected
-from satchel.memory.framing import estimate_tokens
+from satchel.memory.text.framing import estimate_tokens
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio

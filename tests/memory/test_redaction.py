@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.memory import Episode, Memory
-from satchel.memory.credentials import candidates
-from satchel.memory.redaction import find_secrets, hide_private, private_parts, redact, strip_private
+from satchel.memory.store.redaction import find_secrets, hide_private, private_parts, redact, strip_private
+from satchel.memory.text.credentials import candidates
 from tests.memory.labelled_secrets import INNOCENT, JWT, OPENAI, PEM, SECRETS
 from tests.memory.leaks import (
     HARMLESS,

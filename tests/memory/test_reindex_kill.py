@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from satchel.memory import Memory
-from satchel.memory.candidates.arrays import to_stored
+from satchel.memory.find.candidates.arrays import to_stored
 from satchel.storage import Database
 from tests.killing import Killing
 from tests.memory.reindex_worker import Turned

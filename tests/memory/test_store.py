@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Episode, Memory, MemoryRecord, Source, record_to_json
-from satchel.memory.tables import metadata
+from satchel.memory.store.tables import metadata
 from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
 from tests.memory.embedders import Broken, Counting, Down, Topical
@@ -536,7 +536,7 @@ async def test_a_filter_that_there_is_none_of_is_refused_instead_of_finding_noth
 async def test_a_search_finds_the_same_whether_or_not_what_its_words_give_was_kept(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("satchel.memory.candidates.index.MAX_STEMS_BYTES", room)
+    monkeypatch.setattr("satchel.memory.find.candidates.index.MAX_STEMS_BYTES", room)
     turns = [
         "the harbour map",
         "a map of Lisbon",

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from satchel.clock import ManualClock
 from satchel.errors import UsageError
-from satchel.memory import Context, Episode, Hit, Memory, MemoryRecord, Source, repository, strip_injected
-from satchel.memory.block import block_of
-from satchel.memory.framing import estimate_tokens, restates
-from satchel.memory.lexicon import stems_of
+from satchel.memory import Context, Episode, Hit, Memory, MemoryRecord, Source, strip_injected
+from satchel.memory.store import repository
+from satchel.memory.text.block import block_of
+from satchel.memory.text.framing import estimate_tokens, restates
+from satchel.memory.text.lexicon import stems_of
 from satchel.messages import Message, TextBlock, ToolResultBlock
 from satchel.models.embedding import HashingEmbedder
 from tests.memory.embedders import Topical

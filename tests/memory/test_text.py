@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.memory.lexicon import QUESTION, commonness, hash_stem, read_text, stems_of, words_of
-from satchel.memory.passages import MAX_PASSAGES, passages
-from satchel.memory.question import NamedDays, closeness, is_widespread, possible_names, read_question
-from satchel.memory.relevance import examples
+from satchel.memory.find.question import NamedDays, closeness, is_widespread, possible_names, read_question
+from satchel.memory.find.relevance import examples
+from satchel.memory.text.lexicon import QUESTION, commonness, hash_stem, read_text, stems_of, words_of
+from satchel.memory.text.passages import MAX_PASSAGES, passages
 from tests.requirements import requirement
 
 ANN_AND_BOB = [("Ann Miller", 0), ("Bob", 1), ("assistant", 2), ("Will", 3), ("", 4)]

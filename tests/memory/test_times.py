@@ -14,7 +14,7 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory, strip_injected
-from satchel.memory.dates import resolve_dates
+from satchel.memory.text.dates import resolve_dates
 from satchel.models import ScriptedModel
 from tests.requirements import requirement
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from satchel.clock import ManualClock
 from satchel.memory import Episode, Memory
-from satchel.memory.candidates.tokens import Bag, QuestionTokens, match, pack, unpack, weigh
-from satchel.memory.candidates.weights import SIGNALS, WEIGHTS
-from satchel.memory.lexicon import ASKED, hash_stem, question_spans, read_text
+from satchel.memory.find.candidates.tokens import Bag, QuestionTokens, match, pack, unpack, weigh
+from satchel.memory.find.candidates.weights import SIGNALS, WEIGHTS
+from satchel.memory.text.lexicon import ASKED, hash_stem, question_spans, read_text
 from tests.memory.embedders import Wordy, tokens_of
 from tests.requirements import requirement
 

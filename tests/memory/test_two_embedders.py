@@ -12,7 +12,7 @@ from sqlalchemy import text
 from satchel.clock import ManualClock
 from satchel.errors import EmbedderError
 from satchel.memory import Memory
-from satchel.memory.languages import language_of
+from satchel.memory.text.languages import language_of
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import EmbedderInfo, EmbedRole, FetchedEmbedder, Vectors
 from satchel.storage import Database

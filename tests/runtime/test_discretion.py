@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from satchel.memory import Discretion, Memory
-from satchel.memory.discretion import wish_of
+from satchel.memory.text.discretion import wish_of
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime.capture import compare
 from tests.requirements import requirement

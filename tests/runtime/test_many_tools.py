@@ -11,7 +11,7 @@ import pytest
 
 from satchel.clock import SystemClock
 from satchel.errors import ModelError
-from satchel.memory.framing import estimate_tokens
+from satchel.memory.text.framing import estimate_tokens
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime.tool_index import ToolIndex

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from satchel.memory.framing import quoted
+from satchel.memory.text.framing import quoted
 from satchel.messages import ToolResultBlock, ToolUseBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.spacing import normal_form

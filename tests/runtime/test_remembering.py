@@ -19,7 +19,7 @@ from satchel.capabilities.kept import Returned
 from satchel.events import Event, MemoryCaptured, MemorySurfaced
 from satchel.loop import TurnLimits
 from satchel.memory import Rebuilt
-from satchel.memory.tables import memories
+from satchel.memory.store.tables import memories
 from satchel.messages import TextBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import home

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree, html
 
-from satchel.memory.counts import DayCount
+from satchel.memory.store.counts import DayCount
 from satchel.server.pages.charts import (
     ChartColumn,
     Neighbour,

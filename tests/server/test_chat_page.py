@@ -15,7 +15,7 @@ from lxml import html
 
 from satchel.builder.records import Build
 from satchel.errors import NoSandbox
-from satchel.memory.reasons import shared_word
+from satchel.memory.show.reasons import shared_word
 from satchel.models import Call, Reply, ScriptedModel
 from tests.capabilities.world import draft, register
 from tests.requirements import requirement

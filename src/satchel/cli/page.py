@@ -10,7 +10,7 @@ from satchel.cli.settings import read_settings
 from satchel.cli.stores import scope_option, with_memory
 from satchel.errors import NotFound, UsageError
 from satchel.memory import PageVersion, page_to_json, version_to_json
-from satchel.memory.page.editing import as_text, difference
+from satchel.memory.show.page.editing import as_text, difference
 from satchel.runtime.lines import page_lines, version_words
 
 __all__ = ["page"]

@@ -7,20 +7,10 @@ from typing import TYPE_CHECKING
 from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
-    from satchel.memory.agenda import Agenda, AgendaLine, agenda_to_json
-    from satchel.memory.block import Said, strip_injected
     from satchel.memory.checkup import Checkup, Repaired, checkup_to_json
-    from satchel.memory.dates import ResolvedDate, resolve_dates
-    from satchel.memory.decay import boost, priority_now, recency_weight
     from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
-    from satchel.memory.filters import Filters
-    from satchel.memory.graph import RELATIONS, Edge, Related, Successor, edge_to_json, related_to_json
-    from satchel.memory.history import Change, change_to_json
-    from satchel.memory.marks import Rebuilt
+    from satchel.memory.find.reindexing import Calibration, Reindexed
     from satchel.memory.memory import Memory
-    from satchel.memory.page.records import Page, always_to_json, page_to_json
-    from satchel.memory.page_lines import PageLine, PageVersion, version_to_json
-    from satchel.memory.profile import Profile, ProfileLine, profile_to_json
     from satchel.memory.records import (
         Context,
         Discretion,
@@ -44,7 +34,17 @@ if TYPE_CHECKING:
         receipt_to_json,
         record_to_json,
     )
-    from satchel.memory.reindexing import Calibration, Reindexed
+    from satchel.memory.show.agenda import Agenda, AgendaLine, agenda_to_json
+    from satchel.memory.show.page.records import Page, always_to_json, page_to_json
+    from satchel.memory.show.profile import Profile, ProfileLine, profile_to_json
+    from satchel.memory.store.decay import boost, priority_now, recency_weight
+    from satchel.memory.store.filters import Filters
+    from satchel.memory.store.graph import RELATIONS, Edge, Related, Successor, edge_to_json, related_to_json
+    from satchel.memory.store.history import Change, change_to_json
+    from satchel.memory.store.marks import Rebuilt
+    from satchel.memory.store.page_lines import PageLine, PageVersion, version_to_json
+    from satchel.memory.text.block import Said, strip_injected
+    from satchel.memory.text.dates import ResolvedDate, resolve_dates
     from satchel.memory.transfer.report import (
         ExportReport,
         ImportReport,
@@ -124,20 +124,20 @@ __all__ = [
 __getattr__ = on_demand(
     __name__,
     {
-        "agenda": ("Agenda", "AgendaLine", "agenda_to_json"),
-        "page.records": ("Page", "always_to_json", "page_to_json"),
-        "page_lines": ("PageLine", "PageVersion", "version_to_json"),
-        "profile": ("Profile", "ProfileLine", "profile_to_json"),
+        "show.agenda": ("Agenda", "AgendaLine", "agenda_to_json"),
+        "show.page.records": ("Page", "always_to_json", "page_to_json"),
+        "store.page_lines": ("PageLine", "PageVersion", "version_to_json"),
+        "show.profile": ("Profile", "ProfileLine", "profile_to_json"),
         "checkup": (
             "Checkup",
             "Repaired",
             "checkup_to_json",
         ),
-        "dates": (
+        "text.dates": (
             "ResolvedDate",
             "resolve_dates",
         ),
-        "decay": (
+        "store.decay": (
             "boost",
             "priority_now",
             "recency_weight",
@@ -147,8 +147,8 @@ __getattr__ = on_demand(
             "DistillStatus",
             "WindowResult",
         ),
-        "filters": ("Filters",),
-        "graph": (
+        "store.filters": ("Filters",),
+        "store.graph": (
             "RELATIONS",
             "Edge",
             "Related",
@@ -156,7 +156,7 @@ __getattr__ = on_demand(
             "edge_to_json",
             "related_to_json",
         ),
-        "history": (
+        "store.history": (
             "Change",
             "change_to_json",
         ),
@@ -184,13 +184,13 @@ __getattr__ = on_demand(
             "receipt_to_json",
             "record_to_json",
         ),
-        "reindexing": (
+        "find.reindexing": (
             "Calibration",
             "Reindexed",
         ),
-        "marks": ("Rebuilt",),
+        "store.marks": ("Rebuilt",),
         "memory": ("Memory",),
-        "block": (
+        "text.block": (
             "Said",
             "strip_injected",
         ),

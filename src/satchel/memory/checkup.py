@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, exists, func, or_, select, update
 
-from satchel.memory import decay, lexicon, repository, transfer
-from satchel.memory.block import strip_injected
-from satchel.memory.cues import cues_of, replace_cues
-from satchel.memory.filters import CheckedFilters
-from satchel.memory.forgetting import forget
-from satchel.memory.history import Note, apply_fields, find_row, write_change
-from satchel.memory.redaction import find_secrets, redact
-from satchel.memory.repository import among, count_up, slices
-from satchel.memory.tables import (
+from satchel.memory import transfer
+from satchel.memory.store import decay, repository
+from satchel.memory.store.cues import cues_of, replace_cues
+from satchel.memory.store.filters import CheckedFilters
+from satchel.memory.store.forgetting import forget
+from satchel.memory.store.history import Note, apply_fields, find_row, write_change
+from satchel.memory.store.redaction import find_secrets, redact
+from satchel.memory.store.repository import among, count_up, slices
+from satchel.memory.store.tables import (
     changes,
     cue_vectors,
     cues,
@@ -34,10 +34,12 @@ from satchel.memory.tables import (
     vectors,
     words,
 )
+from satchel.memory.text import lexicon
+from satchel.memory.text.block import strip_injected
 from satchel.plain import as_json
 
 if TYPE_CHECKING:
-    from satchel.memory.space import Space
+    from satchel.memory.store.space import Space
 
 __all__ = ["Checkup", "Repaired", "TakenOut", "check", "checkup_to_json", "repair"]
 

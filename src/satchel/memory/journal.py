@@ -24,11 +24,11 @@ from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select
 
 from satchel.errors import StorageUnwritable
 from satchel.memory import transfer
-from satchel.memory.marks import Mark, PendingLines, Rebuilt, There
-from satchel.memory.tables import changes, distill_windows, memories, pages, spaces
+from satchel.memory.store.marks import Mark, PendingLines, Rebuilt, There
+from satchel.memory.store.tables import changes, distill_windows, memories, pages, spaces
 
 if TYPE_CHECKING:
-    from satchel.memory.space import Space
+    from satchel.memory.store.space import Space
 
 __all__ = ["FOLDER", "MemoryJournal"]
 

@@ -13,32 +13,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
 from satchel.errors import StorageError, StorageLocked, UsageError
-from satchel.memory import checkup, graph, history, lifecycle, repository, spending, statement_rows, transfer
-from satchel.memory.agenda import AGENDA_TOKENS, Agenda, Agendas
-from satchel.memory.block import Said, said_texts
-from satchel.memory.candidates.engine import Candidates
-from satchel.memory.capture import Capture, NewMemory
-from satchel.memory.checking import clean, clean_tags, one_of, printable
+from satchel.memory import checkup, transfer
 from satchel.memory.checkup import Checkup, Repaired
-from satchel.memory.claims import Claims
-from satchel.memory.counts import DayCount, TagCount, read_days, read_tags
-from satchel.memory.decay import DecayCycle
-from satchel.memory.deep import DeepAnswer, search_deeply
-from satchel.memory.discretion import announced
-from satchel.memory.discretion_rows import guest_in, name_of
-from satchel.memory.filters import Filters
-from satchel.memory.forgetting import forget, has_unkeyed, rekey
-from satchel.memory.framing import SHORT_ID_CHARS
-from satchel.memory.graph import Edge, Related, Successor
-from satchel.memory.hashing import KEY_FILE, WordHasher
-from satchel.memory.history import Change
+from satchel.memory.find.candidates.engine import Candidates
+from satchel.memory.find.deep import DeepAnswer, search_deeply
+from satchel.memory.find.reindexing import Reindexed, reindex
+from satchel.memory.find.search import Search
+from satchel.memory.find.two_arms import arms_of
 from satchel.memory.journal import MemoryJournal
-from satchel.memory.lifecycle import Edits
-from satchel.memory.marks import Rebuilt
-from satchel.memory.page.records import PAGE_TOKENS, Page
-from satchel.memory.page.service import Pages
-from satchel.memory.page_lines import PageVersion
-from satchel.memory.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
 from satchel.memory.records import (
     Context,
     Discretion,
@@ -55,14 +37,33 @@ from satchel.memory.records import (
     Tier,
     Trust,
 )
-from satchel.memory.reindexing import Reindexed, reindex
-from satchel.memory.search import Search
-from satchel.memory.space import Space
-from satchel.memory.spending import Asked, SpentRow
+from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda, Agendas
+from satchel.memory.show.page.records import PAGE_TOKENS, Page
+from satchel.memory.show.page.service import Pages
+from satchel.memory.show.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
+from satchel.memory.show.surface import Showing, Surface
 from satchel.memory.spheres import clean_spheres
-from satchel.memory.surface import Showing, Surface
-from satchel.memory.thread import OneThread
-from satchel.memory.two_arms import arms_of
+from satchel.memory.store import graph, history, lifecycle, repository, spending, statement_rows
+from satchel.memory.store.capture import Capture, NewMemory
+from satchel.memory.store.checking import clean, clean_tags, one_of, printable
+from satchel.memory.store.claims import Claims
+from satchel.memory.store.counts import DayCount, TagCount, read_days, read_tags
+from satchel.memory.store.decay import DecayCycle
+from satchel.memory.store.discretion_rows import guest_in, name_of
+from satchel.memory.store.filters import Filters
+from satchel.memory.store.forgetting import forget, has_unkeyed, rekey
+from satchel.memory.store.graph import Edge, Related, Successor
+from satchel.memory.store.history import Change
+from satchel.memory.store.lifecycle import Edits
+from satchel.memory.store.marks import Rebuilt
+from satchel.memory.store.page_lines import PageVersion
+from satchel.memory.store.space import Space
+from satchel.memory.store.spending import Asked, SpentRow
+from satchel.memory.store.thread import OneThread
+from satchel.memory.text.block import Said, said_texts
+from satchel.memory.text.discretion import announced
+from satchel.memory.text.framing import SHORT_ID_CHARS
+from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.memory.upkeep import BEFORE_PROFILE, BEFORE_SEARCH, BEFORE_SURFACING, Upkeep
 from satchel.models.embedding import (
     DEFAULT_EMBEDDER,
@@ -173,7 +174,7 @@ class Memory:
             embed_within_s: The most time that a search, `surface` or `recall` spends on vectors that are missing, the
                 newest first; memories without one are found by their words. None sets no limit of time: up to 10,000
                 are made before a search, and 1,024 before `surface`.
-            redact: Whether secrets are removed before anything is stored; see `satchel.memory.redaction`.
+            redact: Whether secrets are removed before anything is stored; see `satchel.memory.store.redaction`.
             decay_cycle: What rates of decay count: days, or chat requests, which are the calls of `surface`.
             locale: The user's, as "en_GB"; see `resolve_dates`.
 

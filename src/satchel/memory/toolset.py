@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import Any, Final, get_args
 
 from satchel.errors import Refused, UsageError
-from satchel.memory import lexicon
-from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
-from satchel.memory.deep import deep_answer_to_json
-from satchel.memory.framing import OVER, earlier, excerpt, origin_of, quoted, with_cuts
-from satchel.memory.graph import MAY_REPLACE
-from satchel.memory.lifecycle import AGENT
+from satchel.memory.find.deep import deep_answer_to_json
 from satchel.memory.memory import Memory
-from satchel.memory.newest import newest_of_each
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
 from satchel.memory.spheres import is_granted
+from satchel.memory.store.cues import MOST_CUE_CHARS, MOST_CUES
+from satchel.memory.store.graph import MAY_REPLACE
+from satchel.memory.store.lifecycle import AGENT
+from satchel.memory.text import lexicon
+from satchel.memory.text.framing import OVER, earlier, excerpt, origin_of, quoted, with_cuts
+from satchel.memory.text.newest import newest_of_each
 from satchel.models.port import ChatModel
 from satchel.tools.display import Display, Shown, any_result, ends, fields
 from satchel.tools.function import Call, FunctionTool

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import anyio
 
 from satchel.errors import EmbedderError, SatchelError, StorageLocked, StorageUnwritable
-from satchel.memory import repository, statement_rows
-from satchel.memory.statements import Statement, read_statements, timed_statements
+from satchel.memory.store import repository, statement_rows
+from satchel.memory.text.statements import Statement, read_statements, timed_statements
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from satchel.memory.embedding import DenseArm
+    from satchel.memory.find.embedding import DenseArm
     from satchel.memory.journal import MemoryJournal
-    from satchel.memory.space import Space
+    from satchel.memory.store.space import Space
 
 __all__ = ["BEFORE_PROFILE", "BEFORE_SEARCH", "BEFORE_SURFACING", "Upkeep"]
 

@@ -11,7 +11,7 @@ from satchel.messages import Usage
 
 if TYPE_CHECKING:
     from satchel.config import BackgroundSettings
-    from satchel.memory.spending import SpentRow
+    from satchel.memory.store.spending import SpentRow
 
 __all__ = ["BACKGROUND", "BackgroundDay", "background_day", "background_lines"]
 

@@ -15,7 +15,7 @@ from satchel.clock import local_day
 from satchel.config import Settings
 from satchel.errors import EmbedderError, NoSandbox, SandboxError, SatchelError, StorageUnwritable
 from satchel.memory import Memory
-from satchel.memory.associations import read_associations
+from satchel.memory.find.associations import read_associations
 from satchel.models.embedding import (
     DEFAULT_EMBEDDER,
     DEFAULT_SECOND_EMBEDDER,

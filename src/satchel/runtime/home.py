@@ -20,7 +20,7 @@ from satchel.errors import SatchelError, StorageError
 from satchel.events import Notice, SessionTitled
 from satchel.memory import Memory, Rebuilt
 from satchel.memory.journal import FOLDER
-from satchel.memory.redaction import hide_private, redact
+from satchel.memory.store.redaction import hide_private, redact
 from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
 from satchel.runtime.background_models import BackgroundDay, background_day

@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from satchel.config import ProviderSettings, Settings
 from satchel.errors import ModelError, SatchelError
-from satchel.memory.spending import Asked
+from satchel.memory.store.spending import Asked
 from satchel.messages import ToolUseBlock, Usage, text_of
 from satchel.models import (
     Choice,

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from satchel.memory.framing import earlier, short_id
-from satchel.memory.page.records import Page
-from satchel.memory.page_lines import SECTIONS
+from satchel.memory.show.page.records import Page
+from satchel.memory.store.page_lines import SECTIONS
+from satchel.memory.text.framing import earlier, short_id
 from satchel.messages import Usage
 from satchel.wording import LINE_CHARS, counted, one_line
 
@@ -49,7 +49,7 @@ _MEMORY_CHARS = 160
 _PAGE_CHARS = 400
 _MOST_LEFT_OUT = 10
 _LIKELY = 0.3
-"""The weight of a link `may_replace` from which a memory is said to be in doubt, as in `memory/surface.py`."""
+"""The weight of a link `may_replace` from which a memory is said to be in doubt, as in `memory/show/surface.py`."""
 
 
 def memory_line(

@@ -30,7 +30,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.loop import ToolPool
-from satchel.memory.redaction import PRIVATE, hide_private, may_hold_secrets, private_parts, redact
+from satchel.memory.store.redaction import PRIVATE, hide_private, may_hold_secrets, private_parts, redact
 from satchel.messages import TextBlock, ThinkingBlock
 
 __all__ = ["LogRedactor"]

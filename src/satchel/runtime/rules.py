@@ -13,7 +13,7 @@ from satchel.capabilities.allowances import Allowances
 from satchel.config import Mode, RuleOptions, Settings, add_permission, own_rules
 from satchel.config import PermissionRule as WrittenRule
 from satchel.errors import ConfigError, UsageError
-from satchel.memory.redaction import redact
+from satchel.memory.store.redaction import redact
 from satchel.tools import Approver, ModeGate, Rule, parse_rule
 from satchel.tools.box import Boxing
 from satchel.tools.patterns import matcher

@@ -14,7 +14,7 @@ from satchel.conversation import Conversation
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, SurfacedMemory
 from satchel.memory import Agenda, Episode, Hit, MemoryRecord, Page, Profile
-from satchel.memory.reasons import why_shown
+from satchel.memory.show.reasons import why_shown
 from satchel.messages import Message, TextBlock
 from satchel.models import ChatModel
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from satchel.config import Mode
 from satchel.events import Consent
 from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Tier, Trust
-from satchel.memory.cues import MOST_CUE_CHARS, MOST_CUES
+from satchel.memory.store.cues import MOST_CUE_CHARS, MOST_CUES
 
 __all__ = [
     "TurnRequest",

@@ -10,11 +10,11 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.memory import Memory
-from satchel.memory.candidates.cache import cache_of
-from satchel.memory.candidates.engine import Candidates
-from satchel.memory.candidates.index import Index
-from satchel.memory.lexicon import hash_stem
-from satchel.memory.thread import OneThread
+from satchel.memory.find.candidates.cache import cache_of
+from satchel.memory.find.candidates.engine import Candidates
+from satchel.memory.find.candidates.index import Index
+from satchel.memory.store.thread import OneThread
+from satchel.memory.text.lexicon import hash_stem
 from satchel.storage import Database
 from tests.memory.embedders import Wordy
 from tests.requirements import requirement

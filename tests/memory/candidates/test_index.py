@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satchel.memory.candidates.arrays import STORED
-from satchel.memory.candidates.index import Index
-from satchel.memory.candidates.ranking import rank, score, shortlist, top
-from satchel.memory.lexicon import read_text
-from satchel.memory.question import read_question
-from satchel.memory.repository import ChangedMemory, Changes
+from satchel.memory.find.candidates.arrays import STORED
+from satchel.memory.find.candidates.index import Index
+from satchel.memory.find.candidates.ranking import rank, score, shortlist, top
+from satchel.memory.find.question import read_question
+from satchel.memory.store.repository import ChangedMemory, Changes
+from satchel.memory.text.lexicon import read_text
 from tests.requirements import requirement
 
 WIDTH = 8

@@ -12,12 +12,12 @@ from importlib import resources
 from typing import Any, Final, Literal, TypeVar, get_args
 
 from satchel.errors import SatchelError
-from satchel.memory.cues import fitting_cues
 from satchel.memory.distill.windows import Stretch, Window, shown, shown_to_gate
-from satchel.memory.page_lines import SECTIONS, PageFacts, Section, section_named
 from satchel.memory.records import MemoryRecord, MemoryType, TimeKind
-from satchel.memory.spending import Asked, complete
 from satchel.memory.spheres import fitting_spheres
+from satchel.memory.store.cues import fitting_cues
+from satchel.memory.store.page_lines import SECTIONS, PageFacts, Section, section_named
+from satchel.memory.store.spending import Asked, complete
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
 

@@ -12,11 +12,11 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from satchel.clock import in_zone_of
-from satchel.memory.dates import ResolvedDate, days_meant, end_of_length, resolve_dates
 from satchel.memory.distill.asking import EVERY, Proposal
 from satchel.memory.distill.days import DayWords, day_of, fits, said_in
 from satchel.memory.distill.windows import EpisodePart, Window
 from satchel.memory.records import TRUST_RANK, FactTime, MemoryRecord, Trust
+from satchel.memory.text.dates import ResolvedDate, days_meant, end_of_length, resolve_dates
 
 __all__ = ["CheckedFact", "check", "find_quote"]
 

@@ -12,7 +12,7 @@ from datetime import date, timedelta
 from functools import cache
 from typing import Final, NamedTuple
 
-from satchel.memory.dates.grammar import LANGUAGES, language, tokens_of
+from satchel.memory.text.dates.grammar import LANGUAGES, language, tokens_of
 
 __all__ = ["DayWords", "day_of", "fits", "said_in"]
 

@@ -19,25 +19,25 @@ import anyio
 
 from satchel.clock import local_day
 from satchel.errors import BudgetExceeded, ModelError, ModelRejected
-from satchel.memory.capture import NewMemory
 from satchel.memory.distill import ledger
 from satchel.memory.distill.asking import Known, Proposal, Unreadable, ask_extractor, ask_gate, gate_version
 from satchel.memory.distill.checking import CheckedFact, check, find_quote
 from satchel.memory.distill.records import DistillReport, DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import EpisodePart, Stretch, Window, stretches_of
-from satchel.memory.page_lines import PageFacts
 from satchel.memory.records import TRUST_RANK, FactTime, Hit, MemoryRecord, Tier
-from satchel.memory.repository import MemoryDraft
-from satchel.memory.spending import Asked, add_usage
+from satchel.memory.store.capture import NewMemory
+from satchel.memory.store.page_lines import PageFacts
+from satchel.memory.store.repository import MemoryDraft
+from satchel.memory.store.spending import Asked, add_usage
 from satchel.messages import Usage
 from satchel.models.port import ChatModel
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from satchel.memory.capture import Capture
-    from satchel.memory.page_lines import Section
-    from satchel.memory.space import Space
+    from satchel.memory.store.capture import Capture
+    from satchel.memory.store.page_lines import Section
+    from satchel.memory.store.space import Space
 
 __all__ = ["Distiller"]
 

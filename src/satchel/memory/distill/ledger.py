@@ -14,18 +14,18 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, literal, or_, select, update
 
 from satchel.errors import NotFound, UsageError
-from satchel.memory.cues import cues_of, replace_cues
-from satchel.memory.discretion_rows import AS_ASKED, part_to_read
 from satchel.memory.distill.checking import CheckedFact
 from satchel.memory.distill.records import DistillStatus, Outcome
 from satchel.memory.distill.windows import EpisodePart, Stretch, Window
-from satchel.memory.history import Note
-from satchel.memory.lifecycle import relate
-from satchel.memory.micros import from_micros, to_micros
 from satchel.memory.records import MemoryRecord
-from satchel.memory.repository import MemoryDraft, count_up, insert_drafts
-from satchel.memory.spending import read_spent
-from satchel.memory.tables import distill_windows, distilled, edges, memories
+from satchel.memory.store.cues import cues_of, replace_cues
+from satchel.memory.store.discretion_rows import AS_ASKED, part_to_read
+from satchel.memory.store.history import Note
+from satchel.memory.store.lifecycle import relate
+from satchel.memory.store.micros import from_micros, to_micros
+from satchel.memory.store.repository import MemoryDraft, count_up, insert_drafts
+from satchel.memory.store.spending import read_spent
+from satchel.memory.store.tables import distill_windows, distilled, edges, memories
 
 __all__ = [
     "Closing",

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
-from satchel.memory.spending import SpentRow
+from satchel.memory.store.spending import SpentRow
 from satchel.messages import Usage, usage_to_json
 from satchel.plain import as_json
 

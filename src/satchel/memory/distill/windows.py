@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from satchel.memory.framing import estimate_tokens
 from satchel.memory.records import Trust
+from satchel.memory.text.framing import estimate_tokens
 
 __all__ = [
     "OVERLAP_TOKENS",

@@ -13,17 +13,17 @@ import anyio.to_thread
 from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.sqlite import insert
 
-from satchel.memory.forgetting import forget
-from satchel.memory.history import undo_comparing
-from satchel.memory.marks import Mark, PendingLines, Rebuilt, There
-from satchel.memory.repository import among, ids_of, known_ids, rids_by_id
-from satchel.memory.tables import changes, distill_windows, distilled, memories, spaces
+from satchel.memory.store.forgetting import forget
+from satchel.memory.store.history import undo_comparing
+from satchel.memory.store.marks import Mark, PendingLines, Rebuilt, There
+from satchel.memory.store.repository import among, ids_of, known_ids, rids_by_id
+from satchel.memory.store.tables import changes, distill_windows, distilled, memories, spaces
 from satchel.memory.transfer import own_format
 from satchel.memory.transfer.importing import Batch, ImportState, Tally, prepare, write_batch
 from satchel.memory.transfer.parts import ImportedEdge, ImportedMemory
 
 if TYPE_CHECKING:
-    from satchel.memory.space import Space
+    from satchel.memory.store.space import Space
 
 __all__ = ["pending", "read_back"]
 

@@ -13,13 +13,10 @@ from sqlalchemy import Connection, func, literal, select, update
 from sqlalchemy.dialects.sqlite import insert
 
 from satchel.errors import UsageError
-from satchel.memory import history, lexicon, page_rows
-from satchel.memory.block import strip_injected
-from satchel.memory.checking import DECAY_RATE, PRIORITY
-from satchel.memory.discretion import is_wishing, wish_of
-from satchel.memory.hashing import WordHasher
-from satchel.memory.redaction import redact, strip_private
-from satchel.memory.repository import (
+from satchel.memory.store import history, page_rows
+from satchel.memory.store.checking import DECAY_RATE, PRIORITY
+from satchel.memory.store.redaction import redact, strip_private
+from satchel.memory.store.repository import (
     MemoryDraft,
     add_earlier_words,
     among,
@@ -30,7 +27,7 @@ from satchel.memory.repository import (
     rids_by_id,
     space_changed,
 )
-from satchel.memory.tables import (
+from satchel.memory.store.tables import (
     changes,
     distilled,
     edges,
@@ -39,6 +36,10 @@ from satchel.memory.tables import (
     tombstones,
     uses,
 )
+from satchel.memory.text import lexicon
+from satchel.memory.text.block import strip_injected
+from satchel.memory.text.discretion import is_wishing, wish_of
+from satchel.memory.text.hashing import WordHasher
 from satchel.memory.transfer.files import SourceFile, UnpackLimitExceeded, find_files
 from satchel.memory.transfer.formats import FORMATS, NamedReader, may_be, source_of
 from satchel.memory.transfer.parts import (

@@ -14,10 +14,10 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import Connection, func, select
 
-from satchel.memory.cues import cues_of
-from satchel.memory.filters import CheckedFilters
-from satchel.memory.repository import among, ids_of, matching_rids, requests_so_far, slices, tags_of
-from satchel.memory.tables import (
+from satchel.memory.store.cues import cues_of
+from satchel.memory.store.filters import CheckedFilters
+from satchel.memory.store.repository import among, ids_of, matching_rids, requests_so_far, slices, tags_of
+from satchel.memory.store.tables import (
     changes,
     distilled,
     earlier_words,

@@ -16,14 +16,14 @@ from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from satchel.errors import UsageError
-from satchel.memory.checking import MAX_CONTENT_CHARS, clean_tags, printable
-from satchel.memory.cues import fitting_cues
-from satchel.memory.decay import EPISODE_DECAY_RATE
-from satchel.memory.micros import to_micros
-from satchel.memory.page_lines import Author, PageLine, State, lines_from_json
 from satchel.memory.records import Discretion, FactTime, Kind, MemoryType, Tier, Trust, time_from_json
-from satchel.memory.repository import offset_minutes
 from satchel.memory.spheres import clean_spheres
+from satchel.memory.store.checking import MAX_CONTENT_CHARS, clean_tags, printable
+from satchel.memory.store.cues import fitting_cues
+from satchel.memory.store.decay import EPISODE_DECAY_RATE
+from satchel.memory.store.micros import to_micros
+from satchel.memory.store.page_lines import Author, PageLine, State, lines_from_json
+from satchel.memory.store.repository import offset_minutes
 
 __all__ = [
     "UNDATED",

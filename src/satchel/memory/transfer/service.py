@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from satchel.errors import StorageUnwritable
-from satchel.memory.checking import one_of
-from satchel.memory.filters import Filters
-from satchel.memory.history import undo_comparing
-from satchel.memory.repository import known_ids
-from satchel.memory.thread import OneThread
+from satchel.memory.store.checking import one_of
+from satchel.memory.store.filters import Filters
+from satchel.memory.store.history import undo_comparing
+from satchel.memory.store.repository import known_ids
+from satchel.memory.store.thread import OneThread
 from satchel.memory.transfer.formats import NamedReader
 from satchel.memory.transfer.importing import (
     Batch,
@@ -30,7 +30,7 @@ from satchel.memory.transfer.parts import ImportedMemory
 from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
 
 if TYPE_CHECKING:
-    from satchel.memory.space import Space
+    from satchel.memory.store.space import Space
 
 __all__ = ["export_to", "import_from"]
 

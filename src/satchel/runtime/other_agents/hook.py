@@ -265,7 +265,7 @@ class _Hook:
         """Queue a message of an agent that keeps no transcript."""
         if not self._settings.keeps_memory or not text.strip():
             return
-        from satchel.memory.redaction import redact, strip_private  # noqa: PLC0415
+        from satchel.memory.store.redaction import redact, strip_private  # noqa: PLC0415
 
         words = redact(strip_private(text)).strip()
         if not words:

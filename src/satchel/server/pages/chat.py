@@ -16,7 +16,7 @@ from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event
 from satchel.memory import MemoryRecord
-from satchel.memory.agenda import AgendaLine
+from satchel.memory.show.agenda import AgendaLine
 from satchel.runtime import ForgetReceipt, RunningTurn, Session
 from satchel.runtime.commands import COMMANDS, CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.lines import counted, receipt_lines

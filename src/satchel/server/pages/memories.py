@@ -13,8 +13,8 @@ from starlette.responses import Response
 
 from satchel.errors import Refused, UsageError
 from satchel.memory import Filters, Kind, Memory, MemoryRecord, Recall
-from satchel.memory.counts import DayCount
-from satchel.memory.page_lines import SECTIONS
+from satchel.memory.store.counts import DayCount
+from satchel.memory.store.page_lines import SECTIONS
 from satchel.runtime.lines import counted
 from satchel.server.pages.charts import ChartColumn, column_chart
 from satchel.server.pages.kept import kept_of

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from satchel.errors import UsageError
-from satchel.memory.reasons import shared_word
+from satchel.memory.show.reasons import shared_word
 from satchel.runtime.lines import counted, one_line
 from satchel.runtime.tool_display import display_of
 from satchel.server.browser_access import FORM_TOKEN_FIELD, form_token_of, within

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import PageVersion
-from satchel.memory.page.editing import as_text, difference
-from satchel.memory.page_lines import SECTIONS
+from satchel.memory.show.page.editing import as_text, difference
+from satchel.memory.store.page_lines import SECTIONS
 from satchel.runtime.lines import version_words
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
-from satchel.memory.block import strip_injected
+from satchel.memory.text.block import strip_injected
 from satchel.memory.transfer.transcripts import without_wrappers
 from satchel.server.proxy.raw_messages import RawMessages
 

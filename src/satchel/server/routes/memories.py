@@ -30,7 +30,7 @@ from satchel.memory import (
     related_to_json,
     version_to_json,
 )
-from satchel.memory.page.editing import as_text
+from satchel.memory.show.page.editing import as_text
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.service import Serves, Service

@@ -1,0 +1,1 @@
+"""Finding memories for a question, by words and by meaning. Readers don't write."""

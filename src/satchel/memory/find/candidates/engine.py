@@ -1,0 +1,285 @@
+"""The searchable side of one space: arrays in this process, refreshed from the database's changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import anyio
+import numpy as np
+
+from satchel.memory.find.candidates.cache import cache_of
+from satchel.memory.find.candidates.evidence import gather
+from satchel.memory.find.candidates.index import Index
+from satchel.memory.find.candidates.ranking import FoundRows, factors_within_reach, rank, score, shortlist
+from satchel.memory.find.candidates.vector_rows import read_tokens
+from satchel.memory.find.question import AskedWith, ParsedQuestion
+from satchel.memory.store import repository
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from satchel.memory.find.candidates.arrays import Floats
+    from satchel.memory.find.candidates.evidence import ComparedMessage, Evidence
+    from satchel.memory.find.candidates.vectors import Second
+    from satchel.memory.records import Mode
+    from satchel.memory.store.filters import Visible, VisibleOf
+    from satchel.memory.store.thread import OneThread
+    from satchel.storage import Database
+
+__all__ = ["Candidates", "Contents", "FactorsOf"]
+
+T = TypeVar("T")
+
+FactorsOf = Callable[["Connection", Sequence[int]], Mapping[int, float]]
+"""Given rids, what each one's score is multiplied by; rids that are not in the result keep their scores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What the arrays of a space hold.
+
+    Attributes:
+        changed: The change up to which it is complete.
+        count: The number of memories; `embedded` is how many of them have a vector of a model in use.
+        cues_waiting: The number of memories with cues that have no vectors yet.
+        model: The id of the embedding model whose vectors it compares, or None.
+        speakers: The speakers of the space and their numbers.
+    """
+
+    changed: int = 0
+    count: int = 0
+    embedded: int = 0
+    cues_waiting: int = 0
+    model: int | None = None
+    speakers: Mapping[str, int] = field(default_factory=dict)
+
+
+class Candidates:
+    """The memories of one space as arrays: which may answer a question, and how well each fits.
+
+    All of it is derived from the tables. Only `thread` touches it, or what that waits for: changes and searches never
+    meet. A rid is the number of a memory in the database.
+    """
+
+    def __init__(self, backend: Database, space: int, thread: OneThread) -> None:
+        """Nothing is read before the first `refresh`.
+
+        Args:
+            backend: The database.
+            space: The id of the space.
+            thread: Where the arrays are.
+        """
+        self._backend = backend
+        self._space = space
+        self._thread = thread
+        self._cache = cache_of(backend)
+        self._index = Index()
+        self.contents = Contents()
+        """What it holds, as of the last `refresh`; it stays where the arrays are let go."""
+        self._in_use: tuple[int | None, int, Second | None] = (None, 0, None)
+        self._refreshing = anyio.Lock()
+        self._refreshes = 0  # That have begun.
+        self._refreshed: tuple[int, object] = (0, None)  # The last that ended, and for which models.
+
+    def close(self) -> None:
+        """Let go of everything."""
+        self._cache.remove(self)
+        self._index = Index()
+
+    def let_go(self) -> None:
+        """Drop the arrays to make room for those of others. What is known of them stays."""
+        self._index = Index()
+
+    async def _loaded(self) -> Index:
+        """The arrays; loaded again where they were let go since the last `refresh`."""
+        if self.contents.changed and not self._index.changed:
+            model, dimension, second = self._in_use
+            await self.refresh(model=model, dimension=dimension, second=second)
+        return self._index
+
+    async def refresh(
+        self, *, model: int | None = None, dimension: int = 0, second: Second | None = None
+    ) -> None:
+        """Take in what this and other processes have changed since the last time.
+
+        Args:
+            model: The embedding model to compare vectors of; None keeps the one in use.
+            dimension: The length of its vectors.
+            second: The model for other languages, where there is one.
+        """
+        before, models = self._refreshes, (model, dimension, second)
+        async with self._refreshing:
+            ended, of_models = self._refreshed
+            is_loaded = self._index.changed == self.contents.changed
+            if ended > before and of_models == models and is_loaded:
+                return  # It began after this was called: many conversations that begin at once share one.
+            self._refreshes += 1
+            if self._index.needs_rebuild:
+                self._index = Index()
+            index = self._index
+            if model is not None:
+                index.use_model(model, dimension)
+                index.use_second(second)
+
+            def take_in(connection: Connection) -> None:
+                changes = repository.load_changes(
+                    connection,
+                    self._space,
+                    since=index.changed,
+                    model=index.model,
+                    vectors_since=index.vectors_changed,
+                    second=None if index.second is None else index.second.model,
+                    second_since=index.second_changed,
+                )
+                if changes is not None:
+                    index.apply(changes)
+
+            await self._thread.run(self._backend.read_blocking, take_in)
+            self.contents = Contents(
+                changed=index.changed,
+                count=index.alive_count,
+                embedded=index.embedded_count,
+                cues_waiting=index.cues_waiting,
+                model=index.model,
+                speakers=index.speaker_numbers,
+            )
+            self._in_use = index.model, index.dimension, index.second
+            self._cache.note_use(self, index.size_bytes)
+            self._refreshed = self._refreshes, models
+
+    async def find(
+        self,
+        question: ParsedQuestion,
+        asked: AskedWith | None,
+        *,
+        mode: Mode,
+        limit: int,
+        then: Callable[[Connection, FoundRows], T],
+        visible: VisibleOf | None = None,
+        factors: FactorsOf | None = None,
+        for_showing: bool = False,
+    ) -> T:
+        """Find the memories that fit a question, best first.
+
+        Both arms give candidates, lexical and dense, and so do the neighbours of the best; what `visible` hides is
+        never one of them.
+
+        Args:
+            question: What is asked.
+            asked: Its vectors; None where no embedder serves.
+            mode: "lexical" ignores vectors, "dense" everything else, "hybrid" compares both.
+            limit: The most that are found.
+            then: Reads what is wanted of what was found; `find` returns its result.
+            visible: Reads which memories may be found; None for all.
+            factors: Reads what scores are multiplied by before the order is final.
+            for_showing: Leave out what only asks the question itself, and ask `factors` of every candidate.
+        """
+        index = await self._loaded()
+        vector, tokens = (None, None) if asked is None else asked
+        read = self._backend.read_blocking
+
+        def find() -> T:
+            """Find in one visit to the thread: a visit costs as much CPU as reading thirty rows."""
+            chosen = shortlist(
+                index,
+                question,
+                vector,
+                limit=limit,
+                mode=mode,
+                only=None if visible is None else _rows_of(read(visible), index),
+                without_echoes=for_showing,
+            )
+            if chosen is None:
+                return read(lambda connection: then(connection, FoundRows()))
+            scores = score(
+                index,
+                question,
+                chosen,
+                mode=mode,
+                tokens=tokens,
+                read=lambda rids: read(lambda connection: read_tokens(connection, index.model, rids)),
+            )
+            multiply: Mapping[int, float] = {}
+            if factors is not None:
+                multiply = read(
+                    lambda connection: (
+                        factors(connection, chosen.rids.tolist())
+                        if for_showing
+                        else factors_within_reach(chosen, scores, limit, partial(factors, connection))
+                    )
+                )
+            found = rank(index, question, chosen, scores, limit=limit, factors=multiply)
+            return read(lambda connection: then(connection, found))
+
+        return await self._thread.run(find)
+
+    async def evidence(
+        self,
+        asked: ComparedMessage,
+        *,
+        each: int,
+        then: Callable[[Connection, Evidence | None], T],
+        visible: VisibleOf | None = None,
+    ) -> T:
+        """Measure what speaks for showing memories before a message.
+
+        Args:
+            asked: The message.
+            each: How many each way of finding them names: words, meaning, cues, associations.
+            then: Reads what it takes of what was measured, which is None where there are no memories, in the same
+                visit to the store.
+            visible: Reads which memories may be shown; None for all.
+        """
+        index = await self._loaded()
+        read = self._backend.read_blocking
+
+        def measure() -> T:
+            only = None if visible is None else _rows_of(read(visible), index)
+            found = gather(index, asked, only=only, each=each)
+            return read(lambda connection: then(connection, found))
+
+        return await self._thread.run(measure)
+
+    async def cosines(self, vector: Floats, *, visible: Visible) -> Mapping[int, float]:
+        """The cosine of a vector, shape (d,), and each visible memory's best passage, by rid; only those above 0."""
+        index = await self._loaded()
+
+        def compare() -> dict[int, float]:
+            cosines = index.cosines(vector)
+            alive, rids = index.alive, index.rids
+            return {
+                int(rids[row]): float(cosine)
+                for row, cosine in zip(cosines.rows, cosines.best, strict=True)
+                if alive[row] and cosine > 0 and visible.shows(int(rids[row]))
+            }
+
+        return await self._thread.run(compare)
+
+    async def count_having(self, stems: Collection[int]) -> Mapping[int, int]:
+        """How many memories have each of these stems."""
+        index = await self._loaded()
+        return await self._thread.run(lambda: {stem: len(index.postings(stem).rows) for stem in stems})
+
+    async def having(self, stems: Sequence[int]) -> frozenset[int]:
+        """The rids of the memories that have every one of these stems."""
+        index = await self._loaded()
+
+        def read() -> frozenset[int]:
+            rows = set.intersection(*(set(index.postings(stem)[0].tolist()) for stem in stems))
+            return frozenset(int(index.rids[row]) for row in rows)
+
+        return await self._thread.run(read)
+
+
+def _rows_of(visible: Visible, index: Index) -> Any:
+    """Which rows are visible: shape (rows,), bool; None for all."""
+    if visible.allowed is None and not visible.hidden:
+        return None
+    rows = np.full(len(index), visible.allowed is None, dtype=np.bool_)
+    for rids, shown in ((visible.allowed or (), True), (visible.hidden, False)):
+        known = index.rows_of(rids)
+        rows[known[known >= 0]] = shown
+    return rows

@@ -1,0 +1,482 @@
+"""One space of memory as arrays: what a search compares with. Derived from the database, refreshed by its changes."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice, repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from satchel.memory.find.candidates.arrays import Floats, Ints, Matrix, distinct
+from satchel.memory.find.candidates.columns import Column
+from satchel.memory.find.candidates.entries import Entries, EntryArrays, Postings
+from satchel.memory.find.candidates.sittings import Sittings, label_of, seat
+from satchel.memory.find.candidates.tokens import Bag, unpack
+from satchel.memory.find.candidates.vectors import BestPassages, Cosines, Second, Vectors
+from satchel.memory.store.repository import ChangedMemory, Changes
+from satchel.memory.text.lexicon import ASKED
+
+__all__ = ["BY_ASSISTANT", "HAS_CUES", "Index", "StemScores"]
+
+BY_ASSISTANT = 4
+"""The bit of a row's features for what an assistant said; the others are `lexicon.WordList.features`."""
+
+HAS_CUES = 8
+"""The bit of what has cues, embedded or not."""
+
+_SENTENCE_FEATURES = 3
+"""The bits of `lexicon.WordList.features` that are kept here; above them stands the language."""
+
+_ASSISTANTS = frozenset({"assistant", "ai", "agent", "bot", "model", "system", "tool"})
+"""What programs call the party of a conversation that is no person."""
+
+_DAY_MICROS = 86_400_000_000
+_MINUTE_MICROS = 60_000_000
+
+_MAX_BAG_BYTES = 16 << 20
+"""Of token vectors that are kept: those of 12,000 turns. The others are read when they are compared, 8 µs each."""
+
+MAX_STEMS_BYTES = 32 << 20
+"""Of what is kept for stems: the commonest 80 of 100,000 rows, or thousands of others."""
+
+_AT_ONCE = 4096
+"""Rows with vectors that are read before they are taken in."""
+
+_MOST_STREAMS = 64
+"""Changes in more conversations than this are rare, and everything is seated anew."""
+
+_COLUMNS: Mapping[str, Any] = {
+    "rid": np.int64,
+    "alive": np.bool_,
+    "stream": np.int64,
+    "voice": np.int64,
+    "minute": np.int64,
+    "turn": np.int64,
+    "position": np.int64,
+    "day": np.int32,
+    "speaker": np.int64,
+    "words": np.float32,
+    "stem_count": np.float32,
+    "features": np.uint8,
+    "sitting": np.int64,
+    "before": np.int64,
+    "after": np.int64,
+}
+"""What is known of each row, one value each; see `_read` and `Index._seat`."""
+
+
+class StemScores(NamedTuple):
+    """What a stem adds to the scores of rows.
+
+    Attributes:
+        rows: Their numbers, or a slice of all.
+        scores: float32, shape of the rows.
+    """
+
+    rows: Any
+    scores: Floats
+
+
+class Index:
+    """The rows of one space, in the order in which they were written; rows that were forgotten are dead.
+
+    One thread at a time uses it; only the counts may be read by others. A row here is a number from 0; a rid is the
+    number of the memory in the database.
+
+    Attributes:
+        changed: The change of the space up to which the rows are complete; `vectors_changed` is the same for the
+            vectors, and `second_changed` for those of `second`.
+        model: The id of the embedding model whose vectors these are, or None.
+        second: The model of the rows in other languages, where there is one.
+        speaker_numbers: The number of each speaker, by name.
+        alive_count: The number of memories; `embedded_count` is how many of them have a vector.
+        cues_waiting: How many memories have cues that have no vectors yet.
+    """
+
+    def __init__(self) -> None:
+        """An empty index that knows nothing yet."""
+        self.changed = self.vectors_changed = self.second_changed = 0
+        self.model: int | None = None
+        self.second: Second | None = None
+        self.speaker_numbers: Mapping[str, int] = {}
+        self.alive_count = self.embedded_count = self.cues_waiting = 0
+        self._row_of: dict[int, int] = {}  # Of each memory, by its rid.
+        self._columns = {name: Column(dtype) for name, dtype in _COLUMNS.items()}
+        self._next_sitting = 0
+        self._entries = Entries()
+        self._texts, self._cues = Vectors(), Vectors()
+        self._second_texts, self._second_cues = Vectors(), Vectors()
+        self._bags: dict[int, Bag] = {}
+        self._bag_bytes = 0
+        self._derived: dict[str, Any] = {}
+        self._of_stems: dict[int, StemScores] = {}
+        self._of_stems_bytes = 0
+
+    def __len__(self) -> int:
+        """Rows, the dead ones included."""
+        return len(self._columns["rid"])
+
+    @property
+    def dimension(self) -> int:
+        """Of the vectors of `model`."""
+        return self._texts.dimension
+
+    def use_model(self, model: int, dimension: int) -> None:
+        """Take vectors of this model from now on; those of another are thrown away, never mixed."""
+        if model != self.model:
+            self.model = model
+            self.vectors_changed = 0
+            self._texts, self._cues = self._vectors(dimension), self._vectors(dimension)
+            self._bags.clear()
+            self._bag_bytes = 0
+            self.use_second(None)
+
+    def use_second(self, second: Second | None) -> None:
+        """Take vectors of a second model too from now on, or of none."""
+        if (second and second.model) != (self.second and self.second.model):
+            self.second_changed = 0
+            dimension = 0 if second is None else second.dimension
+            self._second_texts, self._second_cues = self._vectors(dimension), self._vectors(dimension)
+        self.second = second
+
+    def _vectors(self, dimension: int) -> Vectors:
+        vectors = Vectors(dimension)
+        vectors.add_rows(len(self))
+        return vectors
+
+    def apply(self, changes: Changes) -> None:
+        """Take in what `repository.load_changes` found."""
+        if changes.memories or changes.gone:
+            self._derived.clear()
+            self._of_stems.clear()
+            self._of_stems_bytes = 0
+            died = self._kill([*changes.gone, *(row[0] for row in changes.memories)])
+            born = self._append(changes.memories)
+            self._seat(distinct(np.concatenate([died, born])))
+        self.changed = changes.changed
+        if self.model is not None:
+            self._take(self._texts, changes.vectors)
+            self._take(self._cues, changes.cue_vectors)
+            self.vectors_changed = changes.changed
+        if self.second is not None:
+            self._take(self._second_texts, changes.second)
+            self._take(self._second_cues, changes.second_cues)
+            self.second_changed = changes.changed
+        self._count()
+
+    def _count(self) -> None:
+        alive = self.alive
+        self.alive_count = len(self._row_of)
+        self.embedded_count = int(((self._texts.has() | self._second_texts.has()) & alive).sum())
+        self.cues_waiting = int((self.has_feature(HAS_CUES) & alive & ~self._cues.has()).sum())
+
+    @property
+    def _all_vectors(self) -> tuple[Vectors, ...]:
+        return self._texts, self._cues, self._second_texts, self._second_cues
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it takes."""
+        columns = sum(int(column.values.nbytes) for column in self._columns.values())
+        vectors = sum(vectors.size_bytes for vectors in self._all_vectors)
+        return columns + self._entries.size_bytes + vectors + self._bag_bytes
+
+    @property
+    def dead_count(self) -> int:
+        """Rows that are no memories any more."""
+        return len(self) - self.alive_count
+
+    @property
+    def needs_rebuild(self) -> bool:
+        """Whether so many rows are dead that it should be loaded anew."""
+        return self.dead_count > 1000 and self.dead_count * 4 > len(self)
+
+    # Changes.
+
+    def _kill(self, rids: Iterable[int]) -> Ints:
+        """Let rows die; gives those that lived."""
+        rows = [row for row in (self._row_of.pop(rid, None) for rid in rids) if row is not None]
+        died = np.array(rows, dtype=np.int64)
+        if rows:
+            self.alive[died] = False
+            self._entries.note_deaths()
+        return died
+
+    def _append(self, found: Sequence[Any]) -> Ints:
+        """Add rows; gives their numbers."""
+        first = len(self)
+        born = np.arange(first, first + len(found), dtype=np.int64)
+        if not found:
+            return born
+        values, entries, names = _read(found, first)
+        for name, column in self._columns.items():
+            column.extend(values[name] if name in values else np.full(len(found), -1))
+        for vectors in self._all_vectors:
+            vectors.add_rows(len(found))
+        self._entries.append(entries)
+        self._row_of.update(zip(values["rid"], born.tolist(), strict=True))
+        if names.keys() - self.speaker_numbers.keys():
+            # A new mapping: the old one may be read by another thread now.
+            self.speaker_numbers = {**self.speaker_numbers, **names}
+        return born
+
+    def _take(self, vectors: Vectors, found: Iterable[Any]) -> None:
+        """Take in rows (rid, vectors), some at a time: what is read needs no memory of its own."""
+        reading = iter(found)
+        while part := list(islice(reading, _AT_ONCE)):
+            rids, stored = zip(*part, strict=True)
+            vectors.append(self.rows_of(rids), stored)
+
+    def _seat(self, changed: Ints) -> None:
+        """Find out who sat together where rows came or went: in the conversations of those rows, and in no others."""
+        of_row = self._values("stream")
+        streams = distinct(of_row[changed])
+        streams = streams[streams >= 0]
+        if len(streams) > _MOST_STREAMS:
+            concerned = of_row >= 0
+        else:
+            concerned = np.zeros(len(self), dtype=np.bool_)
+            for stream in streams.tolist():
+                concerned |= of_row == stream
+        rows = np.flatnonzero(concerned)
+        names = {"rids": "rid", "streams": "stream", "turns": "turn", "positions": "position"}
+        names |= {"minutes": "minute", "voices": "voice", "alive": "alive"}
+        seated = seat(**{given: self._values(name)[rows] for given, name in names.items()})
+        for name, values in (("before", seated.before), ("after", seated.after)):
+            self._values(name)[rows] = np.where(values >= 0, rows[values], -1)
+        sat = seated.number >= 0
+        self._values("sitting")[rows] = np.where(sat, seated.number + self._next_sitting, -1)
+        self._next_sitting += int(seated.number.max(initial=-1)) + 1
+
+    def _values(self, name: str) -> Any:
+        return self._columns[name].values
+
+    # What a search reads.
+
+    @property
+    def rids(self) -> Ints:
+        """The rid of each row."""
+        return self._values("rid")  # type: ignore[no-any-return]
+
+    @property
+    def alive(self) -> Any:
+        """Which rows are memories still."""
+        return self._values("alive")
+
+    @property
+    def days(self) -> Any:
+        """The day that each row was said on, counted from 1970-01-01."""
+        return self._values("day")
+
+    @property
+    def speakers(self) -> Any:
+        """The number of each row's speaker, or -1."""
+        return self._values("speaker")
+
+    @property
+    def words(self) -> Floats:
+        """How many words each row has."""
+        return self._values("words")  # type: ignore[no-any-return]
+
+    @property
+    def stem_counts(self) -> Floats:
+        """How many stems each row has, repeated ones counted."""
+        return self._values("stem_count")  # type: ignore[no-any-return]
+
+    def has_feature(self, bit: int) -> Any:
+        """Which rows have a bit of `lexicon.WordList.features`, `BY_ASSISTANT` or `HAS_CUES`."""
+        return (self._values("features") & bit) != 0
+
+    def rows_of(self, rids: Iterable[int]) -> Ints:
+        """The row of each rid, in their order; -1 for those that have none."""
+        return np.fromiter(map(self._row_of.get, rids, repeat(-1)), dtype=np.int64)
+
+    def sittings(self) -> Sittings:
+        """Which rows were said one after the other."""
+        return Sittings(self._values("sitting"), *self.neighbours())
+
+    def neighbours(self) -> tuple[Ints, Ints]:
+        """The row before and the row after each row in its sitting; -1 where there is none."""
+        return self._values("before"), self._values("after")
+
+    def derived(self, name: str, compute: Any) -> Any:
+        """What `compute()` gives, kept until the rows change."""
+        if name not in self._derived:
+            self._derived[name] = compute()
+        return self._derived[name]
+
+    def postings(self, stem: int) -> Postings:
+        """The living rows that have a stem."""
+        return self._entries.postings(stem, self.alive)
+
+    def of_stem(self, stem: int, compute: Callable[[], StemScores]) -> StemScores:
+        """What `compute()` gives for a stem, kept until the rows change: the commonest words are in every other
+        question, and have the most rows.
+        """
+        if stem not in self._of_stems:
+            if self._of_stems_bytes > MAX_STEMS_BYTES:
+                self._of_stems.clear()
+                self._of_stems_bytes = 0
+            found = self._of_stems[stem] = compute()
+            self._of_stems_bytes += found.scores.nbytes + getattr(found.rows, "nbytes", 0)
+        return self._of_stems[stem]
+
+    def passage_counts(self, rows: Ints) -> Any:
+        """How many passages with a vector each of some rows has: uint8, at least 1."""
+        counts = self._second_texts.counts_of(rows)
+        return np.clip(np.where(counts > 0, counts, self._texts.counts_of(rows)), 1, 255).astype(np.uint8)
+
+    def _split(self, query: Floats) -> tuple[Floats, Floats | None]:
+        """The parts of a query for each model; the second is None where nothing is to be compared with it."""
+        second = query[self.dimension :]
+        return query[: self.dimension], second if len(self._second_texts) and second.any() else None
+
+    def cosines(self, query: Floats) -> Cosines:
+        """Compare a query with every vector of a memory; shape (d,), unit length. Those of a second model stand after
+        those of the first, on its scale; see `Second`.
+        """
+        first, second = self._split(query)
+        found = []
+        if second is None or first.any():
+            one = self._texts.cosines(first)
+            found.append(one.only((self.alive & ~self._second_texts.has())[one.rows]))
+        if second is not None and self.second is not None:
+            other = self._second_texts.cosines(second).scaled(self.second.scale)
+            found.append(other.only(self.alive[other.rows]))
+        return found[0] if len(found) == 1 else Cosines(*map(np.concatenate, zip(*found, strict=True)))
+
+    def cue_cosines(self, vectors: Matrix) -> Floats | None:
+        """The best cosine of any of the vectors, shape (q, d), and any cue of each row: shape (rows,), 0 where a row
+        has no cue. None if no row has one.
+        """
+        if not (self._cues.has() & self.alive).any():
+            return None
+        query = np.ascontiguousarray(vectors.T)
+        best = self._best_of(self._cues.cosines(query[: self.dimension]))
+        if len(self._second_cues) and self.second is not None and len(query) > self.dimension:
+            # Cues have vectors of both models. Those of the second count for rows in other languages, and for a
+            # question that the first doesn't read.
+            found = self._second_cues.cosines(query[self.dimension :]).scaled(self.second.scale)
+            reads = query[: self.dimension].any()
+            best = np.where(self._second_texts.has() | ~reads, self._best_of(found), best)
+        best[~self.alive] = 0
+        return best
+
+    def _best_of(self, found: Cosines) -> Floats:
+        best = np.zeros(len(self), dtype=np.float32)
+        best[found.rows] = found.best.max(axis=1)
+        return best
+
+    def best_passages(self, rows: Ints, query: Floats) -> BestPassages:
+        """The passages of some rows that are nearest to a query; shape (d,), unit length. With two models, the vectors
+        are as wide as those of both, so that rows of different models are not alike.
+        """
+        first, second = query[: self.dimension], query[self.dimension :]
+        found = self._texts.best_passages(rows, first)
+        if self.second is None:
+            return found
+        if not len(second):
+            second = np.zeros(self.second.dimension, dtype=np.float32)
+        other = self._second_texts.best_passages(rows, second)
+        of_second = other.numbers >= 0
+        found.vectors[of_second] = 0
+        return BestPassages(
+            np.hstack([found.vectors, other.vectors]), np.where(of_second, other.numbers, found.numbers)
+        )
+
+    # Tokens: read from the database when a search compares them, and kept as long as there is room.
+
+    def bags(self, rows: Ints, read: Callable[[Sequence[int]], Mapping[int, bytes]]) -> dict[int, Bag]:
+        """The tokens of some rows, by row; `read` reads those that are lacking, packed, by rid. Rows without a vector
+        have none.
+        """
+        embedded = rows[self._texts.has(rows) & ~self._second_texts.has(rows)].tolist()
+        known = {row: self._bags[row] for row in embedded if row in self._bags}
+        if len(known) < len(embedded):
+            found = read([int(self.rids[row]) for row in embedded if row not in known])
+            if self._bag_bytes > _MAX_BAG_BYTES:
+                self._bags.clear()
+                self._bag_bytes = 0
+            new = dict(zip(self.rows_of(found).tolist(), map(unpack, found.values()), strict=True))
+            self._bags |= new
+            self._bag_bytes += sum(map(len, found.values()))
+            known |= new
+        return known
+
+
+@lru_cache(maxsize=4096)
+def number_of(name: str) -> int:
+    """The number that stands for a name, the same in every process: 63 bits of a hash, so that no two share one."""
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
+def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], EntryArrays, dict[str, int]]:
+    """The columns and the entries of rows, and the numbers of their speakers.
+
+    Args:
+        found: Rows with the columns of `repository.ChangedMemory`, at least one.
+        first: The number of the first one.
+    """
+    read: Any = ChangedMemory._make(zip(*found, strict=True))
+    # What was drawn from a conversation, with the words that it rests on, was not said in it.
+    voices = [
+        -1 if kind == "episode" or quote is not None else _voice_of(speaker or label_of(opening))
+        for kind, quote, speaker, opening in zip(
+            read.kind, read.source_quote, read.speaker, read.opening, strict=True
+        )
+    ]
+    # 4 bytes of stem and 2 of count for each entry.
+    sizes = np.fromiter(map(len, read.stems), dtype=np.int64) // 6
+    ends = (sizes * 4).tolist()
+    stems = b"".join([blob[:end] for blob, end in zip(read.stems, ends, strict=True)])
+    counts = np.frombuffer(b"".join([blob[end:] for blob, end in zip(read.stems, ends, strict=True)]), "<u2")
+    owners = np.repeat(np.arange(len(found), dtype=np.int32), sizes)
+    names = {name: number_of(name) for name in set(read.speaker) if name}
+    said = np.array(read.said_at)
+    values = {
+        "rid": read.rid,
+        "alive": np.ones(len(found), dtype=np.bool_),
+        "stream": list(map(_stream_of, read.kind, read.source_session, voices)),
+        "voice": voices,
+        "minute": said // _MINUTE_MICROS,
+        "turn": [
+            (session is not None and turn) or 0
+            for session, turn in zip(read.source_session, read.source_turn, strict=True)
+        ],
+        "position": [position or 0 for position in read.source_position],
+        # The day on the calendar of the place where it was said.
+        "day": (said + np.array(read.said_offset_min) * _MINUTE_MICROS) // _DAY_MICROS,
+        "speaker": [names.get(name, -1) for name in read.speaker],
+        "words": read.words,
+        "stem_count": np.bincount(owners, weights=counts & (ASKED - 1), minlength=len(found)),
+        "features": (np.array(read.features) & _SENTENCE_FEATURES)
+        | np.where(list(map(_is_by_assistant, read.kind, read.trust, read.speaker)), BY_ASSISTANT, 0)
+        | np.where(read.cued, HAS_CUES, 0),
+    }
+    return values, EntryArrays(np.frombuffer(stems, "<u4"), owners + np.int32(first), counts), names
+
+
+def _voice_of(name: str | None) -> int:
+    """Who speaks in what is no episode, as a number of 32 bits; -1 where nobody does."""
+    return zlib.crc32(name.casefold().encode("utf-8", "surrogatepass")) if name else -1
+
+
+@lru_cache(maxsize=4096)
+def _is_by_assistant(kind: str, trust: str, speaker: str) -> bool:
+    """Whether an assistant said a row, by its trust or by the name of its speaker, whatever name is displayed."""
+    return (kind == "episode" and trust != "user") or speaker.casefold() in _ASSISTANTS
+
+
+@lru_cache(maxsize=4096)
+def _stream_of(kind: str, session: str | None, voice: int) -> int:
+    """The conversation that a row may be part of; -1 for none. Plain memories are never between the episodes of
+    their session, and those without one are taken as they were stored.
+    """
+    if kind == "episode":
+        return -1 if session is None else number_of(f"episode {session}")
+    return -1 if voice < 0 else number_of(f"plain {session}")

@@ -1,0 +1,627 @@
+"""Ranks the memories of a space for a question by a sum of signals: words, meaning, tokens, the question before, the
+session, and a few hints.
+
+docs/concepts/retrieval.md defines the signals and reports what each contributes; `weights` has their weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from satchel.memory.find.candidates.arrays import Floats, Ints, distinct
+from satchel.memory.find.candidates.index import BY_ASSISTANT, Index, StemScores
+from satchel.memory.find.candidates.tokens import match, weigh
+from satchel.memory.find.candidates.weights import WEIGHTS
+from satchel.memory.find.question import ParsedQuestion, closeness
+from satchel.memory.records import Mode
+from satchel.memory.text.lexicon import QUESTION, commonness
+
+if TYPE_CHECKING:
+    from satchel.models.port import TokenVectors
+
+__all__ = [
+    "B",
+    "K1",
+    "SAME_TEXT",
+    "FoundRows",
+    "Ranked",
+    "Scores",
+    "Shortlist",
+    "best_of",
+    "factors_within_reach",
+    "rank",
+    "rarity",
+    "score",
+    "shortlist",
+    "top",
+]
+
+K1 = 1.2
+B = 0.75
+"""The usual constants of BM25; tuning them gained nothing."""
+
+_PREVIOUS_SHARE = 0.6
+_NEXT_SHARE = 0.3
+"""The share of the words of the previous and the next turn that is added to a memory's own, before the gate."""
+
+_GATE_WORDS = 80.0
+"""The length at which a memory counts half of what its neighbours and its session say. A page counts almost none."""
+
+_PER_ARM = 100
+_FOLLOWED = 30
+"""Each arm contributes its first 100 rows, and the turns right after its first 30. 200 of each gained nothing."""
+
+_MOST_DAYS = 31
+"""Of a time that a question names, so that what was said in it is looked at, whatever its words."""
+
+_MAX_SPREAD = 0.12
+"""The greatest standard deviation of the cosines of unrelated passages that is believed: in a store of five memories,
+it is the related ones that spread."""
+
+SAME_TEXT = 0.999
+"""The cosine of a text with itself, allowing for rounding."""
+
+_PRIOR_TEXTS = 50.0
+"""Texts of general English that are added to the counts when the weight of a word is computed. Without them, every word
+would be rare in a store of three memories; and every text would be as near to a question as any other."""
+
+_PRIOR_COSINE = 0.1
+"""How near such a text is to a question: with MiniLM .05 (facts) to .21 (BEAM) on average."""
+
+_MIN_SCORE = 1e-4
+"""What fits least is found all the same; only what has faded scores 0."""
+
+_DENSE_FRACTION = 4
+"""A stem in more than a quarter of the rows keeps a score for every row: adding a whole array is then faster."""
+
+_GROUP = 16
+"""The size of a group in `_not_below_top`, which takes 0.05 ms for 100,000 values; `argpartition` takes 0.3 ms."""
+
+_BEST_OF_SESSION = 3
+
+_MAX_FACTOR = 1.1**3
+"""The greatest factor of a score: importance, recency and priority are worth ±10 % each (DESIGN 5)."""
+_ROUNDING = 1e-5
+"""The relative error of scores, which are float32, with room to spare."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranked:
+    """One row in a ranking.
+
+    Attributes:
+        score: 0 to 1 before factors.
+        coverage: The share of the question's words that the row contains, weighted by rarity: 0 to 1, comparable
+            between questions.
+        information: The same as a sum in nats: -ln of each word's frequency in English, 6.2 for a rare word.
+        named: Whether the row contains one of the question's proper names.
+        cosine: Of the row's best passage and the question; None if the row has no vector.
+        cue: Of the row's best cue and the question; 0 if it has none.
+        signals: The components of `score`.
+    """
+
+    row: int
+    rid: int
+    score: float
+    coverage: float
+    information: float
+    named: bool
+    cosine: float | None
+    cue: float
+    signals: Mapping[str, float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundRows:
+    """The rows that a search found, best first, with the distribution of the question's cosines.
+
+    Attributes:
+        compared: The number of vectors in the space; `cosine_sum` and `cosine_square_sum` are over all of them.
+    """
+
+    ranked: tuple[Ranked, ...] = ()
+    compared: int = 0
+    cosine_sum: float = 0.0
+    cosine_square_sum: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortlist:
+    """The rows that are scored with every signal, and what the first pass computed for them. Arrays have shape (n,).
+
+    Attributes:
+        rows: Ascending.
+        rids: Of the rows.
+        previous: The row of the previous turn in the same session, or -1.
+        gate: How much the neighbours of each row count, 0 to 1.
+        lexical: BM25, neighbours included.
+        cosine: Of each row's best passage, NaN if it has no vector; None if no vectors were compared.
+        cues: How far the cosine of each row's best cue stands out, 0 to 1; None if no row has cues or no vectors were
+            compared. `cue_cosines` are the cosines, 0 without cues.
+        passages: How many vectors each row has.
+        compared: As in `FoundRows`, like the sums.
+    """
+
+    rows: Ints
+    rids: Ints
+    previous: Ints
+    gate: Floats
+    lexical: Floats
+    cosine: Floats | None
+    cues: Floats | None
+    cue_cosines: Floats | None
+    passages: Ints
+    compared: int
+    cosine_sum: float
+    cosine_square_sum: float
+
+
+class Scores(NamedTuple):
+    """The score of each candidate, 0 to 1, with its parts, each at most 1, and their weights."""
+
+    values: Floats
+    parts: Mapping[str, Any]
+    weights: Mapping[str, float]
+
+
+def shortlist(
+    index: Index,
+    question: ParsedQuestion,
+    vector: Floats | None,
+    *,
+    limit: int,
+    mode: Mode = "hybrid",
+    only: Any = None,
+    without_echoes: bool = False,
+) -> Shortlist | None:
+    """Find the rows that may answer a question; None if there are none.
+
+    Args:
+        index: The space.
+        question: The query as `read_question` returns it.
+        vector: Of the question, shape (d,), unit length; None if no embedder is available.
+        limit: The number of results that `rank` will return.
+        mode: "lexical" ignores vectors; "dense" uses only them.
+        only: The rows that may be found, shape (rows,), bool; None for all. Other rows still count as neighbours.
+        without_echoes: Leave out rows that repeat the question, from the results and from the distribution of cosines.
+            If the same question was asked many times, no answer would stand out beside its repetitions.
+    """
+    if not index.alive_count or limit <= 0:
+        return None
+    gate = _gate(index)
+    before, after = index.neighbours()
+    lexical = _bm25(index, question.stems if mode != "dense" else (), gate)
+    cosine = every = cue_cosines = None
+    if mode != "lexical" and vector is not None:
+        cosine, every = _cosines(index, vector)
+        if without_echoes:
+            every = every[every < SAME_TEXT]
+            # Rows without a vector (NaN) are kept, and so are statements in the words of the question: they answer it.
+            others = ~((cosine >= SAME_TEXT) & index.has_feature(QUESTION))
+            only = others if only is None else only & others
+    if mode == "hybrid" and vector is not None:
+        cue_cosines = index.cue_cosines(vector[None])
+    cues = None if cue_cosines is None else _cues(cue_cosines)
+    rows = _union_of_arms(index, question, lexical, cosine, cues, max(_PER_ARM, limit), only)
+    if not len(rows) or (mode == "dense" and cosine is None):
+        return None
+    previous = before[rows]
+    return Shortlist(
+        rows=rows,
+        rids=index.rids[rows],
+        previous=previous,
+        gate=gate[rows],
+        lexical=lexical[rows],
+        cosine=None if cosine is None else cosine[rows],
+        cues=None if cues is None else cues[rows],
+        cue_cosines=None if cue_cosines is None else cue_cosines[rows],
+        passages=index.passage_counts(rows),
+        compared=0 if every is None else len(every),
+        cosine_sum=0.0 if every is None else float(every.sum()),
+        cosine_square_sum=0.0 if every is None else float(every @ every),
+    )
+
+
+def score(
+    index: Index,
+    question: ParsedQuestion,
+    chosen: Shortlist,
+    *,
+    mode: Mode = "hybrid",
+    tokens: TokenVectors | None = None,
+    read: Callable[[Sequence[int]], Mapping[int, bytes]] = lambda _: {},
+) -> Scores:
+    """Score every row of a shortlist.
+
+    Args:
+        index: The space.
+        question: As in `shortlist`.
+        chosen: The result of `shortlist` for the same question and mode.
+        mode: As in `shortlist`.
+        tokens: Of the question, if the embedder has token vectors.
+        read: Reads the packed tokens of memories, by rid.
+    """
+    rows = chosen.rows
+    if mode == "dense":
+        assert chosen.cosine is not None
+        near = np.maximum(np.nan_to_num(chosen.cosine), 0)
+        return Scores(values=near, parts={"meaning": near}, weights={"meaning": 1.0})
+    parts: dict[str, Any] = {"words": _share_of_best(index, question.stems, chosen.lexical)}
+    if chosen.cosine is not None:
+        parts["meaning"] = _meaning(chosen, chosen.cosine)
+    if tokens is not None and mode == "hybrid":
+        parts.update(_token_parts(index, question, chosen, tokens, read))
+    else:
+        # The share of the question's words in a question right before each row.
+        parts["echo"] = chosen.gate * _share_of_words(
+            index, question.stems, lambda stem: _is_in(index.postings(stem).asked, chosen.previous)
+        )
+    own = _sum_of(parts)
+    if chosen.cues is not None:
+        parts["cue"] = chosen.cues
+    parts["session"] = chosen.gate * _session_prior(index, rows, np.maximum(own, 0))
+    parts["speaker"] = _is_speaker(index, question, rows)
+    if question.days:
+        parts["date"] = closeness(question.days, index.days[rows])
+    if question.quoted:
+        parts["quoted"] = _quoted(index, question, rows)
+    return Scores(
+        values=np.maximum(_sum_of(parts), _MIN_SCORE),
+        parts=parts,
+        weights={name: WEIGHTS[name] for name in parts},
+    )
+
+
+def factors_within_reach(
+    chosen: Shortlist, scores: Scores, limit: int, read: Callable[[Sequence[int]], Mapping[int, float]]
+) -> Mapping[int, float]:
+    """Read the factors of the first `limit` candidates, then of all that theirs could move before one of these.
+
+    Args:
+        chosen: The result of `shortlist`.
+        scores: The result of `score`.
+        limit: The number of results that `rank` is to return.
+        read: Reads factors by rid. A rid that isn't in its result keeps its score.
+    """
+    values, rids = scores.values, chosen.rids
+    first = top(values, limit)
+    found = dict(read(rids[first].tolist()))
+    if len(values) > limit:
+        products = [
+            value * found.get(rid, 1.0)
+            for value, rid in zip(values[first].tolist(), rids[first].tolist(), strict=True)
+        ]
+        reaching = values >= min(products) / _MAX_FACTOR * (1 - _ROUNDING)
+        reaching[first] = False
+        found |= read(rids[reaching].tolist())
+    return found
+
+
+def rank(
+    index: Index,
+    question: ParsedQuestion,
+    chosen: Shortlist,
+    scores: Scores,
+    *,
+    limit: int,
+    factors: Mapping[int, float] = MappingProxyType({}),
+) -> FoundRows:
+    """Sort a shortlist, best first.
+
+    Args:
+        index: The space.
+        question: As in `shortlist`.
+        chosen: The result of `shortlist`.
+        scores: The result of `score`.
+        limit: The maximum number of results.
+        factors: Of scores, by rid, at least for those of `factors_within_reach`; they don't depend on the question.
+    """
+    rows = chosen.rows
+    cosine = chosen.cosine
+    values = scores.values * np.array([factors.get(rid, 1) for rid in chosen.rids.tolist()], dtype=np.float32)
+    # Equal scores: the row that was written later comes first.
+    best = np.lexsort((-rows, -values))[:limit]
+    information, total = _information(index, question.stems, rows[best])
+    named = _has_name(index, question.names, rows[best])
+    ranked = []
+    for place, at in enumerate(best.tolist()):
+        near = None if cosine is None or np.isnan(cosine[at]) else float(cosine[at])
+        ranked.append(
+            Ranked(
+                row=int(rows[at]),
+                rid=int(chosen.rids[at]),
+                score=float(values[at]),
+                coverage=float(information[place]) / max(total, 1e-9),
+                information=float(information[place]),
+                named=bool(named[place]),
+                cosine=near,
+                cue=0.0 if chosen.cue_cosines is None else float(chosen.cue_cosines[at]),
+                signals=_signals(scores, at, near),
+            )
+        )
+    return FoundRows(
+        ranked=tuple(ranked),
+        compared=chosen.compared,
+        cosine_sum=chosen.cosine_sum,
+        cosine_square_sum=chosen.cosine_square_sum,
+    )
+
+
+def _signals(scores: Scores, at: int, cosine: float | None) -> dict[str, float | None]:
+    """The weighted parts of one row's score, which add up to it, and as "dense" the cosine of its best passage."""
+    total = sum(scores.weights.values())
+    signals: dict[str, float | None] = {
+        name: round(float(scores.weights[name] * part[at] / total), 6)
+        for name, part in scores.parts.items()
+        if part[at]
+    }
+    signals["dense"] = None if cosine is None else round(cosine, 6)
+    return signals
+
+
+def _fill_unknown(values: Any, known: Any) -> Any:
+    """Replace unknown values by the mean, so that rows that aren't embedded yet have neither an advantage nor a
+    disadvantage.
+    """
+    if known.all():
+        return values
+    return np.where(known, values, values[known].mean() if known.any() else 0.0).astype(np.float32)
+
+
+def _token_parts(
+    index: Index,
+    question: ParsedQuestion,
+    chosen: Shortlist,
+    tokens: TokenVectors,
+    read: Callable[[Sequence[int]], Mapping[int, bytes]],
+) -> dict[str, Any]:
+    """The parts that compare tokens."""
+    needed = distinct(np.concatenate([chosen.rows, chosen.previous[chosen.previous >= 0]]))
+    bags = index.bags(needed, read)
+    found = match(
+        weigh(question.text, tokens, partial(rarity, index)),
+        [bags.get(row) for row in needed.tolist()],
+        own=np.searchsorted(needed, chosen.rows),
+        previous=np.where(chosen.previous >= 0, np.searchsorted(needed, chosen.previous), -1),
+        gate=chosen.gate,
+    )
+    return {"match": _fill_unknown(found.match, found.known), "asked": found.asked}
+
+
+def _share_of_words(index: Index, stems: Sequence[int], contain: Callable[[int], Any]) -> Any:
+    """The share of the question's words, weighted by rarity, that each row contains according to `contain`."""
+    found: Any = np.float32(0)
+    total = 0.0
+    for stem in stems:
+        weight = rarity(index, stem)
+        total += weight
+        found = found + np.float32(weight) * contain(stem)
+    return found / np.float32(max(total, 1e-9))
+
+
+def _is_in(ascending: Ints, rows: Ints) -> Any:
+    """Which of `rows` are in an ascending array; shape of `rows`, bool."""
+    if not len(ascending):
+        return np.zeros(len(rows), dtype=np.bool_)
+    place = np.minimum(np.searchsorted(ascending, rows), len(ascending) - 1)
+    return ascending[place] == rows
+
+
+def _sum_of(parts: Mapping[str, Any]) -> Any:
+    """The weighted mean of the parts of each row."""
+    return sum(WEIGHTS[name] * part for name, part in parts.items()) / sum(map(WEIGHTS.__getitem__, parts))
+
+
+def _share_of_best(index: Index, stems: Sequence[int], lexical: Floats) -> Any:
+    """BM25 as a share of what a text would get that repeats each word of the question without end."""
+    return lexical / np.float32(max(sum(rarity(index, stem) for stem in stems) * (K1 + 1), 1e-9))
+
+
+def _meaning(chosen: Shortlist, cosine: Floats) -> Any:
+    """How far the cosine of each row's best passage stands out, at most 1; below 0 if it is less than the mean of all.
+
+    The best of many passages is nearer by chance than a single one. What n unrelated passages reach by chance, the
+    standard deviation times the square root of 2 ln n, is subtracted: a text gets nothing for being long.
+    """
+    count = chosen.compared + _PRIOR_TEXTS
+    mean = (chosen.cosine_sum + _PRIOR_TEXTS * _PRIOR_COSINE) / count
+    variance = (chosen.cosine_square_sum + _PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
+    by_chance = min(math.sqrt(max(variance, 0.0)), _MAX_SPREAD) * np.sqrt(2 * np.log(chosen.passages))
+    above = (cosine - mean - by_chance) / max(1 - mean, 1e-3)
+    return _fill_unknown(above.astype(np.float32), ~np.isnan(above))
+
+
+def _cues(cosines: Floats) -> Floats:
+    """How far the cosine of each row's best cue stands out from those of all rows with cues, 0 to 1."""
+    has_cues = cosines != 0
+    count = np.count_nonzero(has_cues) + _PRIOR_TEXTS
+    mean = np.float32((float(cosines.sum()) + _PRIOR_TEXTS * _PRIOR_COSINE) / count)
+    return np.where(
+        has_cues, np.maximum((cosines - mean) / max(1 - mean, np.float32(1e-3)), 0), np.float32(0)
+    )
+
+
+def _is_speaker(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
+    """Whether each row was said by whom the question names; if it names nobody, by anybody but an assistant.
+
+    An assistant repeats what was said to it and answers at length; what the question is about was said by the user.
+    """
+    if question.speaker is not None:
+        said: Any = index.speakers[rows] == question.speaker
+    elif question.side == "anybody":
+        said = np.zeros(len(rows), dtype=np.bool_)
+    else:
+        said = index.has_feature(BY_ASSISTANT)[rows] == (question.side == "assistant")
+    return said.astype(np.float32)
+
+
+def _quoted(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
+    """Whether each row has all words of something that the question quotes."""
+    found = np.zeros(len(rows), dtype=np.bool_)
+    for stems in question.quoted:
+        found |= np.logical_and.reduce([_is_in(index.postings(stem).rows, rows) for stem in stems])
+    return found.astype(np.float32)
+
+
+def _gate(index: Index) -> Any:
+    """How much the neighbours and the session of each row count: 1 for a short row, less the longer it is."""
+    return index.derived("gate", lambda: 1.0 / (1.0 + (index.words / np.float32(_GATE_WORDS)) ** 2))
+
+
+def _length_norm(index: Index, gate: Any) -> Any:
+    """The length term of BM25 for each row; the words of neighbours count as in `_scores_of`."""
+
+    def compute() -> Any:
+        before, after = index.neighbours()
+        own = index.stem_counts
+        mixed = own + gate * (
+            _PREVIOUS_SHARE * np.where(before >= 0, own[before], 0)
+            + _NEXT_SHARE * np.where(after >= 0, own[after], 0)
+        )
+        mean = mixed[index.alive].mean()
+        return (K1 * (1 - B + B * mixed / max(mean, 1e-9))).astype(np.float32)
+
+    return index.derived("length_norm", compute)
+
+
+def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
+    """Score every row by the question's stems in it and, as fields with lower weights, in its neighbours."""
+    scores = np.zeros(len(index), dtype=np.float32)
+    for stem in stems:
+        found = index.of_stem(stem, partial(_scores_of, index, stem, gate))
+        scores[found.rows] += found.scores
+    return scores
+
+
+def _scores_of(index: Index, stem: int, gate: Any) -> StemScores:
+    """What a stem adds to the BM25 of each row: its count there, plus weighted counts in the neighbours, saturating."""
+    before, after = index.neighbours()
+    rows, counts, _ = index.postings(stem)
+    mixed = np.zeros(len(index), dtype=np.float32)
+    mixed[rows] = counts
+    # A row has at most one predecessor, so no target occurs twice and `+=` with an index array is correct.
+    for neighbour, share in ((after[rows], _PREVIOUS_SHARE), (before[rows], _NEXT_SHARE)):
+        there = neighbour >= 0
+        target = neighbour[there]
+        mixed[target] += gate[target] * np.float32(share) * counts[there]
+    having: Any = np.flatnonzero(mixed)
+    if len(having) > len(mixed) // _DENSE_FRACTION:
+        having = slice(None)
+    norm, found = _length_norm(index, gate)[having], mixed[having]
+    return StemScores(having, np.float32(rarity(index, stem) * (K1 + 1)) * found / (found + norm))
+
+
+def rarity(index: Index, stem: int) -> float:
+    """BM25's inverse document frequency of a stem, smoothed with texts of general English."""
+    count = index.alive_count + _PRIOR_TEXTS
+    having = len(index.postings(stem).rows) + _PRIOR_TEXTS * commonness(stem)
+    return math.log(1 + (count - having + 0.5) / (having + 0.5))
+
+
+def _information(index: Index, stems: Sequence[int], chosen: Ints) -> tuple[Any, float]:
+    """The information, in nats, of the question's stems that each row contains, and of all of them."""
+    information = np.zeros(len(chosen), dtype=np.float32)
+    total = 0.0
+    for stem in stems:
+        weight = math.log(1 / commonness(stem))
+        total += weight
+        information += np.float32(weight) * _is_in(index.postings(stem).rows, chosen)
+    return information, total
+
+
+def _has_name(index: Index, names: Sequence[int], chosen: Ints) -> Any:
+    """Which rows contain one of the names."""
+    found = np.zeros(len(chosen), dtype=np.bool_)
+    for name in names:
+        found |= _is_in(index.postings(name).rows, chosen)
+    return found
+
+
+def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
+    """The best cosine of each row, NaN if it has no vector; and the cosine of every vector."""
+    found = index.cosines(vector)
+    cosine = np.full(len(index), np.nan, dtype=np.float32)
+    cosine[found.rows] = found.best
+    return cosine, found.every
+
+
+def top(values: Any, count: int) -> Ints:
+    """The indices of the greatest values, greatest first; of equal values, the last comes first."""
+    places = _not_below_top(values, count)
+    if places is None:
+        if len(values) > count:
+            places = np.argpartition(values, len(values) - count)[len(values) - count :]
+        else:
+            places = np.arange(len(values))
+    return cast(Ints, places[np.lexsort((-places, -values[places]))][:count])
+
+
+def best_of(values: Any, wanted: Any, count: int, *, above: float) -> Ints:
+    """The indices of the greatest values that are wanted and above a bound, greatest first."""
+    shown = np.where(wanted, values, np.float32(above))
+    found = top(shown, count)
+    return cast(Ints, found[shown[found] > above])
+
+
+def _not_below_top(values: Any, count: int) -> Any:
+    """The indices of the `count` greatest values and of few others, or None where this is no shorter way.
+
+    The values are divided into groups. The `count` greatest of the groups' maxima are as many values, so none of the
+    `count` greatest values is less than the least of these.
+    """
+    groups = len(values) // _GROUP
+    if groups <= 2 * count:
+        return None
+    best = values[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
+    places = np.flatnonzero(values >= np.partition(best, groups - count)[groups - count])
+    return places if len(places) <= 8 * count else None  # Many values are equal, such as 0.
+
+
+def _union_of_arms(
+    index: Index, question: ParsedQuestion, lexical: Any, cosine: Any, cues: Any, per_arm: int, only: Any
+) -> Ints:
+    """The first rows of each arm, the turns right after the first of these, and what was said on a day that the
+    question names; ascending.
+    """
+    _, after = index.neighbours()
+    wanted = index.alive if only is None else index.alive & only
+    arms = [best_of(lexical, wanted, per_arm, above=0)]
+    comparable = lexical
+    if cosine is not None:
+        # -2 is below every cosine.
+        comparable = np.where(np.isnan(cosine), np.float32(-2), cosine)
+        arms.append(best_of(comparable, wanted, per_arm, above=-2))
+    if cues is not None:
+        arms.append(best_of(cues, wanted, per_arm, above=0))
+    for days in question.days:
+        if days.count <= _MOST_DAYS:
+            said_then = np.flatnonzero(wanted & days.contain(index.days))
+            arms.append(said_then[top(comparable[said_then], per_arm)])
+    followed = [after[arm[:_FOLLOWED]] for arm in arms]
+    chosen = distinct(np.concatenate([*arms, *followed]))
+    chosen = chosen[chosen >= 0]
+    return cast(Ints, chosen[wanted[chosen]])
+
+
+def _session_prior(index: Index, rows: Ints, values: Any) -> Any:
+    """For each candidate, a third of the sum of the three best values in its session. A row without a session is a
+    session of its own.
+    """
+    sessions = index.sittings().number[rows]
+    sessions = np.where(sessions >= 0, sessions, -1 - rows)
+    order = np.lexsort((-values, sessions))
+    ordered = sessions[order]
+    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    sizes = np.diff(np.r_[starts, len(order)])
+    place = np.arange(len(order)) - np.repeat(starts, sizes)
+    best = np.add.reduceat(np.where(place < _BEST_OF_SESSION, values[order], 0), starts) / _BEST_OF_SESSION
+    prior = np.zeros(len(rows), dtype=np.float32)
+    prior[order] = np.repeat(best, sizes)
+    return prior

@@ -1,0 +1,330 @@
+"""The statements about embedding models and the vectors they gave. Every function runs inside a transaction of
+`storage.Database`.
+
+Vectors are derived: what is to be done is "a memory without vectors of this model", whatever happened before. A model
+that is new to a store is built up beside the one in use, and takes over in one transaction when nothing is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
+
+from satchel.memory.store import cues
+from satchel.memory.store.repository import count_up, listed
+from satchel.memory.store.tables import memories, models, tokens, vectors, words
+from satchel.memory.text.lexicon import LANGUAGE_SHIFT
+from satchel.storage import Prepared
+
+__all__ = [
+    "Embedded",
+    "ModelRow",
+    "VectorlessMemory",
+    "Share",
+    "activate_model",
+    "count_pending",
+    "drop_retired",
+    "find_model",
+    "open_model",
+    "pending_vectors",
+    "read_examples",
+    "read_tokens",
+    "write_examples",
+    "write_vectors",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRow:
+    """What a store knows of an embedding model.
+
+    Attributes:
+        dimension: Of the vectors that are stored.
+        replaces: The name of the model that is in use while this one is built up, or None where this one is.
+    """
+
+    id: int
+    dimension: int
+    replaces: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """Which memories a model gives vectors to, where two models divide them by language.
+
+    Attributes:
+        languages: The numbers of languages; see `languages.CODES`.
+        others: All languages but these.
+        instead_of: The model whose vectors a memory loses when it gets some of this one.
+    """
+
+    languages: tuple[int, ...]
+    others: bool = False
+    instead_of: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorlessMemory:
+    """A memory that has no vectors of a model. `content_hash` names the words that are to be embedded."""
+
+    rid: int
+    space: int
+    content: str
+    content_hash: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embedded:
+    """What a model made of a memory: vectors of its passages as `arrays.to_stored` packs them and, where it gives
+    them, its tokens as `tokens.pack` packs them.
+    """
+
+    pending: VectorlessMemory
+    vectors: bytes
+    tokens: bytes | None
+
+
+def find_model(connection: Connection, name: str) -> ModelRow | None:
+    """An embedding model that is in use or being built up, or None."""
+    active = connection.execute(select(models.c.name).where(models.c.state == "active")).scalar()
+    found = connection.execute(
+        select(models.c.id, models.c.dimension).where(models.c.name == name, models.c.state != "retired")
+    ).first()
+    if found is None:
+        return None
+    return ModelRow(id=found.id, dimension=found.dimension, replaces=None if active == name else active)
+
+
+def open_model(connection: Connection, name: str, dimension: int, at: int) -> ModelRow:
+    """Find an embedding model, or write it down where it is new; the first one of a store is in use at once."""
+    active = connection.execute(select(models.c.name).where(models.c.state == "active")).scalar()
+    found = connection.execute(
+        select(models.c.id, models.c.dimension, models.c.state).where(models.c.name == name)
+    ).first()
+    if found is None:
+        found = connection.execute(
+            insert(models)
+            .values(name=name, dimension=dimension, state="building" if active else "active", created_at=at)
+            .returning(models.c.id, models.c.dimension, models.c.state)
+        ).one()
+    elif found.state == "retired":
+        # It is wanted again: what it still has is kept, and what it lacks is made.
+        connection.execute(
+            update(models).where(models.c.id == found.id).values(state="building", retired_at=None)
+        )
+    return ModelRow(id=found.id, dimension=found.dimension, replaces=None if active == name else active)
+
+
+def activate_model(connection: Connection, model: int, at: int, share: Share | None = None) -> bool:
+    """Put a model in use in place of the one that was, once it has vectors of every memory of the database, or of its
+    share of them, and of all cues.
+
+    Returns:
+        Whether it is in use now.
+    """
+    if count_pending(connection, None, model, share) or cues.count_pending(connection, None, model):
+        return False
+    connection.execute(
+        update(models)
+        .where(models.c.state == "active", models.c.id != model)
+        .values(state="retired", retired_at=at)
+    )
+    connection.execute(update(models).where(models.c.id == model).values(state="active", retired_at=None))
+    return True
+
+
+def drop_retired(connection: Connection, before: int) -> list[str]:
+    """Remove the models that were put aside before a time, with their vectors.
+
+    Returns:
+        Their names.
+    """
+    old = connection.execute(
+        select(models.c.id, models.c.name).where(models.c.state == "retired", models.c.retired_at < before)
+    ).all()
+    for row in old:
+        # Their tokens go with them.
+        connection.execute(delete(vectors).where(vectors.c.model_id == row.id))
+        connection.execute(delete(models).where(models.c.id == row.id))
+    return [row.name for row in old]
+
+
+def read_examples(connection: Connection, model: int, hash: str) -> bytes | None:
+    """The vectors that a model gave to these examples, or None where it has not been asked."""
+    return connection.execute(
+        select(models.c.examples_vectors).where(models.c.id == model, models.c.examples_hash == hash)
+    ).scalar()
+
+
+def write_examples(connection: Connection, model: int, hash: str, found: bytes) -> None:
+    """Keep the vectors that a model gave to the examples."""
+    connection.execute(
+        update(models).where(models.c.id == model).values(examples_hash=hash, examples_vectors=found)
+    )
+
+
+def _without_vectors(query: Any, space: Any, model: Any, share: Share | None = None) -> Any:
+    join = memories.outerjoin(vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == model))
+    if share is not None:
+        join = join.outerjoin(words, words.c.rid == memories.c.rid)
+    query = query.select_from(join).where(vectors.c.rid.is_(None))
+    if share is not None:
+        language = func.coalesce(words.c.features, 0).op(">>")(LANGUAGE_SHIFT)
+        given = listed(bindparam("languages"))
+        query = query.where(language.not_in(given) if share.others else language.in_(given))
+    return query if space is None else query.where(memories.c.space_id == space)
+
+
+def count_pending(connection: Connection, space: int | None, model: int, share: Share | None = None) -> int:
+    """How many memories of a space, or of the whole database, have no vectors of a model; only those of its share."""
+    query = _without_vectors(select(func.count()), space, model, share)
+    return int(connection.execute(query, _languages_of(share)).scalar_one())
+
+
+def _languages_of(share: Share | None) -> dict[str, str]:
+    return {} if share is None else {"languages": json.dumps(list(share.languages))}
+
+
+def _pending_query(share: Share | None, *, everywhere: bool) -> Prepared:
+    query = (
+        _without_vectors(
+            select(memories.c.rid, memories.c.space_id, memories.c.content, memories.c.content_hash),
+            None,
+            bindparam("model"),
+            share,
+        )
+        .where(memories.c.rid.not_in(listed(bindparam("without"))))
+        .limit(bindparam("limit"))
+    )
+    if everywhere:
+        return Prepared(query.order_by(memories.c.rid.desc()))
+    # In the order of an index of the space, so that nothing is sorted to find the newest few.
+    return Prepared(
+        query.where(
+            memories.c.space_id == bindparam("space"), memories.c.changed > bindparam("since")
+        ).order_by(memories.c.changed.desc(), memories.c.rid.desc())
+    )
+
+
+# Building a statement takes longer than running it. The languages of a share are a parameter.
+_SHARES = {None: None, False: Share(languages=()), True: Share(languages=(), others=True)}
+_PENDING_QUERIES = {
+    (others, everywhere): _pending_query(share, everywhere=everywhere)
+    for others, share in _SHARES.items()
+    for everywhere in (False, True)
+}
+
+
+def pending_vectors(
+    connection: Connection,
+    space: int | None,
+    model: int,
+    *,
+    limit: int,
+    max_chars: int,
+    without: Collection[int] = (),
+    share: Share | None = None,
+    since: int = -1,
+) -> list[VectorlessMemory]:
+    """The newest memories without vectors of a model: what was said last is asked for first.
+
+    Args:
+        connection: In a transaction.
+        space: Whose memories; None for everybody's.
+        model: The model.
+        limit: At most so many.
+        max_chars: Stop after so much text; one memory is given in any case.
+        without: Rids of memories that somebody is embedding already.
+        share: Only these.
+        since: Only what changed in the space after this change.
+    """
+    query = _PENDING_QUERIES[None if share is None else share.others, space is None]
+    values = {"model": model, "limit": limit, "without": json.dumps(list(without)), **_languages_of(share)}
+    if space is not None:
+        values |= {"space": space, "since": since}
+    found: list[VectorlessMemory] = []
+    chars = 0
+    for rid, owner, content, hash in query.each(connection, values):
+        found.append(VectorlessMemory(rid=rid, space=owner, content=content, content_hash=hash))
+        chars += len(content)
+        if chars >= max_chars:
+            break
+    return found
+
+
+_MODEL = Prepared(select(models.c.id).where(models.c.id == bindparam("model")))
+_LACKING = Prepared(
+    select(memories.c.rid, memories.c.content_hash)
+    .select_from(
+        memories.outerjoin(
+            vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == bindparam("model"))
+        )
+    )
+    .where(memories.c.rid.in_(listed(bindparam("rids"))), vectors.c.rid.is_(None))
+)
+_INSERT_VECTORS = Prepared(insert(vectors), columns=[column.name for column in vectors.c])
+_INSERT_TOKENS = Prepared(insert(tokens), columns=[column.name for column in tokens.c])
+
+
+def write_vectors(
+    connection: Connection, model: int, made: Sequence[Embedded], *, instead_of: int | None = None
+) -> bool:
+    """Keep vectors, for those memories that still say what was embedded and have none of the model yet.
+
+    Args:
+        connection: In a transaction that writes.
+        model: The model.
+        made: The vectors.
+        instead_of: A model whose vectors these memories lose.
+
+    Returns:
+        Whether there is such a model; another process may have dropped it.
+    """
+    if not _MODEL.run(connection, {"model": model}):
+        return False
+    rids = json.dumps([one.pending.rid for one in made])
+    lacking = dict(_LACKING.run(connection, {"model": model, "rids": rids}))
+    wanted = [one for one in made if lacking.get(one.pending.rid) == one.pending.content_hash]
+    if not wanted:
+        return True
+    changed = {space: count_up(connection, space) for space in sorted({one.pending.space for one in wanted})}
+    _INSERT_VECTORS.run_all(
+        connection,
+        [
+            {
+                "rid": one.pending.rid,
+                "model_id": model,
+                "space_id": one.pending.space,
+                "changed": changed[one.pending.space],
+                "vectors": one.vectors,
+            }
+            for one in wanted
+        ],
+    )
+    if instead_of is not None:
+        moved = [one.pending.rid for one in wanted]
+        connection.execute(delete(vectors).where(vectors.c.model_id == instead_of, vectors.c.rid.in_(moved)))
+    packed = [
+        {"rid": one.pending.rid, "model_id": model, "tokens": one.tokens}
+        for one in wanted
+        if one.tokens is not None
+    ]
+    if packed:
+        _INSERT_TOKENS.run_all(connection, packed)
+    return True
+
+
+_TOKENS = Prepared(
+    select(tokens.c.rid, tokens.c.tokens).where(
+        tokens.c.model_id == bindparam("model"), tokens.c.rid.in_(listed(bindparam("rids")))
+    )
+)
+
+
+def read_tokens(connection: Connection, model: int | None, rids: Sequence[int]) -> Mapping[int, bytes]:
+    """The packed tokens of memories, by rid; those that have none are left out."""
+    return dict(_TOKENS.run(connection, {"model": model, "rids": json.dumps(list(rids))}))

@@ -1,0 +1,568 @@
+"""Embeds the memories of a space with the embedder in use, after they were written, so that writers don't wait.
+
+A query finds memories without vectors, so a crash loses nothing and repeating the work changes nothing.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from itertools import accumulate
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import numpy as np
+
+from satchel.clock import Clock
+from satchel.errors import EmbedderError, EmbedderMismatch, StorageLocked, StorageUnwritable
+from satchel.memory.find.associations import (
+    Centres,
+    centres_of,
+    group_key,
+    keep_centres,
+    known_centres,
+    read_associations,
+)
+from satchel.memory.find.candidates import vector_rows
+from satchel.memory.find.candidates.arrays import to_stored
+from satchel.memory.find.candidates.tokens import pack
+from satchel.memory.find.candidates.vector_rows import Embedded, Share, VectorlessMemory
+from satchel.memory.find.question import AskedWith
+from satchel.memory.find.relevance import RelevanceGate, examples, examples_hash
+from satchel.memory.store.claims import Taken
+from satchel.memory.store.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
+from satchel.memory.store.micros import to_micros
+from satchel.memory.text.passages import passages
+from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sqlalchemy import Connection
+
+    from satchel.memory.find.candidates.arrays import Floats
+    from satchel.memory.find.candidates.vectors import Second
+    from satchel.memory.store.claims import Claims
+    from satchel.models.port import TokenVectors, Vectors
+    from satchel.storage import Database
+
+__all__ = ["DenseArm"]
+
+T = TypeVar("T")
+
+_BATCH = 64
+_STEP = 8  # Where somebody waits: a thirtieth of a second with the default embedder.
+_STEP_CHARS = 4_000
+"""Memories that are embedded and written together: about a second of work, so that a crash loses little and other
+writers don't wait long."""
+_BATCH_CHARS = 200_000
+"""The most text in a batch: a few memories of 1 MB each have many passages."""
+_LOOKED_AT_CHARS = 1_000
+"""Of a text, to see in which script it is written."""
+_GROUPS_AT_ONCE = 16  # Topics or situations embedded together: about 130 short texts.
+_RETRY_S = 30.0
+"""After a failure, the embedder isn't called for this long."""
+_OTHERS_S = 5.0
+"""How long to wait for other processes that are embedding, after the last batch of this one."""
+_POLL_S = 0.02
+_LOCKED_S = 1.0
+_KEEP_RETIRED_MICROS = 7 * 86_400_000_000
+"""Vectors of a model that is no longer in use are kept for a week, so that switching back is immediate."""
+
+
+class DenseArm:
+    """One embedder for one space of a database.
+
+    Attributes:
+        trouble: Why the embedder is unavailable, as a message for the user, or None.
+        model: The number of the embedder in the database; None until it is known.
+        waiting: The number of memories that the last search couldn't compare by meaning because they had no vectors.
+    """
+
+    _without_it = "Search uses only words"
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        database: Database,
+        space: int,
+        clock: Clock,
+        claims: Claims,
+        *,
+        home: Path | None = None,
+        share: Share | None = None,
+    ) -> None:
+        """Nothing is loaded before the first embedding.
+
+        Args:
+            embedder: The model.
+            database: Where vectors are kept.
+            space: Whose memories are embedded.
+            clock: Tells when to try again.
+            claims: Divides the work between processes.
+            home: Where the table of associations is kept.
+            share: Which memories it embeds; None for all.
+        """
+        self.embedder = embedder
+        self._embeds_tokens = isinstance(embedder, TokenEmbedder)  # The check takes 0.1 ms.
+        self.trouble: str | None = None
+        self.model: int | None = None
+        self.dimension = 0
+        self.waiting = 0
+        self._database = database
+        self._space = space
+        self._share = share
+        self._clock = clock
+        self._claims = claims
+        self._retry_at = float("-inf")
+        # Held for one batch at a time, so that a query during a long fill waits for one batch only.
+        self._filling = anyio.Lock()
+        self._replaces: str | None = None
+        self._gate: RelevanceGate | None = None
+        self._tidied = False
+        self._home = home
+        self._centres: Centres | None = None
+        self._looked_up = False
+        self.bad_associations: str | None = None
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether the embedder also returns a vector for each token."""
+        return self.embedder.info.token_dimension > 0 and self._embeds_tokens
+
+    @property
+    def second(self) -> Second | None:
+        """The model for other languages whose vectors are in the store, where there is one; see `TwoArms`."""
+        return None
+
+    def reads(self, text: str) -> bool:
+        """Whether most letters of a text are of a script that the model reads."""
+        script = self.embedder.info.script
+        letters = [char for char in text[:_LOOKED_AT_CHARS] if char.isalpha()] if script else []
+        known = sum(char.isascii() or unicodedata.name(char, "").startswith(script) for char in letters)
+        return 2 * known >= len(letters)
+
+    @property
+    def any_trouble(self) -> str | None:
+        """Why an embedder is unavailable, as a message for the user, or None."""
+        return self.trouble
+
+    @property
+    def notice(self) -> str | None:
+        """A message for the user if the embedder is unavailable or memories are not embedded yet, otherwise None."""
+        if self.any_trouble is not None:
+            return self.any_trouble
+        if self._replaces is not None:
+            return (
+                f"The memories of this store were embedded with {self._replaces} and are being embedded again with "
+                f"{self.embedder.info.id}. Until this is done, some memories are found only by their words."
+            )
+        if self.bad_associations is not None:
+            return self.bad_associations
+        if self.waiting:
+            return (
+                f"{self.waiting:,} memories are not embedded yet and are found only by their words. "
+                "Run: satchel memory reindex"
+            )
+        return None
+
+    async def open(self) -> None:
+        """Look up the embedder in the database. The embedder itself isn't loaded."""
+        info = self.embedder.info
+        if info.dimension and self.model is None:
+            await self._open_model(info.dimension)
+
+    async def _open_model(self, dimension: int) -> None:
+        now = to_micros(self._clock.now())
+        name = self.embedder.info.id
+        found = await self._database.read(lambda connection: vector_rows.find_model(connection, name))
+        if found is None:
+            found = await self._database.write(
+                lambda connection: vector_rows.open_model(connection, name, dimension, now)
+            )
+        if found.dimension != dimension:
+            raise EmbedderMismatch(
+                f"The embedder {name} returns vectors of {dimension} numbers, but those in the store have "
+                f"{found.dimension}: it is a different model with the same name. Give it another name in the settings."
+            )
+        self.model, self._replaces = found.id, found.replaces
+        self.dimension = dimension
+
+    async def _embed(
+        self, texts: Sequence[str], role: EmbedRole, *, with_tokens: bool
+    ) -> tuple[Vectors, Sequence[TokenVectors] | None] | None:
+        """Embed texts. If the embedder is unavailable, set `trouble` and return None."""
+        if self._clock.monotonic_s() < self._retry_at:
+            return None
+        tokens: Sequence[TokenVectors] | None = None
+        try:
+            if with_tokens and self.has_tokens:
+                assert isinstance(self.embedder, TokenEmbedder)
+                given, tokens = await self.embedder.embed_tokens(texts, role)
+                self._check_tokens(tokens, len(texts))
+            else:
+                given = await self.embedder.embed(texts, role)
+            found = np.ascontiguousarray(given, dtype=np.float32)
+            if (
+                found.ndim != 2
+                or len(found) != len(texts)
+                or found.shape[1] == 0
+                or not np.isfinite(found).all()
+            ):
+                raise EmbedderError(
+                    f"The embedder {self.embedder.info.id} did not return one vector of numbers for each text."
+                )
+            if found.shape[1] != self.dimension or self.model is None:
+                await self._open_model(found.shape[1])
+        except EmbedderError as error:
+            self.trouble = f"{self._without_it}: {error}"
+            self._retry_at = self._clock.monotonic_s() + _RETRY_S
+            return None
+        self.trouble = None
+        return found, tokens
+
+    def _check_tokens(self, tokens: Sequence[TokenVectors], count: int) -> None:
+        width = self.embedder.info.token_dimension
+        if len(tokens) != count or not all(
+            found.vectors.shape == (len(found.spans), width) and np.isfinite(found.vectors).all()
+            for found in tokens
+        ):
+            raise EmbedderError(
+                f"The embedder {self.embedder.info.id} did not return {width} numbers for each token."
+            )
+
+    async def question(self, text: str) -> AskedWith | None:
+        """Embed a question; None if the embedder is unavailable."""
+        found = await self._embed([text], "query", with_tokens=True)
+        if found is None:
+            return None
+        vectors, tokens = found
+        return AskedWith(vector=vectors[0], tokens=None if tokens is None else tokens[0])
+
+    async def asked(self, texts: Sequence[str]) -> Vectors | None:
+        """Embed what is asked, without tokens: shape (len(texts), d); None if the embedder is unavailable, or doesn't
+        read the first text.
+        """
+        if texts and not self.reads(texts[0]):
+            return None
+        found = await self._embed(texts, "query", with_tokens=False)
+        return None if found is None else found[0]
+
+    async def associations(self, *, make: bool = False) -> Centres | None:
+        """Return the table of associations as this embedder sees it.
+
+        An embedder that doesn't run in this process gets only what the user's own table calls for, not the 2,700 texts
+        of the built-in one.
+
+        Args:
+            make: Embed what is not kept. The whole table takes a minute with a slow embedder, so that it belongs in the
+                background.
+
+        Returns:
+            None if it is empty, or isn't complete.
+        """
+        if self._centres is not None or (self._looked_up and not make):
+            return self._centres
+        self._looked_up = True
+        table = read_associations(self._home, only_own=not self.embedder.info.in_process)
+        self.bad_associations = table.notice
+        if not table.topics:
+            return None
+        name = self.embedder.info.id
+        known = known_centres(table, name, self._home)
+        missing = [group for group in table.groups if group_key(group) not in known]
+        if missing and not make:
+            return None
+        for at in range(0, len(missing), _GROUPS_AT_ONCE):
+            some = missing[at : at + _GROUPS_AT_ONCE]
+            found = await self._embed([text for group in some for text in group], "query", with_tokens=False)
+            if found is None:
+                return None
+            known |= zip(map(group_key, some), centres_of(some, found[0]), strict=True)
+        if missing:
+            keep_centres(name, self._home, known)
+        self._centres = Centres.of(table, known)
+        return self._centres
+
+    async def gate_for(self, message: Floats) -> RelevanceGate | None:
+        """Return the gate for a message whose vector was made by `asked`; None if the embedder is unavailable."""
+        return await self.gate()
+
+    async def associations_for(self, message: Floats) -> Centres | None:
+        """Return the table of associations for a message whose vector was made by `asked`; None if it isn't made."""
+        return await self.associations()
+
+    async def gate(self, *, anew: bool = False) -> RelevanceGate | None:
+        """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
+
+        Args:
+            anew: Embed the example messages again instead of using the vectors in the store.
+        """
+        model = self.model
+        if model is None or (self._gate is not None and not anew):
+            return self._gate
+        name = examples_hash()
+        stored = (
+            None
+            if anew
+            else await self._database.read(
+                lambda connection: vector_rows.read_examples(connection, model, name)
+            )
+        )
+        if stored is not None:
+            vectors: Vectors = np.frombuffer(stored, dtype="<f4").reshape(-1, self.dimension)
+        else:
+            found = await self._embed([text for text, _ in examples()], "query", with_tokens=False)
+            if found is None:
+                return None
+            vectors = found[0]
+            packed = vectors.astype("<f4").tobytes()
+            # If they can't be written, the next process embeds them again.
+            with suppress(StorageLocked, StorageUnwritable):
+                await self._database.write(
+                    lambda connection: vector_rows.write_examples(connection, model, name, packed),
+                    wait_s=_LOCKED_S,
+                )
+        self._gate = RelevanceGate.calibrate(vectors)
+        return self._gate
+
+    async def fill(
+        self,
+        *,
+        limit: int | None = None,
+        everywhere: bool = False,
+        cues: bool = True,
+        progress: Callable[[int], None] = lambda _: None,
+        wait_s: float | None = None,
+        until_s: float | None = None,
+        fetch: bool = False,
+    ) -> int:
+        """Embed memories without vectors, then cues without vectors, newest first, and wait for other processes that
+        are embedding.
+
+        Args:
+            limit: The maximum number of memories, and of memories with cues; None for all.
+            everywhere: Embed the memories of all users and scopes in the database, not only of this space. A model
+                comes into use only when all are embedded.
+            cues: Whether some memories may have cues without vectors.
+            progress: Called with the number of memories that are done, after each batch.
+            wait_s: How long to wait for a lock before each batch; None for the database's own limit.
+            until_s: When to stop, by the clock's monotonic time, in small steps and without waiting for others; None
+                embeds everything up to the limit.
+            fetch: Fetch a second embedder that isn't on this machine; nobody should be waiting then.
+
+        Returns:
+            The number of memories that were embedded.
+
+        Raises:
+            StorageLocked: The database was locked for longer.
+        """
+        space = None if everywhere else self._space
+        done = await self._in_batches(
+            lambda most: self._taken(space, most, wait_s, _BATCH_CHARS if until_s is None else _STEP_CHARS),
+            self._fill_batch,
+            limit=limit,
+            work=self._work,
+            progress=progress,
+            until_s=until_s,
+        )
+        if cues and self.trouble is None:
+            await self._in_batches(
+                lambda most: self._cues_taken(space, most, wait_s),
+                self._fill_cues,
+                limit=limit,
+                work=self._cue_work,
+                until_s=until_s,
+            )
+        if self._replaces is not None and self.trouble is None:
+            await self.take_over()
+        return done
+
+    async def _in_batches(
+        self,
+        take: Callable[[int], AbstractAsyncContextManager[Taken[T]]],
+        make: Callable[[Taken[T]], Awaitable[bool]],
+        *,
+        limit: int | None,
+        work: Callable[[], str],
+        until_s: float | None,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> int:
+        """Take batches and make their vectors until nothing is left, or it is time; returns the number of pieces."""
+        done, waited_s = 0, 0.0
+        step = _BATCH if until_s is None else _STEP
+        while limit is None or done < limit:
+            if until_s is not None and self._clock.monotonic_s() >= until_s:
+                break
+            most = step if limit is None else min(step, limit - done)
+            async with self._filling, take(most) as taken:
+                if taken.pieces and not await make(taken):
+                    break
+            if taken.pieces:
+                done, waited_s = done + len(taken.pieces), 0.0
+                progress(done)
+            elif until_s is None and waited_s < _OTHERS_S and await self._claims.is_held(work()):
+                await anyio.sleep(_POLL_S)
+                waited_s += _POLL_S
+            else:
+                break
+        return done
+
+    async def keep_up(self) -> None:
+        """Do the background work: embed the memories of this space and, while this model is replacing another one, of
+        all spaces; then delete vectors that expired.
+        """
+        await self.open()
+        await self.associations(make=True)
+        await self.fill()
+        if self._replaces is not None and self.trouble is None:
+            await self.fill(everywhere=True)
+        if not self._tidied and self.model is not None and self._replaces is None:
+            self._tidied = True
+            await self.drop_retired()
+
+    async def pending(self, *, everywhere: bool = False) -> int:
+        """Count the memories without vectors. The result is 0 until the embedder's dimension is known."""
+        model = self.model
+        if model is None:
+            return 0
+        space = None if everywhere else self._space
+        return await self._database.read(
+            lambda connection: vector_rows.count_pending(connection, space, model, self._share)
+        )
+
+    def _work(self) -> str:
+        return f"embed {self.model}"
+
+    def _cue_work(self) -> str:
+        return f"embed cues {self.model}"
+
+    @asynccontextmanager
+    async def _taken(
+        self, space: int | None, most: int, wait_s: float | None, max_chars: int
+    ) -> AsyncIterator[Taken[VectorlessMemory]]:
+        """Claim memories without vectors, so that no other process embeds them too."""
+        if self.model is None:
+            # The first answer tells the dimension, which the model's record needs.
+            await self._embed(["dimension"], "document", with_tokens=False)
+        model = self.model
+        if model is None:
+            yield Taken()
+            return
+
+        def find(connection: Connection, held: Collection[str]) -> list[VectorlessMemory]:
+            return vector_rows.pending_vectors(
+                connection,
+                space,
+                model,
+                limit=most,
+                max_chars=max_chars,
+                without=[int(rid) for rid in held],
+                share=self._share,
+            )
+
+        async with self._claims.take(
+            self._work(), find, name=lambda memory: str(memory.rid), wait_s=wait_s
+        ) as taken:
+            yield taken
+
+    async def _fill_batch(self, taken: Taken[VectorlessMemory]) -> bool:
+        pending = taken.pieces
+        cut = [passages(memory.content) for memory in pending]
+        found = await self._embed([part for parts in cut for part in parts], "document", with_tokens=True)
+        model = self.model
+        if found is None or model is None:
+            return False
+        vectors, tokens = found
+        made: list[Embedded] = []
+        at = 0
+        for memory, parts in zip(pending, cut, strict=True):
+            end = at + len(parts)
+            made.append(
+                Embedded(
+                    pending=memory,
+                    vectors=to_stored(vectors[at:end]),
+                    tokens=None if tokens is None else pack(parts, tokens[at:end]),
+                )
+            )
+            at = end
+
+        def write(connection: Connection) -> bool:
+            taken.release(connection)
+            instead_of = None if self._share is None else self._share.instead_of
+            return vector_rows.write_vectors(connection, model, made, instead_of=instead_of)
+
+        return await self._written(write)
+
+    @asynccontextmanager
+    async def _cues_taken(
+        self, space: int | None, most: int, wait_s: float | None
+    ) -> AsyncIterator[Taken[CuesPending]]:
+        """Claim memories whose cues have no vectors."""
+        model = self.model
+        if model is None:
+            yield Taken()
+            return
+
+        def find(connection: Connection, held: Collection[str]) -> list[CuesPending]:
+            return pending_cues(connection, space, model, limit=most, without=[int(rid) for rid in held])
+
+        async with self._claims.take(
+            self._cue_work(), find, name=lambda memory: str(memory.rid), wait_s=wait_s
+        ) as taken:
+            yield taken
+
+    async def _fill_cues(self, taken: Taken[CuesPending]) -> bool:
+        pending = taken.pieces
+        found = await self._embed(
+            [cue for memory in pending for cue in memory.cues], "document", with_tokens=False
+        )
+        model = self.model
+        if found is None or model is None:
+            return False
+        ends = list(accumulate(len(memory.cues) for memory in pending))
+        made = [
+            CuesEmbedded(pending=memory, vectors=to_stored(found[0][end - len(memory.cues) : end]))
+            for memory, end in zip(pending, ends, strict=True)
+        ]
+
+        def write(connection: Connection) -> bool:
+            taken.release(connection)
+            return write_cue_vectors(connection, model, made)
+
+        return await self._written(write)
+
+    async def _written(self, write: Callable[[Connection], bool]) -> bool:
+        if not await self._database.write(write):
+            # Another process retired and deleted the model's record.
+            self.model = self._gate = None
+            return False
+        return True
+
+    async def take_over(self) -> bool:
+        """Put this model in use if every memory in the database has its vectors.
+
+        Returns:
+            Whether it is in use.
+        """
+        model = self.model
+        if model is None:
+            return False
+        now = to_micros(self._clock.now())
+        if self._replaces is not None and await self._database.write(
+            lambda connection: vector_rows.activate_model(connection, model, now, self._share)
+        ):
+            self._replaces = None
+        return self._replaces is None
+
+    async def drop_retired(self, *, at_once: bool = False) -> list[str]:
+        """Delete the vectors of models that have been out of use for a week, or `at_once` of all that are out of use.
+
+        Returns:
+            The names of these models.
+        """
+        before = to_micros(self._clock.now()) + 1
+        if not at_once:
+            before -= _KEEP_RETIRED_MICROS
+        return await self._database.write(lambda connection: vector_rows.drop_retired(connection, before))

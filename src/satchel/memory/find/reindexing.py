@@ -1,0 +1,94 @@
+"""Making the vectors of a store anew: with another embedder beside the one in use, or what is missing of the same one.
+
+The old vectors serve until the new ones are whole; then the new model takes over in one transaction. Every batch is
+written as it is made, so that an end at any moment loses a second of work, and the next call goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from satchel.memory.find.embedding import DenseArm
+from satchel.memory.find.relevance import examples
+
+__all__ = ["Calibration", "Reindexed", "reindex"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """What an embedder makes of the example messages: what the gate of surfacing measures with.
+
+    Attributes:
+        examples: How many there are.
+        mean: Of the cosines of two of them, and `deviation`: what counts as near depends on it.
+        told_apart: The share of them that is told right from all others: whether memory can help with it. A half
+            is chance; with less than .8, surfacing will often be wrong.
+    """
+
+    examples: int
+    mean: float
+    deviation: float
+    told_apart: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reindexed:
+    """What was done.
+
+    Attributes:
+        embedder: The id of the embedder.
+        embedded: How many memories got vectors, of all users and scopes of the store.
+        left: How many still have none.
+        in_use: Whether searches go by this embedder's vectors now.
+        trouble: Why it stopped before the end, or None.
+        calibration: None where it was not asked for, or the embedder did not serve.
+        dropped: The embedders whose old vectors were removed.
+    """
+
+    embedder: str
+    embedded: int
+    left: int
+    in_use: bool
+    trouble: str | None
+    calibration: Calibration | None
+    dropped: tuple[str, ...]
+
+
+async def reindex(
+    dense: DenseArm, *, calibrate: bool, drop_old: bool, progress: Callable[[int, int], None]
+) -> Reindexed:
+    """Give every memory of a database vectors of an embedder, and put it in use.
+
+    Args:
+        dense: The embedder on the database.
+        calibrate: Show it the example messages again.
+        drop_old: Remove the vectors of embedders that are out of use at once, and not after a week.
+        progress: Told how many memories are done, and of how many.
+    """
+    await dense.open()
+    total = await dense.pending(everywhere=True)
+    embedded = await dense.fill(
+        everywhere=True, progress=lambda done: progress(done, max(total, done)), fetch=True
+    )
+    in_use = await dense.take_over()
+    calibration = None
+    if calibrate:
+        gate = await dense.gate(anew=True)
+        if gate is not None:
+            calibration = Calibration(
+                examples=len(examples()),
+                mean=round(gate.mean, 4),
+                deviation=round(gate.deviation, 4),
+                told_apart=round(gate.accuracy(), 4),
+            )
+    dropped = await dense.drop_retired(at_once=drop_old) if in_use else []
+    return Reindexed(
+        embedder=dense.embedder.info.id,
+        embedded=embedded,
+        left=await dense.pending(everywhere=True),
+        in_use=in_use,
+        trouble=dense.any_trouble,
+        calibration=calibration,
+        dropped=tuple(dropped),
+    )

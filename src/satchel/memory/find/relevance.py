@@ -1,0 +1,83 @@
+"""Decides whether search results are worth showing to a model: a search always returns something, but irrelevant
+memories harm an answer.
+
+Two questions are asked: how far the results stand out from what such a message matches by chance, and whether memory
+can help with the message at all ("What's my brother's number?") or it concerns general knowledge ("What is the capital
+of Portugal?"). The second is answered by a classifier over 164 example messages, which each embedder embeds once.
+docs/concepts/retrieval.md has the measurements.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from satchel.memory.data_files import read_lines
+from satchel.memory.find.candidates.arrays import Floats, Matrix
+
+__all__ = ["RelevanceGate", "examples", "examples_hash"]
+
+_RIDGE = 1.0
+
+
+@cache
+def examples() -> tuple[tuple[str, bool], ...]:
+    """The example messages, each with whether memory can help with it."""
+    return tuple((line[2:], line[0] == "+") for line in read_lines("example_messages.txt"))
+
+
+@cache
+def examples_hash() -> str:
+    """Identifies this set of examples, so that vectors of another set are not used."""
+    return hashlib.blake2b(repr(examples()).encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelevanceGate:
+    """A classifier of messages, and the range of cosines, for one embedder.
+
+    Attributes:
+        vectors: Of the examples, shape (m, d), unit rows.
+        weights: Shape (d,). With `bias`, a ridge regression from an example's vector to +1 (memory can help) or -1.
+        mean: The mean of the cosines between two examples; `deviation` is their standard deviation.
+    """
+
+    vectors: Matrix
+    weights: Floats
+    bias: float
+    mean: float
+    deviation: float
+
+    @classmethod
+    def calibrate(cls, vectors: Matrix) -> RelevanceGate:
+        """Fit to the vectors of `examples`, in their order. Takes a few milliseconds."""
+        wanted = np.array([1.0 if helps else -1.0 for _, helps in examples()])
+        centre = vectors.mean(axis=0)
+        centred = (vectors - centre).astype(np.float64)
+        # The dual form has one equation for each example, whatever the dimension.
+        kernel = centred @ centred.T + _RIDGE * np.eye(len(centred))
+        weights = centred.T @ np.linalg.solve(kernel, wanted)
+        pairs = (vectors @ vectors.T)[np.triu_indices(len(vectors), 1)]
+        return cls(
+            vectors=vectors,
+            weights=weights.astype(np.float32),
+            bias=float(wanted.mean() - centre @ weights),
+            mean=float(pairs.mean()),
+            deviation=float(pairs.std()),
+        )
+
+    def accuracy(self) -> float:
+        """The accuracy on the examples in leave-one-out cross-validation, 0 to 1, computed in closed form."""
+        wanted = np.array([1.0 if helps else -1.0 for _, helps in examples()])
+        centred = (self.vectors - self.vectors.mean(axis=0)).astype(np.float64)
+        kernel = centred @ centred.T
+        hat = np.linalg.solve(kernel + _RIDGE * np.eye(len(kernel)), kernel).T + 1 / len(kernel)
+        left_out = wanted - (wanted - hat @ wanted) / (1 - np.diag(hat))
+        return float((np.sign(left_out) == wanted).mean())
+
+    def personal(self, question: Floats) -> float:
+        """How much a message is like those that memory can help with, about -1 to 1; `question` is its vector."""
+        return float(question @ self.weights) + self.bias

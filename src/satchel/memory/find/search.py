@@ -1,0 +1,385 @@
+"""Searching: reads only. What may not be shown is left out before anything is counted or limited."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, get_args
+
+from satchel.errors import NotFound, UsageError
+from satchel.memory.find import folding, formulas, presenting
+from satchel.memory.find.candidates.ranking import FoundRows, Ranked
+from satchel.memory.find.question import (
+    ParsedQuestion,
+    is_widespread,
+    may_name_days,
+    possible_names,
+    read_question,
+)
+from satchel.memory.records import Discretion, Hit, MemoryRecord, Mode
+from satchel.memory.store import decay, history, repository
+from satchel.memory.store.checking import printable
+from satchel.memory.store.filters import CheckedFilters, Filters, Visible
+from satchel.memory.text import lexicon
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from satchel.memory.find.candidates.arrays import Floats
+    from satchel.memory.find.candidates.engine import FactorsOf
+    from satchel.memory.store.filters import VisibleOf
+    from satchel.memory.store.space import Space
+
+__all__ = ["SearchOutcome", "Search"]
+
+_PRESENTED = 10
+"""Hits of which the best passage is looked for: as many as a model or a person reads."""
+_PRESENTED_CHARS = 20_000
+_EVIDENCE_OF_ONE = 3
+"""Hits for each that is wanted, where a fact's turn and the answer to it are one with it."""
+_QUICKLY_READ_CHARS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchOutcome:
+    """What a search found for a question.
+
+    Attributes:
+        question: As it was read.
+        found: Best first, without the words.
+        records: The memories that were found, by rid; one that was forgotten meanwhile is missing.
+        vector: Of the question, shape (d,), or None where no embedder serves.
+    """
+
+    question: ParsedQuestion
+    found: FoundRows = field(default_factory=FoundRows)
+    records: Mapping[int, MemoryRecord] = field(default_factory=dict)
+    vector: Floats | None = None
+
+    def hits(self, wanted: Sequence[tuple[Ranked, float]]) -> tuple[Hit, ...]:
+        """Some of what was found, with these scores; what was forgotten meanwhile is left out."""
+        return tuple(
+            Hit(memory=self.records[one.rid], score=round(score, 6), signals=one.signals)
+            for one, score in wanted
+            if one.rid in self.records
+        )
+
+
+class Search:
+    """Finds the memories of a space. It sees what was embedded and compared so far; `Upkeep.prepare` sees to that."""
+
+    def __init__(self, space: Space) -> None:
+        """Take the space."""
+        self._space = space
+
+    async def hits(
+        self,
+        query: str,
+        *,
+        limit: int,
+        mode: Mode,
+        include_superseded: bool,
+        threshold: float | None = None,
+        relevant_only: bool = False,
+        filters: Filters,
+    ) -> tuple[Hit, ...]:
+        """Find memories, best first; see `Memory.search`."""
+        if mode not in get_args(Mode):
+            raise UsageError(f"There is no search mode {mode!r}; the modes are {', '.join(get_args(Mode))}.")
+        if limit < 1:
+            raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
+        query = printable(query)
+        wanted = self._space.filter_of(filters)
+        if wanted.folded:
+            every = await self.hits(
+                query,
+                limit=limit * _EVIDENCE_OF_ONE,
+                mode=mode,
+                include_superseded=include_superseded,
+                threshold=threshold,
+                relevant_only=relevant_only,
+                filters={**filters, "folded": False},
+            )
+            evidence = await self._space.read(folding.read_evidence, [hit.memory.id for hit in every])
+            return folding.folded_hits(every, evidence, limit=limit)
+        visible = self.visible(wanted, include_superseded=include_superseded or wanted.as_of is not None)
+        if mode == "keyword":
+            hits = await self._by_keywords(query, visible, limit=limit)
+        elif mode == "semantic":
+            least = formulas.SEMANTIC_THRESHOLD if threshold is None else threshold
+            found_so = await self._by_meaning(query, visible, limit=limit, threshold=least)
+            return self._with_over(await self.hits_as_of(found_so, wanted.as_of), wanted.as_of)
+        else:
+            answer = await self.find(query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid")
+            found = answer.found.ranked
+            ranked = await self._relevant(found) if relevant_only else found
+            hits = answer.hits([(one, one.score) for one in ranked])
+            hits = await self._with_factors(hits) if mode == "hybrid" else hits
+        if threshold is not None:
+            hits = tuple(hit for hit in hits if hit.score > threshold)
+        hits = self._with_over(await self.hits_as_of(hits, wanted.as_of), wanted.as_of)
+        return await self._presented(query, hits)
+
+    def _with_over(self, hits: Sequence[Hit], moment: datetime | None) -> tuple[Hit, ...]:
+        """The same hits, those marked whose time is over now, or at the moment that is asked about."""
+        now = moment or self._space.clock.now()
+        return tuple(replace(hit, is_over=True) if hit.memory.is_over(now) else hit for hit in hits)
+
+    async def _presented(self, query: str, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
+        """The same hits, the first of them with what is shown of them."""
+        replies = [hit.memory for hit in hits[:_PRESENTED] if presenting.is_short_reply(hit.memory)]
+        asked = await self._space.read(presenting.questions_before, replies) if replies else {}
+        stems = lexicon.stems_of(query[:_PRESENTED_CHARS])
+        return (
+            *(
+                replace(
+                    hit,
+                    passage=presenting.best_passage(hit.memory.content, stems),
+                    answers=asked.get(hit.memory.id),
+                )
+                for hit in hits[:_PRESENTED]
+            ),
+            *hits[_PRESENTED:],
+        )
+
+    async def _relevant(self, found: Sequence[Ranked]) -> Sequence[Ranked]:
+        """What has a telling word of the question, or is nearer to it in meaning, itself or by a cue, than unrelated
+        messages are.
+        """
+        dense = self._space.dense
+        gate = None if dense is None or not found else await dense.gate()
+        nearest = math.inf if gate is None else gate.mean + gate.deviation
+        return [one for one in found if one.coverage > 0 or max(one.cosine or -1.0, one.cue) > nearest]
+
+    async def as_written(
+        self, memories: Sequence[MemoryRecord], moment: datetime | None
+    ) -> tuple[MemoryRecord, ...]:
+        """Memories as they stood at a moment; see `Memory.as_written`. None is now."""
+        if moment is None or not memories:
+            return tuple(memories)
+        return tuple(await self._space.read(history.as_written, memories, moment))
+
+    async def hits_as_of(self, hits: Sequence[Hit], moment: datetime | None) -> tuple[Hit, ...]:
+        """The same hits, with their memories as they stood at a moment; None is now."""
+        then = await self.as_written([hit.memory for hit in hits], moment)
+        return tuple(replace(hit, memory=memory) for hit, memory in zip(hits, then, strict=True))
+
+    async def get(self, id: str) -> MemoryRecord:
+        """Return one memory; see `Memory.get`."""
+        found = await self._space.read(repository.records_by_id, [id])
+        if id not in found:
+            raise NotFound(
+                f"There is no memory {id!r} of user {self._space.user!r} in scope {self._space.scope!r}."
+            )
+        return found[id]
+
+    async def list(self, filters: Filters, *, limit: int, offset: int) -> tuple[MemoryRecord, ...]:
+        """Return the memories that fit, the newest first; see `Memory.list`."""
+        wanted = self._space.filter_of(filters)
+        found = await self._space.read(
+            repository.list_records, wanted, limit=max(0, limit), offset=max(0, offset)
+        )
+        return await self.as_written(found, wanted.as_of)
+
+    async def evidence(self, ids: Sequence[str]) -> Mapping[str, tuple[MemoryRecord, ...]]:
+        """Return the turns that facts rest on; see `Memory.evidence`."""
+        return await self._space.read(folding.read_evidence, ids)
+
+    async def count(self, filters: Filters) -> int:
+        """Count the memories that fit; see `Memory.count`."""
+        return await self._space.read(repository.count_rows, self._space.filter_of(filters))
+
+    def visible(
+        self,
+        wanted: CheckedFilters,
+        *,
+        include_superseded: bool,
+        without_session: str | None = None,
+        exclude: Collection[str] = (),
+        with_over: bool = True,
+        without: Collection[Discretion] = (),
+    ) -> VisibleOf:
+        """Return what reads which memories may be found.
+
+        Args:
+            wanted: Only what fits it.
+            include_superseded: Also what no longer holds.
+            without_session: Nothing that was said in this session.
+            exclude: None with these ids.
+            with_over: Also what is over because its time is over; it is shown as past.
+            without: Nothing that is held back so.
+        """
+        now, space = self._space.now_micros(), self._space.id
+
+        def read(connection: Connection) -> Visible:
+            hidden: list[int] = []
+            if not include_superseded:
+                hidden += repository.expired_rids(connection, space, now, with_over=not with_over)
+            if without_session is not None:
+                hidden += repository.rids_of_session(connection, space, without_session)
+            if without:
+                hidden += repository.held_back_rids(connection, space, without)
+            if exclude:
+                hidden += repository.rids_of(connection, space, list(exclude))
+            return Visible(
+                allowed=None
+                if wanted.is_empty
+                else frozenset(repository.matching_rids(connection, space, wanted)),
+                hidden=frozenset(hidden),
+            )
+
+        return read
+
+    async def find(
+        self,
+        query: str,
+        *,
+        limit: int,
+        mode: Mode,
+        visible: VisibleOf | None = None,
+        boosted: bool = False,
+        for_showing: bool = False,
+    ) -> SearchOutcome:
+        """Find memories in what `candidates` took in last: the caller has refreshed them.
+
+        Args:
+            query: What is asked.
+            limit: The most that are found.
+            mode: "hybrid", "lexical" or "dense".
+            visible: Reads which memories may be found; None for all.
+            boosted: Let importance, recency and priority move scores by a tenth each.
+            for_showing: Leave out what only asks the same, and give what has faded a score of 0.
+        """
+        space = self._space
+        candidates = space.candidates
+        dense = None if mode == "lexical" else space.dense
+        if dense is not None:
+            await dense.open()
+        question = await self._read(query)
+        if not candidates.contents.count or not query.strip():
+            return SearchOutcome(question=question)
+        asked = None
+        if dense is not None:
+            asked = (
+                await dense.question(question.text) if mode == "dense" or dense.reads(question.text) else None
+            )
+            if candidates.contents.model is None and dense.model is not None:
+                # Its first answer told under which number the store knows it.
+                await space.refresh()
+            dense.waiting = (
+                0 if dense.any_trouble else candidates.contents.count - candidates.contents.embedded
+            )
+
+        def with_records(connection: Connection, found: FoundRows) -> SearchOutcome:
+            return SearchOutcome(
+                question=question,
+                found=found,
+                records=repository.read_records(connection, space.id, [one.rid for one in found.ranked]),
+                vector=None if asked is None else asked.vector,
+            )
+
+        return await candidates.find(
+            question,
+            asked,
+            mode=mode,
+            limit=limit,
+            then=with_records,
+            visible=visible,
+            factors=self._boosts() if boosted else self._zero_for_faded() if for_showing else None,
+            for_showing=for_showing,
+        )
+
+    async def _read(self, query: str) -> ParsedQuestion:
+        """Parse a query with what the space tells of it; on memory's thread if that may take long."""
+        candidates = self._space.candidates
+        is_quick = len(query) <= _QUICKLY_READ_CHARS and not may_name_days(query)
+        names = possible_names(query) if is_quick else await self._space.thread.run(possible_names, query)
+        having = await candidates.count_having(names) if names else {}
+        widespread = [
+            name for name, count in having.items() if is_widespread(count, candidates.contents.count)
+        ]
+
+        def read() -> ParsedQuestion:
+            return read_question(
+                query,
+                candidates.contents.speakers.items(),
+                asked_at=self._space.clock.now(),
+                locale=self._space.locale,
+                widespread=widespread,
+            )
+
+        return read() if is_quick else await self._space.thread.run(read)
+
+    async def requests_since(self, ids: Sequence[str]) -> Mapping[str, int]:
+        """Chat requests since each memory was last used; empty where decay counts days."""
+        return await self._space.read(repository.requests_since, ids) if self._space.by_request else {}
+
+    def _boosts(self) -> FactorsOf:
+        space, now = self._space, self._space.clock.now()
+        return lambda connection, rids: formulas.boosts_of(
+            connection, space.id, rids, now=now, by_request=space.by_request
+        )
+
+    def _zero_for_faded(self) -> FactorsOf:
+        space, at = self._space, self._space.now_micros()
+        return lambda connection, rids: dict.fromkeys(
+            repository.faded_rids(
+                connection, space.id, rids, at=at, floor=decay.FLOOR, by_request=space.by_request
+            ),
+            0.0,
+        )
+
+    async def _hits(self, scored: Sequence[tuple[int, float, Mapping[str, float | None]]]) -> tuple[Hit, ...]:
+        records = await self._space.read(repository.read_records, [rid for rid, _, _ in scored])
+        return tuple(
+            Hit(memory=records[rid], score=round(score, 6), signals=signals)
+            for rid, score, signals in scored
+            if rid in records
+        )
+
+    async def _with_factors(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
+        """The same hits, with what importance, recency and priority multiplied their scores by."""
+        passed = await self.requests_since([hit.memory.id for hit in hits])
+        now = self._space.clock.now()
+
+        def factors(hit: Hit) -> dict[str, float | None]:
+            found = decay.boost_signals(hit.memory, now, cycles=passed.get(hit.memory.id))
+            return {f"times_{name}": round(factor, 6) for name, factor in found.items()}
+
+        return tuple(replace(hit, signals={**hit.signals, **factors(hit)}) for hit in hits)
+
+    async def _by_keywords(self, query: str, visible: VisibleOf, *, limit: int) -> tuple[Hit, ...]:
+        now, by_request = self._space.clock.now(), self._space.by_request
+
+        def score(connection: Connection, space: int) -> list[formulas.Scored]:
+            seen = visible(connection)
+            return formulas.score_by_keywords(
+                connection,
+                space,
+                formulas.keywords_of(query),
+                now=now,
+                by_request=by_request,
+                only=seen.allowed,
+                without=seen.hidden,
+            )
+
+        scored = await self._space.read(score)
+        return await self._hits([(found.rid, found.score, found.signals) for found in scored[:limit]])
+
+    async def _by_meaning(
+        self, query: str, visible: VisibleOf, *, limit: int, threshold: float
+    ) -> tuple[Hit, ...]:
+        answer = await self.find(query, limit=1, mode="dense")
+        if answer.vector is None or not answer.found.ranked:
+            return ()
+        seen = await self._space.backend.read(visible)
+        scored = await self._space.read(
+            formulas.score_by_meaning,
+            await self._space.candidates.cosines(answer.vector, visible=seen),
+            now=self._space.clock.now(),
+            threshold=threshold,
+        )
+        return await self._hits([(found.rid, found.score, found.signals) for found in scored[:limit]])

@@ -1,0 +1,1 @@
+"""What is put before a model: what a message needs, and what stands there always."""

@@ -1,0 +1,176 @@
+"""What the answer mentions, asked next: "the employer of Mara's husband" needs who he is, and then what he does.
+
+Only a statement that gives somebody or something named in the question a value leads on (`newest.attribute_of`), and
+only to the two memories that are said of the value, nearest to the question, and nearer than unrelated texts are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from satchel.memory.find.candidates.evidence import ComparedMessage
+from satchel.memory.store.filters import Visible
+from satchel.memory.store.repository import read_records
+from satchel.memory.text import lexicon
+from satchel.memory.text.framing import is_mere_question
+from satchel.memory.text.newest import attribute_of, newest_of_each
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from sqlalchemy import Connection
+
+    from satchel.memory.find.candidates.arrays import Matrix
+    from satchel.memory.find.candidates.evidence import Evidence
+    from satchel.memory.find.question import ParsedQuestion
+    from satchel.memory.records import MemoryRecord
+    from satchel.memory.store.filters import VisibleOf
+    from satchel.memory.store.space import Space
+
+__all__ = ["FollowedMemory", "follow"]
+
+_MOST_STEPS: Final = 3
+_EACH: Final = 2
+"""Memories that each name leads to."""
+_MOST_HAVING: Final = 300
+"""Memories with a name; what is said of one with more is hardly found among them."""
+_NEAREST: Final = 64
+"""Of those, so many are read."""
+_MOST_NAME_WORDS: Final = 6
+
+
+class FollowedMemory(NamedTuple):
+    """A memory that an answer leads to.
+
+    Attributes:
+        because_of: The id of the memory that has its name as a value.
+        before: Older memories that gave the same attribute another value, newest first.
+        cosine: Of the memory and the question.
+    """
+
+    memory: MemoryRecord
+    because_of: str
+    before: tuple[MemoryRecord, ...]
+    cosine: float
+
+
+async def follow(
+    space: Space,
+    question: ParsedQuestion,
+    vectors: Matrix,
+    found: Sequence[MemoryRecord],
+    *,
+    visible: VisibleOf | None,
+    likely: float,
+) -> list[FollowedMemory]:
+    """Find what the values of some statements lead to, nearest first within each step.
+
+    Args:
+        space: Where they are.
+        question: As it was read.
+        vectors: Of the question, shape (q, d).
+        found: What is shown already, the surest first.
+        visible: Reads which memories may be shown; None for all.
+        likely: The least cosine that says anything.
+    """
+    followed: list[FollowedMemory] = []
+    there = {record.id for record in found}
+    asked = set(question.stems)
+    names = set(question.names)
+    step: Sequence[MemoryRecord] = found
+    for number in range(_MOST_STEPS):
+        reached: list[FollowedMemory] = []
+        for record in step:
+            name = _leads_to(record, asked, names if number == 0 else None)
+            if not name:
+                continue
+            reached += await _having(
+                space,
+                name,
+                question,
+                vectors,
+                because_of=record.id,
+                there=there,
+                visible=visible,
+                likely=likely,
+            )
+            asked |= set(name)
+        if not reached:
+            break
+        reached.sort(key=lambda one: -one.cosine)
+        followed += reached
+        step = [one.memory for one in reached]
+    return followed
+
+
+def _leads_to(record: MemoryRecord, asked: Collection[int], names: Collection[int] | None) -> list[int]:
+    """The stems of a statement's value, if it is a name that wasn't asked for, and it is said of one of `names`."""
+    stated = attribute_of(record.content)
+    if stated is None:
+        return []
+    name = lexicon.stems_of(stated.value)
+    of = lexicon.stems_of(" ".join(stated.of))
+    if not 0 < len(name) <= _MOST_NAME_WORDS or set(name) <= set(asked) or stated.value[:1].isdecimal():
+        return []
+    return name if names is None or set(of) & set(names) else []
+
+
+async def _having(
+    space: Space,
+    name: Sequence[int],
+    question: ParsedQuestion,
+    vectors: Matrix,
+    *,
+    because_of: str,
+    there: set[str],
+    visible: VisibleOf | None,
+    likely: float,
+) -> list[FollowedMemory]:
+    """The memories that are said of a name and nearest to the question."""
+    having = await space.candidates.having(name)
+    if len(having) > _MOST_HAVING:
+        return []
+
+    def only(connection: Connection) -> Visible:
+        seen = Visible() if visible is None else visible(connection)
+        return Visible(allowed=frozenset(rid for rid in having if seen.shows(rid)))
+
+    def read(
+        connection: Connection, evidence: Evidence | None
+    ) -> tuple[Mapping[int, MemoryRecord], Mapping[int, float]]:
+        if evidence is None or not len(evidence.cosines):
+            return {}, {}
+        rids = evidence.rids.tolist()
+        nearest = dict(zip(rids, evidence.cosines[0].tolist(), strict=True))
+        return read_records(connection, space.id, rids), nearest
+
+    records, cosines = await space.candidates.evidence(
+        ComparedMessage(stems=question.stems, vectors=vectors), visible=only, each=_NEAREST, then=read
+    )
+    said = [
+        (rid, record)
+        for rid, record in records.items()
+        if _is_said_of(record, name) and not is_mere_question(record)
+    ]
+    kinds = newest_of_each([record for _, record in said])
+    older = {at for places in kinds.values() for at in places}
+    near = sorted(
+        (at for at, (rid, record) in enumerate(said) if at not in older and cosines[rid] >= likely),
+        key=lambda at: -cosines[said[at][0]],
+    )
+    reached: list[FollowedMemory] = []
+    for at in near:
+        rid, record = said[at]
+        if record.id not in there and len(reached) < _EACH:
+            there.add(record.id)
+            before = tuple(said[one][1] for one in kinds.get(at, ()))
+            reached.append(FollowedMemory(record, because_of, before, cosines[rid]))
+    return reached
+
+
+def _is_said_of(record: MemoryRecord, name: Sequence[int]) -> bool:
+    """Whether a memory has the words of a name one after the other, and not as the value that it states."""
+    stated = attribute_of(record.content)
+    words = lexicon.stems_of(record.content if stated is None else " ".join(stated.of))
+    return any(words[at : at + len(name)] == list(name) for at in range(len(words) - len(name) + 1))

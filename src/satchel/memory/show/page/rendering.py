@@ -1,0 +1,170 @@
+"""The page as it is shown now: what is over, forgotten or replaced is left out. Reads nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import date
+from types import MappingProxyType
+from typing import Final, Literal
+
+from satchel.memory.records import MemoryRecord
+from satchel.memory.show.page.records import Page, ShownLine
+from satchel.memory.spheres import is_granted
+from satchel.memory.store.page_lines import SECTIONS, PageVersion, Section
+from satchel.memory.store.page_rows import words_of
+from satchel.memory.text.framing import (
+    PAGE_HEAD,
+    PROFILE_TAIL,
+    estimate_tokens,
+    page_heading,
+    page_line,
+    tokens_of,
+)
+from satchel.memory.text.statements import section_of, shown_words
+
+__all__ = ["FILLED", "FRAME_TOKENS", "rendered", "section_for", "tokens_of_line"]
+
+FILLED: Final = 0.8
+"""The share of the room that is filled: what comes on top until the next reading fits into the rest."""
+_OVER: Final = "Over: "
+_KEPT_BACK: Final = "it is confidential"
+_NOT_GRANTED: Final = "is of no sphere that was granted"
+_SECTION_OF: Final[Mapping[str, Section]] = {
+    "name": "user", "answers": "answers", "health": "limits", "home": "home", "work": "work", "people": "people",
+    "more": "user",
+}  # fmt: skip
+"""Where a fact stands that no model gave a place."""
+
+
+def section_for(words: str) -> Section:
+    """The section of a fact that no model gave a place, by its words."""
+    return _SECTION_OF[section_of(words)]
+
+
+def tokens_of_line(text: str) -> float:
+    """Tokens of a line, not rounded."""
+    return tokens_of(page_line(text) + "\n")
+
+
+def _tokens_of_section(section: Section) -> float:
+    """Tokens of a section's heading, not rounded."""
+    return tokens_of(page_heading(SECTIONS[section]) + "\n")
+
+
+FRAME_TOKENS: Final = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(map(_tokens_of_section, SECTIONS))
+"""Of a page without a line, with all headings."""
+
+
+def rendered(
+    version: PageVersion,
+    held: Mapping[str, MemoryRecord],
+    pinned: Sequence[MemoryRecord],
+    *,
+    today: date,
+    budget_tokens: int,
+    confidential: bool,
+    granted: Collection[str] = (),
+    ended: Mapping[str, MemoryRecord] = MappingProxyType({}),
+) -> Page:
+    """Show a version.
+
+    Args:
+        version: What was written.
+        held: The facts of its lines that hold now, by id.
+        pinned: What the user pinned: what no line stands on gets a line of its own.
+        today: The local day.
+        budget_tokens: Of the whole block.
+        confidential: Whether the section of that name is shown.
+        granted: The spheres whose facts are shown; empty is all.
+        ended: Facts whose time ended since the user last spoke, by id. They stand once more, marked: a friend asks how
+            it went, and knows what no longer binds.
+
+    Returns:
+        The page, whose `left_out` says what is not shown and why.
+    """
+    left_out: list[tuple[ShownLine, str]] = []
+    lines: list[ShownLine] = []
+    past: list[ShownLine] = []
+    for line in version.shown:
+        is_secret = line.section == "confidential"
+        for id in line.facts:
+            if (fact := held.get(id) or ended.get(id)) is None:
+                continue
+            one = _line(fact, line.section, until=line.until, by=line.by, mark="" if id in held else _OVER)
+            if not is_granted(fact.spheres, granted):
+                left_out.append((one, _NOT_GRANTED))
+            elif id not in held:
+                past += [one] if confidential or not is_secret else []
+            elif line.until is not None and line.until < today:
+                left_out.append((one, "is over"))
+            elif not confidential if is_secret else (line.by == "model" and fact.discretion != "open"):
+                left_out.append((one, _KEPT_BACK))
+            else:
+                lines.append(one)
+    there = {line.id for line in lines}
+    lines += [
+        _line(memory, section_for(memory.content), by="pin", words=shown_words(memory.content))
+        for memory in pinned
+        if memory.id not in there and is_granted(memory.spheres, granted)
+    ]
+    # The user's lines and pins come before what a model chose, and of that what matters most and was said last.
+    ranked = [*sorted(lines, key=_rank), *sorted(past, key=_rank)]
+    lines += past
+    left = budget_tokens - tokens_of(PAGE_HEAD.format(day=version.written_at.date()) + PROFILE_TAIL)
+    kept: list[ShownLine] = []
+    for one in ranked:
+        cost = tokens_of(one.text + "\n")
+        if all(other.section != one.section for other in kept):
+            cost += _tokens_of_section(one.section)
+        if cost > left:
+            left_out.append((one, "no room left"))
+            continue
+        left -= cost
+        kept.append(one)
+    shown = tuple(one for section in SECTIONS for one in lines if one in kept and one.section == section)
+    text = _block(version, shown) if shown else ""
+    return Page(
+        version=version,
+        text=text,
+        memories=shown,
+        tokens=estimate_tokens(text),
+        left_out=tuple(left_out),
+    )
+
+
+def _rank(line: ShownLine) -> tuple[bool, int, float]:
+    return line.by == "model", -line.memory.importance, -line.memory.said_at.timestamp()
+
+
+def _line(
+    fact: MemoryRecord,
+    section: Section,
+    *,
+    until: date | None = None,
+    by: Literal["model", "user", "pin"],
+    words: str = "",
+    mark: str = "",
+) -> ShownLine:
+    # The line says what its memory says now.
+    words = " ".join(words.split()) or words_of(fact)
+    text = page_line(f"{mark}{words}")
+    return ShownLine(
+        memory=fact,
+        words=words,
+        text=text,
+        tokens=estimate_tokens(text + "\n"),
+        section=section,
+        until=until,
+        by=by,
+    )
+
+
+def _block(version: PageVersion, lines: Sequence[ShownLine]) -> str:
+    parts = [PAGE_HEAD.format(day=version.written_at.date())]
+    section: Section | None = None
+    for line in lines:
+        if line.section != section:
+            section = line.section
+            parts.append(f"{page_heading(SECTIONS[section])}\n")
+        parts.append(f"{line.text}\n")
+    return "".join(parts) + PROFILE_TAIL

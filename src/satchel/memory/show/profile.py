@@ -1,0 +1,308 @@
+"""The profile: what holds about the user at all times, so that it need not be searched for. Reads only.
+
+It consists of what the user pinned, of current facts in the user's own words by importance, and of the user's own
+lasting statements where no fact says them; never of anything that came from outside. The same store gives the same
+bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from satchel.memory.records import MemoryRecord
+from satchel.memory.show.standing import Standing, StandingLine, standing_to_json
+from satchel.memory.spheres import is_granted
+from satchel.memory.store import decay, statement_rows
+from satchel.memory.store.statement_rows import AGENDA_DAYS
+from satchel.memory.text import lexicon
+from satchel.memory.text.framing import (
+    PROFILE_HEAD,
+    PROFILE_TAIL,
+    SHORT_ID_CHARS,
+    estimate_tokens,
+    profile_line,
+    restates,
+    tokens_of,
+)
+from satchel.memory.text.statements import SECTIONS, says_habit, section_of, shown_words
+
+if TYPE_CHECKING:
+    from satchel.memory.store.space import Space
+    from satchel.memory.store.statement_rows import ProfileCandidates
+
+__all__ = [
+    "ID_CHARS",
+    "PROFILE_TOKENS",
+    "Profile",
+    "ProfileLine",
+    "Profiles",
+    "cost_of",
+    "fact_weight",
+    "is_own",
+    "profile_to_json",
+    "statement_weight",
+]
+
+PROFILE_TOKENS: Final = 300
+"""Of the whole block (issue 11): eight facts, or ten statements."""
+
+ID_CHARS: Final = 17
+"""A letter and 16 hexadecimal digits."""
+_MOST_LEFT_OUT: Final = 40
+_SAME_SHARE: Final = 0.5
+"""Of the telling words of the shorter statement that two about the same thing share."""
+_OWN_SHARE: Final = 0.5
+"""Of a model's fact, the telling words that the user said in that turn: it is in the user's own words."""
+_CORE: Final[Mapping[str, float]] = {
+    "name": 1.6, "answers": 1.6, "health": 1.6, "home": 1.2, "work": 1.2, "people": 1.2,
+}  # fmt: skip
+"""What a model must know in every conversation comes before what is merely important. On `life-dev`, 300 tokens of
+facts cover .478 of what is needed with it, and .468 with 1 for home, work and people: inside the interval."""
+_OLD: Final = 0.3
+_HALF_LIFE_DAYS: Final = 120.0
+"""What was said lately is needed more; what is old keeps `_OLD` of its weight however old it is. With the exponents
+below, the best of a coarse grid on `life-dev` (benchmarks/statements.py); neighbours on the grid differ by .01."""
+_MOST_OF_ONE: Final = 2
+"""Statements of one memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileLine(StandingLine):
+    """One line of the profile.
+
+    Attributes:
+        why: Why it is in the profile, in words.
+        section: One of `statements.SECTIONS`.
+    """
+
+    why: str
+    section: str
+
+
+class Profile(Standing[ProfileLine]):
+    """What holds about the user at all times; its `text` is "" where nothing is known."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """What may become a line, and how much it matters."""
+
+    memory: MemoryRecord
+    words: str
+    why: str
+    weight: float
+
+
+class Profiles:
+    """Composes the profile of a space."""
+
+    def __init__(self, space: Space) -> None:
+        """Take the space."""
+        self._space = space
+
+    async def profile(self, *, budget_tokens: int, granted: Collection[str]) -> Profile:
+        """Compose the profile; see `Memory.profile`."""
+        now = self._space.clock.now()
+        found = await self._space.read(
+            statement_rows.profile_candidates,
+            at=self._space.now_micros(),
+            today=now.date(),
+        )
+        found = replace(
+            found,
+            pinned=[one for one in found.pinned if is_granted(one.spheres, granted)],
+            facts=[one for one in found.facts if is_granted(one.spheres, granted)],
+            statements=[one for one in found.statements if is_granted(one[0].spheres, granted)],
+        )
+        return _compose(found, now, budget_tokens)
+
+
+def profile_to_json(profile: Profile) -> dict[str, Any]:
+    """A profile as plain JSON data."""
+    return standing_to_json(profile, lambda line: {"why": line.why, "section": line.section})
+
+
+def cost_of(words: str, *, dated: bool) -> float:
+    """Tokens of a line with these words, not rounded."""
+    return tokens_of(f'{"x" * (SHORT_ID_CHARS + (11 if dated else 0))} "{words}"\n')
+
+
+def fact_weight(importance: int, words: str, *, age_days: float, tokens: float) -> float:
+    """How much a fact matters for what it costs."""
+    return importance**2 / math.sqrt(tokens) * _recency(age_days) * _CORE.get(section_of(words), 1.0)
+
+
+def statement_weight(strength: float, words: str, *, age_days: float, tokens: float) -> float:
+    """The same for a statement: `strength` is its log-odds to last."""
+    chance = 1 / (1 + math.exp(-max(-30.0, min(30.0, strength))))
+    return chance / math.sqrt(tokens) * _recency(age_days) * _CORE.get(section_of(words), 1.0)
+
+
+def _recency(age_days: float) -> float:
+    return _OLD + (1 - _OLD) * math.exp2(-max(age_days, 0.0) / _HALF_LIFE_DAYS)
+
+
+def _compose(found: ProfileCandidates, now: datetime, budget_tokens: int) -> Profile:
+    pinned, others, left_out = _items(found, now)
+    others = _later_first(others, found.later)
+    left = budget_tokens - tokens_of(PROFILE_HEAD + PROFILE_TAIL)
+    taken: list[_Item] = []
+    lines_of: Counter[str] = Counter()
+    for item in (*pinned, *others):
+        if lines_of[item.memory.id] >= _MOST_OF_ONE:
+            left_out.append((item, "other words of it are there"))
+            continue
+        if any(restates(item.words, other.words) for other in taken):
+            left_out.append((item, "says what another line says"))
+            continue
+        cost = tokens_of(_line(item) + "\n")
+        if cost > left:
+            left_out.append((item, "no room left" if left > 0 else "no room left for pins either"))
+            continue
+        left -= cost
+        lines_of[item.memory.id] += 1
+        taken.append(item)
+    order = {name: number for number, name in enumerate(SECTIONS)}
+    taken.sort(key=lambda item: (order[section_of(item.words)], item.memory.said_at))
+    lines = tuple(_shown(item) for item in taken)
+    text = PROFILE_HEAD + "".join(f"{line.text}\n" for line in lines) + PROFILE_TAIL if lines else ""
+    return Profile(
+        text=text,
+        memories=lines,
+        tokens=estimate_tokens(text),
+        left_out=tuple((_shown(item), why) for item, why in left_out[:_MOST_LEFT_OUT]),
+    )
+
+
+def _items(
+    found: ProfileCandidates, now: datetime
+) -> tuple[list[_Item], list[_Item], list[tuple[_Item, str]]]:
+    """Pins, then facts and statements, each the heaviest first; and what may not stand in a profile."""
+    left_out: list[tuple[_Item, str]] = []
+    pinned: list[_Item] = []
+    for memory in found.pinned:
+        item = _item(memory, found.words.get(memory.id) or shown_words(memory.content), "pinned", 0.0)
+        if memory.trust == "outside":
+            left_out.append((item, "came from outside"))
+        elif not _holds(memory, now):
+            left_out.append((item, "no longer holds" if _is_over(memory, now) else "does not hold yet"))
+        else:
+            pinned.append(item)
+    known = {memory.id for memory in found.pinned}
+    facts: list[_Item] = []
+    told: set[tuple[str | None, int | None]] = set()
+    for memory in found.facts:
+        if memory.source.session is not None:
+            told.add((memory.source.session, memory.source.turn))
+        if memory.id in known or not is_own(memory, found.said) or _has_faded(memory, now):
+            continue
+        words = shown_words(memory.content)
+        if _is_appointment(words, found.dated.get(memory.id), now):
+            continue
+        weight = fact_weight(
+            memory.importance, words, age_days=_age(memory, now), tokens=cost_of(words, dated=False)
+        )
+        why = f"{memory.memory_type}, importance {memory.importance}"
+        facts.append(_item(memory, words, why, weight))
+    statements: list[_Item] = []
+    for memory, words, strength in found.statements:
+        # A fact says it better.
+        if memory.id in known or (memory.source.session, memory.source.turn) in told:
+            continue
+        if (memory.id, words) in found.over or _has_ended(memory, words, found.ended):
+            continue
+        weight = statement_weight(
+            strength, words, age_days=_age(memory, now), tokens=cost_of(words, dated=True)
+        )
+        statements.append(_item(memory, words, "the user's own words, likely to last", weight))
+    facts.sort(key=lambda item: -item.weight)
+    statements.sort(key=lambda item: -item.weight)
+    return pinned, [*facts, *statements], left_out
+
+
+def _item(memory: MemoryRecord, words: str, why: str, weight: float) -> _Item:
+    return _Item(memory=memory, words=words, why=why, weight=weight)
+
+
+def _later_first(items: Sequence[_Item], later: Mapping[str, Sequence[str]]) -> list[_Item]:
+    """Put what is linked as what may replace a line before it, so that it never drops out before the older one."""
+    found: dict[int, _Item] = {}
+    for item in items:
+        linked = later.get(item.memory.id, ())
+        for one in (*(other for other in items if other.memory.id in linked), item):
+            found.setdefault(id(one), one)
+    return list(found.values())
+
+
+def is_own(memory: MemoryRecord, said: Mapping[tuple[str, int], str]) -> bool:
+    """Whether a fact is in the user's own words: the user's, or a model's that repeats what the user said."""
+    if memory.trust == "user":
+        return True
+    source = memory.source
+    if memory.trust != "agent" or source.session is None or source.turn is None:
+        return False
+    stems = set(lexicon.stems_of(memory.content))
+    own = set(lexicon.stems_of(said.get((source.session, source.turn), "")))
+    return bool(stems) and len(stems & own) >= _OWN_SHARE * len(stems)
+
+
+def _is_appointment(words: str, last: date | None, now: datetime) -> bool:
+    """Whether the agenda has a fact, or had it and nothing in it lasts: a dentist's appointment, but neither
+    a move nor what is done every week.
+    """
+    if last is None or says_habit(words):
+        return False
+    return section_of(words) == "more" or now.date() <= last <= now.date() + timedelta(days=AGENDA_DAYS)
+
+
+def _has_ended(memory: MemoryRecord, words: str, ended: Mapping[tuple[str, int], Sequence[str]]) -> bool:
+    """Whether a fact that says what a statement says was drawn from its turn and no longer holds."""
+    source = memory.source
+    if source.session is None or source.turn is None:
+        return False
+    stems = set(lexicon.stems_of(words))
+    facts = (set(lexicon.stems_of(text)) for text in ended.get((source.session, source.turn), ()))
+    return any(
+        len(stems & fact) >= _SAME_SHARE * min(len(stems), len(fact)) for fact in facts if stems and fact
+    )
+
+
+def _is_over(memory: MemoryRecord, now: datetime) -> bool:
+    return memory.valid_to is not None and memory.valid_to <= now
+
+
+def _holds(memory: MemoryRecord, now: datetime) -> bool:
+    return not _is_over(memory, now) and (memory.valid_from is None or memory.valid_from <= now)
+
+
+def _has_faded(memory: MemoryRecord, now: datetime) -> bool:
+    """Whether it was meant to matter for some days only, and these are over."""
+    return memory.tier == "short_term" and decay.priority_now(memory, now) < decay.FLOOR
+
+
+def _age(memory: MemoryRecord, now: datetime) -> float:
+    return (now - memory.said_at).total_seconds() / 86_400
+
+
+def _line(item: _Item) -> str:
+    memory = item.memory
+    return profile_line(memory.id, item.words, said_at=memory.said_at if memory.kind == "episode" else None)
+
+
+def _shown(item: _Item) -> ProfileLine:
+    text = _line(item)
+    return ProfileLine(
+        memory=item.memory,
+        words=item.words,
+        why=item.why,
+        section=section_of(item.words),
+        text=text,
+        tokens=estimate_tokens(text + "\n"),
+    )

@@ -1,0 +1,232 @@
+"""Storing: checks what is given, removes secrets, reads the words, and writes."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from satchel.errors import UsageError
+from satchel.memory.records import (
+    Discretion,
+    Episode,
+    FactTime,
+    Kind,
+    MemoryType,
+    Moment,
+    Tier,
+    Trust,
+    Wished,
+)
+from satchel.memory.store import repository
+from satchel.memory.store.checking import CHECKS, DECAY_RATE, PRIORITY, clean, printable, whole
+from satchel.memory.store.cues import clean_cues
+from satchel.memory.store.decay import EPISODE_DECAY_RATE
+from satchel.memory.store.discretion_rows import as_asked_in
+from satchel.memory.store.echoes import may_repeat, said_only
+from satchel.memory.store.micros import to_micros
+from satchel.memory.store.places import settle
+from satchel.memory.store.redaction import strip_private
+from satchel.memory.store.repository import MemoryDraft, place_hash
+from satchel.memory.store.space import INLINE_CHARS, Space
+from satchel.memory.text import lexicon
+from satchel.memory.text.block import strip_injected
+from satchel.memory.text.discretion import DiscretionWish, is_wishing, stricter, wish_of
+from satchel.plain import as_json
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+__all__ = ["Capture", "NewMemory"]
+
+_PLAIN = ("kind", "memory_type", "importance", "speaker", "discretion", "spheres")
+"""Fields that are stored as they are once they are checked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMemory:
+    """A memory as it was given, before anything is checked; see `Memory.add`.
+
+    Attributes:
+        position: The place in its turn, counted from 0; only what was said has one.
+    """
+
+    content: str
+    id: str = ""
+    tags: Iterable[str] = ()
+    kind: Kind = "fact"
+    tier: Tier = "long_term"
+    memory_type: MemoryType = "general"
+    importance: int = 3
+    priority: float | None = None
+    decay_rate: float | None = None
+    speaker: str = ""
+    said_at: Moment | None = None
+    valid_from: Moment | None = None
+    valid_to: Moment | None = None
+    session: str | None = None
+    turn: int | None = None
+    position: int | None = None
+    quote: str | None = None
+    trust: Trust = "user"
+    cues: Iterable[str] = ()
+    time: FactTime | None = None
+    discretion: Discretion = "open"
+    kept_from: str = ""
+    spheres: Iterable[str] = ()
+    wished: Wished = ""
+    wished_before: bool = False
+
+
+class Capture:
+    """Stores memories in a space."""
+
+    def __init__(self, space: Space) -> None:
+        """Take the space."""
+        self._space = space
+
+    async def add(self, new: NewMemory) -> str:
+        """Store one memory and return its id; see `Memory.add`."""
+        draft = await self.draft(new)
+        if draft is None:
+            raise UsageError("There are no words to remember in this; nothing was stored.")
+        ids = await self._space.write(repository.insert_drafts, [draft], fresh=True)
+        if not ids:
+            raise UsageError(
+                f"These words of session {new.session} were forgotten, and what is forgotten is not stored again from "
+                "the same source. Store them without the session if you mean to keep them."
+            )
+        return ids[0]
+
+    async def add_episodes(self, episodes: Iterable[Episode], *, durable: bool) -> tuple[str, ...]:
+        """Store what was said, in one transaction; see `Memory.add_episodes`."""
+        drafts, unplaced = await self._episode_drafts(episodes)
+
+        def write(connection: Connection, space: int) -> list[str]:
+            settled = settle(connection, space, drafts, unplaced, self._id_at) if unplaced else drafts
+            return repository.insert_drafts(connection, space, settled)
+
+        store = self._space.write_durably if durable else self._space.write
+        return tuple(await store(write)) if drafts else ()
+
+    async def lacking(self, episodes: Iterable[Episode]) -> int:
+        """How many of these, which have their positions, are not stored though nobody forgot them."""
+        drafts, _ = await self._episode_drafts(episodes)
+        return len(await self._space.read(repository.lacking_drafts, drafts)) if drafts else 0
+
+    async def _episode_drafts(self, episodes: Iterable[Episode]) -> tuple[list[MemoryDraft], set[int]]:
+        """What is to be stored, and the places in it of those that were given no position."""
+        counted: dict[tuple[str, int], int] = {}
+        drafts: list[MemoryDraft] = []
+        unplaced: set[int] = set()
+        for episode in episodes:
+            session, turn = clean(str(episode.session), "session"), whole(episode.turn, "turn")
+            position = episode.position
+            if position is None:
+                position = counted.get((session, turn), 0)
+            position = whole(position, "position")
+            counted[session, turn] = position + 1
+            draft = await self.draft(
+                NewMemory(
+                    content=strip_private(await self._said_only(printable(episode.text))),
+                    id=self._id_at({"source_session": session, "source_turn": turn}, position),
+                    kind="episode",
+                    tier="short_term",
+                    memory_type="conversation",
+                    decay_rate=EPISODE_DECAY_RATE,
+                    speaker=episode.speaker,
+                    said_at=episode.said_at,
+                    session=session,
+                    turn=turn,
+                    position=position,
+                    trust=episode.trust,
+                    wished=episode.wished,
+                    wished_before=episode.wished_before,
+                )
+            )
+            if draft is not None:
+                if episode.position is None:
+                    unplaced.add(len(drafts))
+                drafts.append(draft)
+        return drafts, unplaced
+
+    async def _said_only(self, text: str) -> str:
+        """The text without what Satchel itself put into the conversation."""
+        return await self._space.read(said_only, text) if may_repeat(text) else strip_injected(text)
+
+    def _id_at(self, row: Mapping[str, Any], position: int) -> str:
+        """The id of an episode, which follows from its place in its conversation."""
+        place = f"{self._space.user}\n{self._space.scope}\n{row['source_session']}"
+        return "e" + place_hash(place, row["source_turn"], position)[:16]
+
+    async def draft(self, new: NewMemory) -> MemoryDraft | None:
+        """Check what was given and read its words. None if it has no words.
+
+        Raises:
+            UsageError: A value is out of range or unknown, or the memory would cease to hold before it begins to.
+        """
+        space = self._space
+        content = CHECKS["content"](new.content)
+        if not content:
+            return None
+        content = await space.redacted(content)
+        tier: Tier = CHECKS["tier"](new.tier)
+        now = space.clock.now()
+        said_at = space.aware(new.said_at) or now
+        valid_from, valid_to = space.micros(new.valid_from), space.micros(new.valid_to)
+        if valid_from is not None and valid_to is not None and valid_to < valid_from:
+            raise UsageError(
+                f"It would cease to hold ({new.valid_to}) before it begins to ({new.valid_from}); nothing was stored."
+            )
+        tags = tuple([await space.redacted(tag) for tag in CHECKS["tags"](new.tags)])
+        trust: Trust = CHECKS["trust"](new.trust)
+        # What comes from outside doesn't say when it is to be shown.
+        cues = () if trust == "outside" else clean_cues(new.cues)
+        placed = new.turn is not None and new.position is not None
+        return MemoryDraft(
+            id=new.id or "m" + secrets.token_hex(8),
+            tags=tags,
+            cues=tuple([await space.redacted(cue) for cue in cues]),
+            words=lexicon.read_text(content, tags)
+            if len(content) <= INLINE_CHARS
+            else await space.thread.run(lexicon.read_text, content, tags),
+            words_hash=None
+            if new.session is None
+            else space.hasher.words(new.session, content, turn=new.turn if placed else None),
+            wish=_wish_in(new, content) if is_wishing(new.kind, trust, new.speaker) else None,
+            row={
+                **{name: CHECKS[name](getattr(new, name)) for name in _PLAIN},
+                "content": content,
+                "content_hash": repository.content_hash(content),
+                "tier": tier,
+                "priority": CHECKS["priority"](PRIORITY[tier] if new.priority is None else new.priority),
+                "decay_rate": CHECKS["decay_rate"](
+                    DECAY_RATE[tier] if new.decay_rate is None else new.decay_rate
+                ),
+                "said_at": to_micros(said_at),
+                "said_offset_min": repository.offset_minutes(said_at),
+                "valid_from": valid_from,
+                "valid_to": valid_to,
+                "source_session": None if new.session is None else clean(new.session, "session"),
+                "source_turn": None if new.turn is None else whole(new.turn, "turn"),
+                "source_position": new.position,
+                "source_quote": None if new.quote is None else await space.redacted(printable(new.quote)),
+                "trust": trust,
+                "kept_from": await space.redacted(CHECKS["kept_from"](new.kept_from)),
+                "created_at": to_micros(now),
+                "time": None if new.time is None else json.dumps(as_json(new.time)),
+            },
+        )
+
+
+def _wish_in(new: NewMemory, content: str) -> DiscretionWish | None:
+    """What the user asks for: in words that are known, or as a model understood them, whichever shows less."""
+    wish = wish_of(content)
+    if not new.wished or new.turn is None:
+        return wish
+    asked = DiscretionWish(kind=new.wished, words=as_asked_in(new.turn), points_back=new.wished_before)
+    if wish is None or stricter(wish.discretion, asked.discretion) != wish.discretion:
+        return asked
+    return wish._replace(points_back=wish.points_back or asked.points_back)

@@ -1,0 +1,199 @@
+"""Claims on work, as rows of a table: which process is doing which piece of it now."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+import anyio
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from satchel.errors import StorageError
+from satchel.memory.store.micros import to_micros
+from satchel.memory.store.repository import among, listed
+from satchel.memory.store.tables import claims
+from satchel.processes import has_ended
+from satchel.storage import Database, Prepared
+from satchel.tasks import background_tasks
+
+if TYPE_CHECKING:
+    from satchel.clock import Clock
+
+__all__ = ["Claims", "Taken"]
+
+T = TypeVar("T")
+
+_LEASE_S: Final = 60.0
+"""How long a claim holds that nobody renews. It matters for processes in other containers; one that died here is
+recognised at once."""
+_RENEWED_EVERY_S: Final = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken(Generic[T]):
+    """Pieces of work that were claimed.
+
+    Attributes:
+        pieces: What is to be done; empty if there is nothing.
+        release: Ends the claim in a transaction, together with what was made of the pieces. Otherwise the claim ends
+            with the block.
+    """
+
+    pieces: Sequence[T] = ()
+    release: Callable[[Connection], None] = lambda _: None
+
+
+class Claims:
+    """Takes pieces of work, such as memories to embed, so that no two processes do the same piece at the same time.
+
+    What there is to do is a query over the store; a claim only says who is doing it now. It holds while its process
+    lives and renews it, so that the work of a dead process is taken by another.
+    """
+
+    def __init__(self, backend: Database, clock: Clock) -> None:
+        """Take where the claims are kept; the clock tells when one ends."""
+        self._backend = backend
+        self._clock = clock
+        self._owner = f"{_place()} {os.getpid()} {secrets.token_hex(8)}"
+
+    @asynccontextmanager
+    async def take(
+        self,
+        work: str,
+        find: Callable[[Connection, Collection[str]], Sequence[T]],
+        *,
+        name: Callable[[T], str],
+        wait_s: float | None = None,
+    ) -> AsyncIterator[Taken[T]]:
+        """Take pieces of work for the time of an `async with` block; none if there is nothing left to take.
+
+        Args:
+            work: What is done: "embed 1", "distill".
+            find: Returns pieces that are to be done, given the names of those that somebody is doing.
+            name: Names a piece. The name is stored: it must not contain anything that was said.
+            wait_s: As in `Database.write`.
+
+        Raises:
+            StorageError: The claims can't be read or written.
+        """
+        pieces = await self._claim(work, find, name, wait_s)
+        if not pieces:
+            yield Taken()
+            return
+        names = [name(piece) for piece in pieces]
+        released = done = False
+
+        def release(connection: Connection) -> None:
+            nonlocal released
+            _release(connection, work, names, owner=self._owner)
+            released = True
+
+        try:
+            async with background_tasks() as group:
+                group.start_soon(self._keep, work, names)
+                yield Taken(pieces=pieces, release=release)
+                done = True
+        finally:
+            if not (done and released):
+                # A claim that can't be released ends with its lease.
+                with anyio.CancelScope(shield=True), suppress(StorageError):
+                    await self._backend.write(release)
+
+    async def is_held(self, work: str) -> bool:
+        """Whether somebody is doing a piece of this work now."""
+        return bool(await self._backend.read(lambda connection: _held(connection, work, self._micros())))
+
+    async def _claim(
+        self,
+        work: str,
+        find: Callable[[Connection, Collection[str]], Sequence[T]],
+        name: Callable[[T], str],
+        wait_s: float | None,
+    ) -> Sequence[T]:
+        def look(connection: Connection) -> Sequence[T]:
+            return find(connection, _held(connection, work, self._micros()))
+
+        def claim(connection: Connection) -> Sequence[T]:
+            now = self._micros()
+            held = _held(connection, work, now)
+            pieces = find(connection, held)
+            names = [name(piece) for piece in pieces]
+            _release(connection, work, names)  # Those of the dead.
+            if names:
+                until = now + round(_LEASE_S * 1_000_000)
+                row = {"work": work, "owner": self._owner, "until": until}
+                _CLAIM.run_all(connection, [{**row, "piece": piece} for piece in names])
+            return pieces
+
+        # Most of the time there is nothing to do, and then nothing is written.
+        if not await self._backend.read(look):
+            return ()
+        return await self._backend.write(claim, wait_s=wait_s)
+
+    async def _keep(self, work: str, names: Sequence[str]) -> None:
+        """Renew a claim while its work goes on."""
+        while True:
+            await anyio.sleep(_RENEWED_EVERY_S)
+            until = self._micros() + round(_LEASE_S * 1_000_000)
+
+            def renew(connection: Connection, until: int = until) -> None:
+                own = (claims.c.work == work) & (claims.c.owner == self._owner)
+                connection.execute(
+                    update(claims).where(own, claims.c.piece.in_(among(names))).values(until=until)
+                )
+
+            with suppress(StorageError):
+                await self._backend.write(renew)
+
+    def _micros(self) -> int:
+        return to_micros(self._clock.now())
+
+
+_HELD = Prepared(
+    select(claims.c.piece, claims.c.owner).where(
+        claims.c.work == bindparam("work"),
+        claims.c.until > bindparam("now"),
+        claims.c.until <= bindparam("latest"),
+    )
+)
+_CLAIM = Prepared(insert(claims), columns=[column.name for column in claims.c])
+_OF_PIECES = delete(claims).where(
+    claims.c.work == bindparam("work"), claims.c.piece.in_(listed(bindparam("pieces")))
+)
+_RELEASE = Prepared(_OF_PIECES)
+_RELEASE_OWN = Prepared(_OF_PIECES.where(claims.c.owner == bindparam("owner")))
+
+
+def _held(connection: Connection, work: str, now: int) -> frozenset[str]:
+    """The pieces that somebody alive is doing."""
+    # A lease that ends later than any lease can was given before the clock was set back.
+    latest = now + 2 * round(_LEASE_S * 1_000_000)
+    rows = _HELD.run(connection, {"work": work, "now": now, "latest": latest})
+    dead = {owner for owner in {owner for _, owner in rows} if _is_dead(owner)}
+    return frozenset(piece for piece, owner in rows if owner not in dead)
+
+
+def _release(connection: Connection, work: str, names: Sequence[str], *, owner: str | None = None) -> None:
+    """Remove claims; those of one owner, or of whoever had them."""
+    release = _RELEASE if owner is None else _RELEASE_OWN
+    release.run(connection, {"work": work, "pieces": json.dumps(list(names)), "owner": owner})
+
+
+def _place() -> str:
+    """Names what process numbers belong to: the machine and, where there is one, its container."""
+    with suppress(OSError):
+        return f"{socket.gethostname()} {Path('/proc/self/ns/pid').readlink()}"
+    return socket.gethostname()
+
+
+def _is_dead(owner: str) -> bool:
+    """Whether a process is known to have ended. Those elsewhere are never known to."""
+    place, pid, _ = owner.rsplit(" ", 2)
+    return place == _place() and has_ended(int(pid))

@@ -1,0 +1,445 @@
+"""Changing what is stored: edit, link, supersede, undo, uses. Each change is one transaction, kept in the history."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+
+from sqlalchemy import bindparam, select
+
+from satchel.errors import Refused, UsageError
+from satchel.memory.records import TRUST_RANK, Discretion, MemoryRecord, MemoryType, Tier, Trust
+from satchel.memory.store import checking, graph, page_rows, repository, statement_rows
+from satchel.memory.store.cues import cues_of
+from satchel.memory.store.discretion_rows import as_asked_elsewhere, as_asked_in
+from satchel.memory.store.filters import CheckedFilters
+from satchel.memory.store.graph import MAY_REPLACE, Successor, is_superseded_by
+from satchel.memory.store.history import (
+    Note,
+    apply_fields,
+    earlier_contents,
+    find_row,
+    put_edge,
+    state_of,
+    write_change,
+)
+from satchel.memory.store.micros import to_micros
+from satchel.memory.store.tables import edges, memories
+from satchel.memory.text.statements import shown_words
+from satchel.memory.text.stems import stems_of
+from satchel.storage import Prepared
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from satchel.memory.store.space import Space
+
+__all__ = [
+    "AGENT",
+    "USER",
+    "Edits",
+    "Relating",
+    "checked",
+    "checked_weight",
+    "edit",
+    "held_back_with",
+    "later",
+    "link",
+    "note_of",
+    "pin",
+    "relate",
+    "supersede",
+    "words_said",
+]
+
+USER: Final = "user"
+"""The author of changes that a person makes, directly or through a program; `AGENT` of those that a model makes."""
+AGENT: Final = "agent"
+
+Relating: TypeAlias = Literal["corrects", "elaborates"]
+"""What an extractor can say of a newer fact and an older one."""
+
+
+class Edits(TypedDict, total=False):
+    """Fields of a memory that are to change; what is left out or None stays as it is, but an end or a beginning of
+    None is removed.
+
+    Attributes:
+        content: Its new words.
+        tags: All its tags.
+        tier: Also sets the tier's own priority and rate of decay, where none is given.
+        memory_type: What it is about.
+        importance: 1 to 5.
+        priority: 0 to 1.
+        decay_rate: 0 to 1.
+        speaker: Who said it.
+        said_at: When.
+        valid_from: From when on it holds; None removes it.
+        valid_to: Until when it holds; None removes it.
+        discretion: "open", "confidential" to show it only when the user asks about it, or "withheld" to show it to no
+            model.
+        kept_from: From whom, in words.
+        spheres: All its spheres; see `Memory.add`.
+    """
+
+    content: str | None
+    tags: Iterable[str] | None
+    tier: Tier | None
+    memory_type: MemoryType | None
+    importance: int | None
+    priority: float | None
+    decay_rate: float | None
+    speaker: str | None
+    said_at: datetime | None
+    valid_from: datetime | None
+    valid_to: datetime | None
+    discretion: Discretion | None
+    kept_from: str | None
+    spheres: Iterable[str] | None
+
+
+async def checked(space: Space, edits: Edits) -> dict[str, Any]:
+    """The fields by the names of `history.state_of`; what is not given is not in it.
+
+    Raises:
+        UsageError: A value is empty, out of range or unknown.
+        TypeError: There is no such field.
+    """
+    unknown = edits.keys() - Edits.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"A memory has no field {min(unknown)!r} that can be changed.")
+    fields: dict[str, Any] = {}
+    # In their order here, so that a priority of one's own comes after that of the tier.
+    for name in Edits.__annotations__:
+        value: Any = edits.get(name)
+        if name in ("valid_from", "valid_to"):
+            if name in edits:
+                fields[name] = space.micros(value)
+        elif name == "said_at" and value is not None:
+            said: Any = space.aware(value)
+            fields |= {name: to_micros(said), "said_offset_min": repository.offset_minutes(said)}
+        elif value is not None:
+            fields[name] = checking.CHECKS[name](value)
+            if name == "tier":
+                fields |= {"priority": checking.PRIORITY[value], "decay_rate": checking.DECAY_RATE[value]}
+            elif name == "discretion":
+                fields["kept_from"] = ""  # The words were for the other one.
+    if "tags" in fields:
+        fields["tags"] = [await space.redacted(tag) for tag in fields["tags"]]
+    for name in fields.keys() & {"content", "kept_from"}:
+        fields[name] = await space.redacted(fields[name])
+    if fields.get("content") == "":
+        raise UsageError("There are no words in this; forget the memory if it shall go.")
+    return fields
+
+
+def note_of(space: Space, by: str, why: str) -> Note:
+    """Who makes a change now, and what for.
+
+    Raises:
+        UsageError: `by` is empty.
+    """
+    who = checking.clean(by, "name of who changes it")[:200]
+    return Note(at=space.now_micros(), who=who, why=checking.printable(why)[:2000])
+
+
+def checked_weight(weight: float) -> float:
+    """The weight of an edge.
+
+    Raises:
+        UsageError: It is not from 0 to 1.
+    """
+    if not math.isfinite(weight) or not 0 <= weight <= 1:
+        raise UsageError(f"The weight is {weight:g}; it goes from 0 (no tie) to 1.")
+    return float(weight)
+
+
+def later(
+    connection: Connection, space: int, ids: Sequence[str], *, now: int, holding: bool
+) -> dict[str, tuple[Successor, ...]]:
+    """What takes the place of memories, or may, by id; see `Memory.later`."""
+    rids = repository.rids_of(connection, space, ids)
+    shows = partial(repository.holds, connection, at=now) if holding else None
+    found = graph.read_later(connection, rids, shows=shows)
+    records = repository.read_records(
+        connection, space, [*found, *{one.rid for some in found.values() for one in some}]
+    )
+    return {
+        records[rid].id: tuple(
+            Successor(memory=records[one.rid], weight=one.weight, is_certain=one.is_certain)
+            for one in some
+            if one.rid in records
+        )
+        for rid, some in found.items()
+        if rid in records
+    }
+
+
+def held_back_with(connection: Connection, space: int, ids: Sequence[str]) -> list[MemoryRecord]:
+    """What the wishes in some messages hold back; see `Memory.just_held_back`."""
+    found = repository.records_by_id(connection, space, ids).values()
+    own = [one for one in found if one.discretion != "open" and one.source.turn is not None]
+    if not own:
+        return []
+    session = own[0].source.session or ""
+    turns = [one.source.turn for one in own if one.source.turn is not None]
+    here = {as_asked_in(turn) for turn in turns}
+    elsewhere = {as_asked_elsewhere(session, turn) for turn in turns}
+    rids = [
+        *repository.matching_rids(connection, space, CheckedFilters(session=session)),
+        *repository.matching_rids(connection, space, CheckedFilters(discretion="withheld")),
+    ]
+
+    def is_meant(one: MemoryRecord) -> bool:
+        is_here = one.source.session == session and (one.kept_from in here or one.id in ids)
+        return one.discretion != "open" and (is_here or one.kept_from in elsewhere)
+
+    return [one for one in repository.read_records(connection, space, rids).values() if is_meant(one)]
+
+
+def words_said(
+    connection: Connection, space: int, ids: Sequence[str]
+) -> list[tuple[MemoryRecord, tuple[str, ...]]]:
+    """Memories with all the words they ever had; see `Memory.words_said`."""
+    records = repository.records_by_id(connection, space, ids)
+    others = (
+        earlier_contents(connection, space, list(records)),
+        {id: (shown_words(record.content),) for id, record in records.items()},
+        statement_rows.shown_of(connection, space, list(records)),
+        _cues_in_logs(connection, space, records),
+        page_rows.texts_of(connection, space, list(records)),
+    )
+    return [
+        (
+            record,
+            tuple(dict.fromkeys((record.content, *(text for some in others for text in some.get(id, ()))))),
+        )
+        for id, record in records.items()
+    ]
+
+
+def _cues_in_logs(
+    connection: Connection, space: int, records: Mapping[str, MemoryRecord]
+) -> dict[str, list[str]]:
+    """The cues of what a model stored itself, by id: its call is in the log of the session. The cues that an extractor
+    gave are in no log.
+    """
+    stored = [
+        id for id, one in records.items() if one.source.session is not None and one.source.quote is None
+    ]
+    ids = {rid: id for id, rid in repository.rids_by_id(connection, space, stored).items()}
+    return {ids[rid]: found for rid, found in cues_of(connection, list(ids)).items()}
+
+
+def pin(connection: Connection, space: int, id: str, note: Note, *, pinned: bool) -> str | None:
+    """Pin a memory or unpin it; see `Memory.pin`."""
+    row = find_row(connection, space, id)
+    if pinned and row.trust == "outside":
+        raise UsageError(
+            f"Memory {id} came from outside, and the profile holds only what the user said. Store it in your "
+            "own words first."
+        )
+    if pinned and statement_rows.pinned_count(connection, space) >= statement_rows.MOST_PINS:
+        raise UsageError(
+            f"{statement_rows.MOST_PINS} memories are pinned, and the profile has room for about ten. Unpin "
+            "some first."
+        )
+    return edit(connection, space, id, {"pinned": int(pinned)}, note)
+
+
+def edit(connection: Connection, space: int, id: str, fields: Mapping[str, Any], note: Note) -> str | None:
+    """Change fields of a memory.
+
+    Args:
+        connection: In a transaction that writes.
+        space: Where it is.
+        id: Which one.
+        fields: By the names of `history.state_of`, checked.
+        note: Who wants it, when and what for.
+
+    Returns:
+        The change's id, or None where everything was so already.
+
+    Raises:
+        NotFound: There is no such memory.
+        UsageError: It would end to hold before it begins.
+    """
+    row = find_row(connection, space, id)
+    now = state_of(connection, row)
+    if now["time"] is not None and fields.get("content", now["content"]) != now["content"]:
+        # Its days are read out of the new words, and its end was that of the old ones.
+        fields = {"valid_to": None, **fields, "time": None}
+    before = {name: now[name] for name, value in fields.items() if now[name] != value}
+    if not before:
+        return None
+    after = {name: fields[name] for name in before}
+    whole = {**now, **after}
+    if None not in (whole["valid_from"], whole["valid_to"]) and whole["valid_to"] < whole["valid_from"]:
+        raise UsageError(f"Memory {id} would cease to hold before it begins to; give it other times.")
+    apply_fields(connection, space, row, after)
+    is_tier = before.keys() <= {"tier", "priority", "decay_rate"} and "tier" in before
+    return write_change(connection, space, "tier" if is_tier else "edit", id, before, after, note)
+
+
+def link(
+    connection: Connection,
+    space: int,
+    source: str,
+    target: str,
+    relation: str,
+    weight: float | None,
+    note: Note,
+) -> str | None:
+    """Set the weight of an edge, or take the edge away with a weight of None.
+
+    Returns:
+        The change's id, or None where everything was so already.
+
+    Raises:
+        NotFound: One of the two is not there.
+        UsageError: They are one and the same.
+    """
+    if source == target:
+        raise UsageError(f"Memory {source} can't be tied to itself; nothing was changed.")
+    begin, end = find_row(connection, space, source), find_row(connection, space, target)
+    before = put_edge(connection, begin, end, relation, weight, note.at)
+    if before == weight:
+        return None
+    action = "unlink" if weight is None else "link"
+    edge = {"source": source, "target": target, "relation": relation}
+    was, now = {"edge": {**edge, "weight": before}}, {"edge": {**edge, "weight": weight}}
+    return write_change(connection, space, action, source, was, now, note, other_id=target)
+
+
+def supersede(
+    connection: Connection, space: int, older: str, newer: str, note: Note, *, valid_to: int | None
+) -> str | None:
+    """Let a newer memory take the place of an older one: an edge, and an end to the older one's validity.
+
+    Args:
+        connection: In a transaction that writes.
+        space: Where both are.
+        older: What no longer holds.
+        newer: What holds instead.
+        note: Who says so, when and what for.
+        valid_to: Until when the older one held; None takes the time from which the newer one does: its
+            `valid_from`, else when it was said, where that is later than the older one, else that of the note.
+
+    Returns:
+        The change's id; undoing it undoes both. None where it was so already.
+
+    Raises:
+        NotFound: One of the two is not there.
+        UsageError: They are the same, or somebody said before that it is the other way round.
+        Refused: The newer one is not trusted enough to end the older one; see `_may_end`.
+    """
+    if older == newer:
+        raise UsageError(f"Memory {older} can't supersede itself; nothing was changed.")
+    old, new = find_row(connection, space, older), find_row(connection, space, newer)
+    if not _may_end(old.trust, new.trust, note.who):
+        raise Refused(
+            f"Memory {older} still holds: {newer} comes from {_ORIGIN[new.trust]}, which can't replace what comes from "
+            f"{_ORIGIN[old.trust]}. If it is right, type: satchel memory link {newer} {older} --relation supersedes"
+        )
+    if is_superseded_by(connection, new.rid, old.rid):
+        raise UsageError(f"{older} supersedes {newer} already; undo that first (memory history {newer}).")
+    if valid_to is None:
+        valid_to = new.said_at if new.valid_from is None else new.valid_from
+        if valid_to < old.said_at or valid_to > note.at:
+            valid_to = note.at
+    if old.valid_from is not None and valid_to < old.valid_from:
+        valid_to = old.valid_from
+    # What had ended before does not live longer for it.
+    if old.valid_to is not None and old.valid_to < valid_to:
+        valid_to = old.valid_to
+    edge = {"source": newer, "target": older, "relation": "supersedes"}
+    before = put_edge(connection, new, old, "supersedes", 1.0, note.at)
+    if before == 1.0 and old.valid_to == valid_to:
+        return None
+    apply_fields(connection, space, old, {"valid_to": valid_to})
+    was = {"valid_to": old.valid_to, "edge": {**edge, "weight": before}}
+    now = {"valid_to": valid_to, "edge": {**edge, "weight": 1.0}}
+    return write_change(connection, space, "supersede", older, was, now, note, other_id=newer)
+
+
+_ORIGIN: Final[Mapping[Trust, str]] = {
+    "outside": "outside",
+    "agent": "the agent",
+    "user": "the user",
+}
+
+
+def _may_end(older: Trust, newer: Trust, who: str) -> bool:
+    """Whether a memory may end the validity of another one, by whose words they are and by who wants it.
+
+    Only this function decides it. The user may end anything. A model may state for the user what the user told it, but
+    what comes from outside ends nothing that the user or the agent said. Distilling, which nobody asked for, never ends
+    what is trusted more.
+    """
+    if who == USER:
+        return True
+    if who == AGENT:
+        return newer != "outside" or older == "outside"
+    return TRUST_RANK[newer] >= TRUST_RANK[older]
+
+
+_ELABORATED = Prepared(
+    select(memories.c.id, memories.c.content)
+    .select_from(edges.join(memories, memories.c.rid == edges.c.target_rid))
+    .where(edges.c.source_rid == bindparam("rid"), edges.c.relation == "elaborates")
+    .order_by(memories.c.rid)
+)
+
+
+def relate(
+    connection: Connection,
+    space: int,
+    older: str,
+    newer: str,
+    relation: Relating,
+    note: Note,
+    *,
+    valid_to: int | None = None,
+) -> str | None:
+    """Write what an extractor says of two facts.
+
+    A correction supersedes the older fact only if the newer one was said no earlier and its trust allows it.
+    Otherwise the two get an edge `may_replace`: the older one still holds, and whatever shows it shows the newer one
+    beside it (`graph.read_later`).
+
+    Args:
+        connection: In a transaction that writes.
+        space: Where both are.
+        older: The id of the older fact.
+        newer: The id of the newer fact.
+        relation: How the newer one relates to the older one.
+        note: Who says so, when and why.
+        valid_to: Until when the older one held; see `supersede`.
+
+    Returns:
+        The relation of the edge that was written, or None if nothing changed.
+
+    Raises:
+        NotFound: One of the two is not there.
+        UsageError: They are the same, or a person has said otherwise.
+    """
+    if relation != "corrects":
+        return relation if link(connection, space, newer, older, relation, 1.0, note) else None
+    old, new = find_row(connection, space, older), find_row(connection, space, newer)
+    if new.said_at >= old.said_at and _may_end(old.trust, new.trust, note.who):
+        done = supersede(connection, space, older, newer, note, valid_to=valid_to)
+        if done is not None:
+            # What the older one says again, with more, no longer holds either.
+            said = set(stems_of(old.content))
+            for row in _ELABORATED.named(connection, {"rid": old.rid}):
+                if said.issuperset(stems_of(row.content)):
+                    with suppress(UsageError):
+                        relate(connection, space, row.id, newer, relation, note, valid_to=valid_to)
+        return None if done is None else "supersedes"
+    if old.valid_to is not None and old.valid_to <= note.at:
+        return None  # It doesn't hold anyway.
+    return MAY_REPLACE if link(connection, space, newer, older, MAY_REPLACE, 1.0, note) else None

@@ -1,0 +1,93 @@
+"""Secrets that are spelled out: "the PIN is four seven one one", "the password is h u n t e r 2", a passphrase of
+words, a value on a line of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from satchel.memory.text.credentials.secret import PUNCTUATION_END, Secret, is_placeholder, is_random, spans
+from satchel.memory.text.credentials.spoken import kind_of
+from satchel.memory.text.languages import function_words
+
+__all__ = ["find_spelled"]
+
+_NAME: Final = (
+    r"\b(?P<name>pass ?(?:word|phrase|code)|pwd|pw|passwd|passwort|kennwort|mot de passe|contraseña|wachtwoord|senha"
+    r"|pin|puk|codice|code|combination|kombination|(?:api|secret|wifi|wi-fi|wlan|access|network) key)\b"
+)
+_OF: Final = r"(?:\s+(?:for|of|to|on|at|in|für|vom|zum|pour|de|du|del|para)\s+[^\n.:;=!?]{1,40}?)?"
+_IS: Final = r"\s*(?:\s(?:is|was|ist|lautet|est|es|è|is now)\s*:?|[:=])\s*"
+_DIGIT: Final = (
+    r"(?:zero|oh|one|two|three|four|five|six|seven|eight|nine|null|eins|zwei|zwo|drei|vier|fünf|sechs|sieben|acht|neun"
+    r"|zéro|un|deux|trois|quatre|cinq|sept|huit|neuf|cero|uno|dos|tres|cuatro|cinco|seis|siete|ocho|nueve)"
+)
+_BETWEEN: Final = r"(?:\s*[,-]\s*|\s+)"
+# Four digits in words, as people say a PIN.
+_IN_WORDS: Final = re.compile(
+    rf"{_NAME}{_OF}{_IS}(?P<value>{_DIGIT}(?:{_BETWEEN}{_DIGIT}){{3,15}})\b", re.IGNORECASE
+)
+# One character after the other: five, because "a b c d" are four choices.
+_BY_LETTER: Final = re.compile(
+    rf"{_NAME}{_OF}{_IS}(?P<value>[\w!?#$%@](?:(?:[ \t]|-|, ?)[\w!?#$%@]){{4,40}})(?![^\s.,;!?])",
+    re.IGNORECASE,
+)
+# Four plain words to the end of the clause, none of which only joins others.
+_PHRASE: Final = re.compile(
+    r"\bpass ?phrase\b[^\n.!?]{0,60}?(?:\s(?:is|was|ist|lautet|type|enter|say)|[:=])\s*"
+    r"(?:(?:type|enter)\s+)?(?P<value>[^\W\d_]{3,14}(?:[ -][^\W\d_]{3,14}){3,11})(?=\s*(?:[.,;!?\n]|\Z))",
+    re.IGNORECASE,
+)
+# Not of a code, which is a program more often than not.
+_ON_NEXT_LINE: Final = re.compile(
+    r"\b(?P<name>pass ?(?:word|phrase|code)|pwd|passwort|kennwort|(?:api|secret|wifi|wi-fi|wlan|access|network) key)\b"
+    r"[^\n.!?(){}=]{0,40}[ \t]*\n\s*(?P<value>[^\W_][^\s(){}`;=<>]{5,60})[ \t]*(?=\n|\Z)",
+    re.IGNORECASE,
+)
+# Beside an account in a file of settings, "pass" is a password, even a plain word.
+_BESIDE_USER: Final = re.compile(
+    r"^[ \t-]*(?:user(?:name)?|login|account)[ \t]*:[^\n]*\n[ \t]*pass[ \t]*:[ \t]+(?P<mark>[\"']?)"
+    r"(?P<value>[^\n\"'#]{4,100}?)(?P=mark)[ \t]*(?=\n|\Z)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_LOCK: Final = re.compile(
+    r"\b(?:safe|vault|lock|locker|padlock|suitcase)\b[^\n.]{0,40}?\b(?:opens?|unlocks?)\b[^\n\d.]{0,20}"
+    r"(?P<value>\d{1,2}(?:[ -]\d{1,2}){2,5})\b",
+    re.IGNORECASE,
+)
+
+
+def find_spelled(text: str) -> Iterator[Secret]:
+    """The secrets in a text that are spelled out."""
+    for match in (*_IN_WORDS.finditer(text), *_BY_LETTER.finditer(text)):
+        joined = "".join(char for char in match["value"] if char not in " ,-\t")
+        # "code: A B C D E" are choices; letters alone are a password where the name says so.
+        if is_random(joined) or joined.isdigit() or _kind(match["name"]) != "code" or len(joined) > 12:
+            yield Secret(kind=_kind(match["name"]), start=match.start("value"), end=match.end("value"))
+    for match in _ON_NEXT_LINE.finditer(text):
+        value = match["value"].rstrip(PUNCTUATION_END)
+        if is_random(value) and not is_placeholder(value):
+            start = match.start("value")
+            yield Secret(kind=_kind(match["name"]), start=start, end=start + len(value))
+    lowered = text.lower()
+    if "phrase" in lowered:
+        joining = function_words()
+        found = (m for m in _PHRASE.finditer(text) if not any(word in joining for word in _words(m["value"])))
+        yield from spans("password", found, "value")
+    if "pass" in lowered:
+        found = (m for m in _BESIDE_USER.finditer(text) if not is_placeholder(m["value"]))
+        yield from spans("password", found, "value")
+    yield from spans("code", _LOCK.finditer(text), "value")
+
+
+def _words(phrase: str) -> list[str]:
+    return re.split("[ -]", phrase.lower())
+
+
+def _kind(name: str) -> str:
+    lowered = name.lower()
+    return (
+        "pin" if lowered in ("pin", "puk") else "code" if lowered.endswith(("code", "ion")) else kind_of(name)
+    )

@@ -1,0 +1,232 @@
+"""Keys and tokens of services by their documented forms, headers, and addresses that hold a secret."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from satchel.memory.text.credentials.secret import Secret, is_hash, is_placeholder, is_random, spans
+
+__all__ = ["find_tokens"]
+
+# The end of a word before, or an escape of a URL or of JSON, such as %3D or \n.
+_START: Final = r"(?:(?<![A-Za-z0-9_])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrt]))"
+_BASE58: Final = "1-9A-HJ-NP-Za-km-z"
+
+# Each by the form that the service documents; the whole is what is replaced.
+_TOKENS: Final = tuple(
+    (kind, hints, re.compile(rf"{_START}(?:{form})(?![A-Za-z0-9])"))
+    for kind, hints, form in (
+        ("anthropic-key", ("sk-ant-",), r"sk-ant-[A-Za-z0-9_-]{20,}"),
+        (
+            "openai-key",
+            ("sk-",),
+            r"sk-(?:(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})",
+        ),
+        (
+            "google-key",
+            ("AIza", "GOCSPX-", "ya29.", "1//0"),
+            r"AIza[0-9A-Za-z_-]{35}|GOCSPX-[0-9A-Za-z_-]{28}|ya29\.[0-9A-Za-z_-]{30,}|1//0[0-9A-Za-z_-]{30,}",
+        ),
+        ("github-token", ("github_pat_", "gh"), r"github_pat_[A-Za-z0-9_]{22,}|gh[pousr]_[A-Za-z0-9]{36,}"),
+        (
+            "gitlab-token",
+            ("gl",),
+            r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|imt)-[A-Za-z0-9_-]{20,}",
+        ),
+        ("aws-key", ("AKIA", "ASIA", "ABIA", "ACCA"), r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}"),
+        ("huggingface-token", ("hf_",), r"hf_[A-Za-z0-9]{30,}"),
+        ("pypi-token", ("pypi-",), r"pypi-AgEI[A-Za-z0-9_-]{50,}"),
+        ("npm-token", ("npm_",), r"npm_[A-Za-z0-9]{36}"),
+        ("docker-token", ("dckr_",), r"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}"),
+        ("telegram-token", (":AA",), r"\d{8,10}:AA[A-Za-z0-9_-]{33}"),
+        (
+            "slack-token",
+            ("xapp-", "xox"),
+            r"xapp-\d-[A-Z0-9]+-\d+-[a-z0-9]+|xox[abeoprs]-[A-Za-z0-9-]{10,}",
+        ),
+        (
+            "stripe-key",
+            ("k_live_", "k_test_", "whsec_"),
+            r"(?:sk|rk)_(?:live|test)_[0-9A-Za-z]{16,}|whsec_[0-9A-Za-z]{24,}",
+        ),
+        (
+            "service-token",
+            ("gsk_", "xai-", "pplx-", "r8_", "nvapi-", "fw_", "tvly-", "sbp_", "nfp_", "rdme_", "pat-"),
+            r"(?:gsk_|xai-|pplx-|r8_|nvapi-|fw_|tvly-|sbp_|nfp_|rdme_|pat-)[A-Za-z0-9_-]{32,}",
+        ),
+        (
+            "service-token",
+            ("csk-", "e2b_", "figd_", "lsv2_", "jina_", "fo1_", "vercel_blob_rw_", "BSA", "fc-", "sk_"),
+            r"(?:csk-|e2b_|figd_|lsv2_(?:pt|sk)_|jina_|fo1_|vercel_blob_rw_)[A-Za-z0-9_-]{28,}"
+            r"|BSA[A-Za-z0-9_-]{26,}|fc-[a-f0-9]{32}|sk_[a-f0-9]{48}",
+        ),
+        (
+            "service-token",
+            ("shp", "_v1_", "dapi"),
+            r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}",
+        ),
+        (
+            "service-token",
+            ("ntn_", "lin_api_", "ATATT3"),
+            r"ntn_[A-Za-z0-9]{40,}|lin_api_[A-Za-z0-9]{40}|ATATT3[A-Za-z0-9_=-]{50,}",
+        ),
+        (
+            "service-token",
+            ("tskey-", "hvs.", "hvb.", "sntrys_"),
+            r"tskey-[a-z]+-[A-Za-z0-9-]{20,}|hv[sb]\.[A-Za-z0-9_-]{24,}|sntrys_[A-Za-z0-9_=+/-]{40,}",
+        ),
+        (
+            "service-token",
+            ("NRAK-", "NRAL-", "PMAK-", "glsa_", "glc_"),
+            r"NRA[KL]-[A-Z0-9]{27}|PMAK-[a-f0-9]{24}-[a-f0-9]{34}|gl(?:sa|c)_[A-Za-z0-9_+/=]{32,}",
+        ),
+        (
+            "service-token",
+            ("dp.",),
+            r"dp\.(?:st|pt|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}",
+        ),
+        (
+            "service-token",
+            ("k.eyJ", ".atlasv1."),
+            r"[ps]k\.eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}",
+        ),
+        (
+            "service-token",
+            ("pat", "key-", "xkeysib-"),
+            r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}|key-[a-f0-9]{32}|xkeysib-[a-f0-9]{64}-[A-Za-z0-9]{16}",
+        ),
+        (
+            "service-token",
+            ("rubygems_", "fm1", "fm2", "secret_"),
+            r"rubygems_[a-f0-9]{48}|fm[12][ar]?_[A-Za-z0-9+/=_-]{60,}|secret_[A-Za-z0-9]{43}",
+        ),
+        (
+            "service-token",
+            ("pscale_", "HRKU-", "EAA"),
+            r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{32,}|HRKU-[A-Za-z0-9_-]{58,}|EAA[A-Za-z0-9]{80,}",
+        ),
+        (
+            "service-token",
+            ("sq0", "sl.", "ops_eyJ"),
+            r"sq0(?:atp|csp)-[A-Za-z0-9_-]{22,}|sl\.[A-Za-z0-9_-]{100,}|ops_eyJ[A-Za-z0-9_-]{60,}",
+        ),
+        (
+            "service-token",
+            ("access-",),
+            r"access-(?:sandbox|production)-[a-f0-9]{8}(?:-[a-f0-9]{4}){3}-[a-f0-9]{12}",
+        ),
+        # Whatever service, it names itself and the environment: mk_live_…
+        (
+            "service-token",
+            ("_live_", "_prod_", "_test_", "_sandbox_"),
+            r"[a-z]{2,10}_(?:live|prod|test|sandbox)_(?=[A-Za-z]*\d)[0-9A-Za-z]{16,}",
+        ),
+        ("private-key", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[0-9A-Z]{50,}"),
+        # bech32, whose readable part says that it is secret: nostr.
+        ("private-key", ("sec1",), r"n(?:crypt)?sec1[02-9ac-hj-np-z]{40,}"),
+        ("private-key", ("prv",), rf"[xyztuv]prv[{_BASE58}]{{100,112}}"),
+        ("private-key", ("5", "K", "L"), rf"[5KL][{_BASE58}]{{50,51}}"),
+    )
+)
+"""The kind, what a text must have for it to be worth searching, and the form."""
+
+# The secret that goes with a key of AWS has no form of its own; it is the next 40 characters of base64 beside it.
+_AWS_PAIR: Final = re.compile(
+    r"(?<![A-Za-z0-9_])(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![A-Za-z0-9])[^\0]{1,120}?"
+    r"(?<![A-Za-z0-9+/=])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])"
+)
+
+_KEY_BEGIN: Final = re.compile(
+    r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:"
+)
+_KEY_END: Final = re.compile(
+    r"-----END (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----|Private-MAC: ?[0-9a-f]+"
+)
+_KEY_BODY: Final = re.compile(r"[\sA-Za-z0-9+/=\\:,.-]*")
+_MOST_KEY_CHARS: Final = 20_000
+# "-----BEGIN" in base64, as in a kubeconfig: a certificate begins like that too.
+_KEY_DATA: Final = re.compile(r"(?<![A-Za-z0-9+/])LS0tLS1CRUdJTi[A-Za-z0-9+/]{16,}={0,2}")
+_HEX_KEY: Final = re.compile(
+    r"\bprivate[ _-]key\b[^\n0-9a-fA-F]{0,12}(?:0x)?([0-9a-fA-F]{64})\b", re.IGNORECASE
+)
+
+# "://name:password@": the password alone, also where an @ stands in it.
+_URL: Final = re.compile(r"://[^\s/:@'\"<>]{0,200}:([^\s/'\"<>]{2,200})@[\w\[]")
+_THIN: Final = re.compile(
+    r"(?:jdbc:oracle:\w+:|\bsqlplus\s+(?:-\w+\s+)*)[^\s/@]{1,100}/\"?([^\s@\"]{2,200})\"?@", re.IGNORECASE
+)
+_PARAMETER: Final = re.compile(
+    r"[?&;](?:sig|signature|x-amz-signature|x-amz-security-token|x-goog-signature|access_?token|refresh_?token|id_token|token"
+    r"|key|api_?key|apikey|secret|client_secret|auth|pass|password|pwd)=([^\s&;#\"'<>]{4,2000})",
+    re.IGNORECASE,
+)
+_HOOK: Final = re.compile(
+    r"discord(?:app)?\.com/api/webhooks/\d{17,20}/([\w-]{60,})"
+    r"|webhook\.office\.com/webhookb2/([\w@/-]{60,})|hooks\.zapier\.com/hooks/catch/([\w/]{8,})"
+)
+
+_HEADER: Final = re.compile(
+    r"\bauthorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic|token|apikey|digest|negotiate)\s+)?([^\s\"',;]{8,})",
+    re.IGNORECASE,
+)
+_BEARER: Final = re.compile(r"\bbearer\s+([A-Za-z0-9._~+/=-]{16,})", re.IGNORECASE)
+_COOKIE: Final = re.compile(
+    r"\b(?:session(?:[_-]?(?:id|token|key))?|sid|jsessionid|phpsessid|connect\.sid|csrftoken|remember_token)=([A-Za-z0-9%._~+/-]{16,})",
+    re.IGNORECASE,
+)
+
+
+def find_tokens(text: str) -> Iterator[Secret]:
+    """The keys and tokens in a text that say by their form, or by what is around them, what they are."""
+    lowered = text.lower()
+    if "private" in lowered or "putty" in lowered or "LS0tLS1CRUdJTi" in text:
+        yield from _key_blocks(text)
+    for kind, hints, pattern in _TOKENS:
+        if any(hint in text for hint in hints):
+            yield from spans(kind, (m for m in pattern.finditer(text) if is_random(m[0])))
+    pairs = (m for m in _AWS_PAIR.finditer(text) if is_random(m[1]) and not is_hash(m[1]))
+    yield from spans("aws-secret", pairs, 1)
+    if "://" in text:
+        yield from spans("password", (m for m in _URL.finditer(text) if not _is_left_open(m[1])), 1)
+    if "oracle" in lowered or "sqlplus" in lowered:
+        yield from spans("password", (m for m in _THIN.finditer(text) if not is_placeholder(m[1])), 1)
+    if "=" in text:
+        found = (m for m in _PARAMETER.finditer(text) if is_random(m[1]) and not is_placeholder(m[1]))
+        yield from spans("token", found, 1)
+        yield from spans("token", (m for m in _COOKIE.finditer(text) if is_random(m[1])), 1)
+    if "hook" in lowered:
+        for match in _HOOK.finditer(text):
+            yield Secret(kind="token", start=match.start(match.lastindex or 0), end=match.end())
+    if "authorization" in lowered:
+        yield from spans("token", (m for m in _HEADER.finditer(text) if not is_placeholder(m[1])), 1)
+    if "bearer" in lowered:
+        yield from spans("token", (m for m in _BEARER.finditer(text) if is_random(m[1])), 1)
+
+
+def _key_blocks(text: str) -> Iterator[Secret]:
+    """Private keys, from their first line to their last, or, where that is missing, as far as a key's text goes."""
+    at = 0
+    while (begin := _KEY_BEGIN.search(text, at)) is not None:
+        end = _KEY_END.search(text, begin.end(), begin.end() + _MOST_KEY_CHARS)
+        body = _KEY_BODY.match(text, begin.end(), begin.end() + _MOST_KEY_CHARS)
+        at = end.end() if end is not None else body.end() if body is not None else begin.end()
+        yield Secret(kind="private-key", start=begin.start(), end=at)
+    yield from spans("private-key", (m for m in _KEY_DATA.finditer(text) if _is_private(m[0])))
+    yield from spans("private-key", _HEX_KEY.finditer(text), 1)
+
+
+def _is_private(data: str) -> bool:
+    head = data[:80]
+    try:
+        return b"PRIVATE KEY" in base64.b64decode(head[: len(head) // 4 * 4])
+    except binascii.Error:
+        return False
+
+
+def _is_left_open(password: str) -> bool:
+    """Whether the password of an address stands for one; a short one, such as "pw", does not."""
+    return len(password) > 2 and is_placeholder(password)
