@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import numpy as np
 
+from satchel.errors import StorageError
 from satchel.memory import repository
 from satchel.memory.candidates.cache import cache_of
 from satchel.memory.candidates.evidence import gather
@@ -106,7 +107,13 @@ class ArrayCandidates:
                 if changes is not None:
                     index.apply(changes)
 
-            await self._thread.run(self._backend.read_blocking, take_in)
+            try:
+                await self._thread.run(self._backend.read_blocking, take_in)
+            except StorageError:
+                self._index = (
+                    Index()
+                )  # It may have taken in a part, of which nobody would say what was forgotten.
+                raise
             self.contents = Contents(
                 changed=index.changed,
                 count=index.alive_count,
