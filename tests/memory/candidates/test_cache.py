@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from satchel.clock import ManualClock
+from satchel.errors import StorageError
 from satchel.memory import Memory
 from satchel.memory.find.candidates.cache import cache_of
 from satchel.memory.find.candidates.engine import Candidates
@@ -94,6 +95,21 @@ async def test_users_whose_arrays_were_let_go_find_what_they_found_before(
             set(candidates.contents.speakers),
         ) == (3, 3, {"ann"})
         assert len(await candidates.having([hash_stem("kettle")])) == 1
+
+
+async def test_arrays_that_were_read_in_part_are_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise StorageError("The disk can't be read.")
+
+    async with Memory.open(":memory:", embedder="none") as memory:
+        gone = await memory.add("a boat in the harbour")
+        await memory.add("a boat on the river")
+        with monkeypatch.context() as broken:
+            broken.setattr(Index, "_seat", fail)
+            with pytest.raises(StorageError):
+                await memory.search("boat")
+        await memory.forget(gone)
+        assert len(await memory.search("boat")) == memory._space.candidates.contents.count == 1
 
 
 @requirement("memory:arrays:removed")

@@ -355,15 +355,15 @@ class Changes:
 
     Attributes:
         changed: The number of the last change that is included.
-        memories: Rows with the columns of `ChangedMemory`.
+        memories: Rows with the columns of `ChangedMemory`. They are read while they are used, within the transaction,
+            like those below.
         gone: The rids of forgotten memories.
-        vectors: Rows (rid, vectors) of one model, and `second` those of the other one, where there are two. They are
-            read while they are used, within the transaction.
+        vectors: Rows (rid, vectors) of one model, and `second` those of the other one, where there are two.
         cue_vectors: The same of their cues, and `second_cues`.
     """
 
     changed: int
-    memories: Sequence[Any]
+    memories: Iterable[Any]
     gone: Sequence[int]
     vectors: Iterable[Any]
     cue_vectors: Iterable[Any] = ()
@@ -448,9 +448,6 @@ def load_changes(
     ):
         return None
     values = {"space": space, "since": since}
-    rows: list[Any] = []
-    if changed > since:
-        rows = _CHANGED_MEMORIES.run(connection, values)
     # Tombstones don't matter when everything is read.
     gone = [rid for (rid,) in _GONE.run(connection, values)] if 0 < since < changed else []
 
@@ -459,7 +456,7 @@ def load_changes(
 
     return Changes(
         changed=changed,
-        memories=rows,
+        memories=_CHANGED_MEMORIES.each(connection, values),
         gone=gone,
         vectors=changed_in(_CHANGED_VECTORS, model, vectors_since),
         cue_vectors=changed_in(_CHANGED_CUE_VECTORS, model, vectors_since),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import anyio
 import numpy as np
 
+from satchel.errors import StorageError
 from satchel.memory.find.candidates.cache import cache_of
 from satchel.memory.find.candidates.evidence import gather
 from satchel.memory.find.candidates.index import Index
@@ -137,7 +138,13 @@ class Candidates:
                 if changes is not None:
                     index.apply(changes)
 
-            await self._thread.run(self._backend.read_blocking, take_in)
+            try:
+                await self._thread.run(self._backend.read_blocking, take_in)
+            except StorageError:
+                self._index = (
+                    Index()
+                )  # It may have taken in a part, of which nobody would say what was forgotten.
+                raise
             self.contents = Contents(
                 changed=index.changed,
                 count=index.alive_count,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import islice, repeat
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ MAX_STEMS_BYTES = 32 << 20
 """Of what is kept for stems: the commonest 80 of 100,000 rows, or thousands of others."""
 
 _AT_ONCE = 4096
-"""Rows with vectors that are read before they are taken in."""
+"""Rows that are read before they are taken in: what is read needs no memory of its own."""
 
 _MOST_STREAMS = 64
 """Changes in more conversations than this are rare, and everything is seated anew."""
@@ -150,13 +150,10 @@ class Index:
 
     def apply(self, changes: Changes) -> None:
         """Take in what `repository.load_changes` found."""
-        if changes.memories or changes.gone:
-            self._derived.clear()
-            self._of_stems.clear()
-            self._of_stems_bytes = 0
-            died = self._kill([*changes.gone, *(row[0] for row in changes.memories)])
-            born = self._append(changes.memories)
-            self._seat(distinct(np.concatenate([died, born])))
+        changed = [self._kill(changes.gone)]
+        for part in _in_parts(changes.memories):
+            changed += self._kill(row[0] for row in part), self._append(part)
+        self._seat(distinct(np.concatenate(changed)))
         self.changed = changes.changed
         if self.model is not None:
             self._take(self._texts, changes.vectors)
@@ -202,16 +199,21 @@ class Index:
         rows = [row for row in (self._row_of.pop(rid, None) for rid in rids) if row is not None]
         died = np.array(rows, dtype=np.int64)
         if rows:
+            self._forget_derived()
             self.alive[died] = False
             self._entries.note_deaths()
         return died
 
+    def _forget_derived(self) -> None:
+        self._derived.clear()
+        self._of_stems.clear()
+        self._of_stems_bytes = 0
+
     def _append(self, found: Sequence[Any]) -> Ints:
         """Add rows; gives their numbers."""
+        self._forget_derived()
         first = len(self)
         born = np.arange(first, first + len(found), dtype=np.int64)
-        if not found:
-            return born
         values, entries, names = _read(found, first)
         for name, column in self._columns.items():
             column.extend(values[name] if name in values else np.full(len(found), -1))
@@ -225,9 +227,8 @@ class Index:
         return born
 
     def _take(self, vectors: Vectors, found: Iterable[Any]) -> None:
-        """Take in rows (rid, vectors), some at a time: what is read needs no memory of its own."""
-        reading = iter(found)
-        while part := list(islice(reading, _AT_ONCE)):
+        """Take in rows (rid, vectors)."""
+        for part in _in_parts(found):
             rids, stored = zip(*part, strict=True)
             vectors.append(self.rows_of(rids), stored)
 
@@ -406,6 +407,12 @@ class Index:
             self._bag_bytes += sum(map(len, found.values()))
             known |= new
         return known
+
+
+def _in_parts(found: Iterable[Any]) -> Iterator[list[Any]]:
+    reading = iter(found)
+    while part := list(islice(reading, _AT_ONCE)):
+        yield part
 
 
 @lru_cache(maxsize=4096)
