@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from satchel.memory.data_files import read_lines
-from satchel.memory.text import stems as word_stems
+from satchel.memory.text import lexicon
 from satchel.memory.text.newest import attribute_of
 from satchel.memory.text.passages import passages
 from satchel.spacing import is_unseen
@@ -161,7 +161,7 @@ def restates(one: str, other: str) -> bool:
     # Of two texts with nearly the same words, neither is much longer.
     if max(len(one), len(other)) > _MOST_RESTATED_CHARS and one != other:
         return False
-    left, right = set(word_stems.words_of(one)), set(word_stems.words_of(other))
+    left, right = set(lexicon.words_of(one)), set(lexicon.words_of(other))
     shared = len(left & right)
     return 0 < shared == min(len(left), len(right)) and shared >= 0.8 * len(left | right)
 
@@ -258,9 +258,7 @@ def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
             sentences.append(sentence)
             at += len(sentence)
         at += 1
-    best = max(
-        range(len(sentences)), key=lambda place: len(wanted & set(word_stems.stems_of(sentences[place])))
-    )
+    best = max(range(len(sentences)), key=lambda place: len(wanted & set(lexicon.stems_of(sentences[place]))))
     # From the best sentence on; where the text ends before the budget does, what stands before it is added.
     text = " ".join(parts)
     after = _cut(text[starts[best] :], max_tokens)
@@ -303,7 +301,7 @@ def _best_slice(content: str, wanted: set[int]) -> str:
     starts = range(0, min(len(content), _SEARCHED_CHARS), _SLICE_CHARS - _SLICE_OVERLAP_CHARS)
     slices = (content[start : start + _SLICE_CHARS] for start in starts)
     return max(
-        slices, key=lambda part: len(wanted & set(map(word_stems.hash_stem, set(word_stems.words_of(part)))))
+        slices, key=lambda part: len(wanted & set(map(lexicon.hash_stem, set(lexicon.words_of(part)))))
     )
 
 
