@@ -28,7 +28,7 @@ from sets import interval, read
 
 from satchel.memory.show.profile import PROFILE_TOKENS, cost_of, fact_weight, statement_weight
 from satchel.memory.text import lexicon
-from satchel.memory.text.statements import FEATURES, Sentence, features_of, sentences_of
+from satchel.memory.text.statements import Sentence, features_of, sentences_of
 
 DATA = Path(__file__).parents[1] / "src/satchel/memory/data/statements.json"
 RIDGE = 10.0
@@ -169,7 +169,7 @@ def main() -> None:
     if not people:
         raise SystemExit(f"There is no person in {arguments.folder}.")
     rows = [row for name, person in people.items() for row in rows_of(person, name)]
-    features = np.array([features_of(row.text, row.sentence) for row in rows])
+    features = np.array([list(features_of(row.text, row.sentence).values()) for row in rows])
     wanted = np.array([float(row.is_lasting) for row in rows])
     names = np.array([row.person for row in rows])
     strengths = np.zeros(len(rows))
@@ -196,7 +196,10 @@ def main() -> None:
         data = json.loads(DATA.read_text(encoding="utf-8"))
         data["weights"] = {
             "bias": round(float(weights[-1]), 4),
-            **{name: round(float(weight), 4) for name, weight in zip(FEATURES, weights, strict=False)},
+            **{
+                name: round(float(weight), 4)
+                for name, weight in zip(features_of(rows[0].text, rows[0].sentence), weights, strict=False)
+            },
         }
         DATA.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
         print(f"Written to {DATA.name}.")

@@ -15,7 +15,7 @@ import numpy as np
 import statements as judge
 
 from satchel.memory.text import statements
-from satchel.memory.text.statements import FEATURES, features_of
+from satchel.memory.text.statements import features_of
 
 Person = Mapping[str, Any]
 
@@ -26,7 +26,8 @@ class Unseen:
     def __init__(self, people: Sequence[Person]) -> None:
         """Fit for each person to the others."""
         rows = [row for one in people for row in judge.rows_of(one, one["person"])]
-        features = np.array([features_of(row.text, row.sentence) for row in rows])
+        measured = [features_of(row.text, row.sentence) for row in rows]
+        features = np.array([list(named.values()) for named in measured])
         lasting = np.array([float(row.is_lasting) for row in rows])
         names = np.array([row.person for row in rows])
         self._sentences: dict[str, dict[str, float]] = {}
@@ -35,16 +36,11 @@ class Unseen:
             found = judge.fit(features[others], lasting[others])
             self._sentences[one["person"]] = {
                 "bias": float(found[-1]),
-                **{name: float(weight) for name, weight in zip(FEATURES, found, strict=False)},
+                **{name: float(weight) for name, weight in zip(measured[0], found, strict=False)},
             }
 
     @contextmanager
     def without(self, person: str) -> Iterator[None]:
         """In this block, memory has not seen the person."""
-        weights = self._sentences[person]
-        with mock.patch.object(
-            statements,
-            "_weights",
-            return_value=(weights["bias"], tuple(weights[name] for name in FEATURES)),
-        ):
+        with mock.patch.object(statements, "_weights", return_value=self._sentences[person]):
             yield

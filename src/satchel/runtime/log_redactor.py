@@ -30,7 +30,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.loop import ToolPool
-from satchel.memory.store.redaction import PRIVATE, hide_private, may_hold_secrets, private_parts, redact
+from satchel.memory.store.redaction import PRIVATE, find_secrets, hide_private, private_parts, redact
 from satchel.messages import TextBlock, ThinkingBlock
 
 __all__ = ["LogRedactor"]
@@ -112,7 +112,7 @@ class LogRedactor:
         return (
             (
                 self._redacts
-                and (any(len(text) > _INLINE_CHARS for text in texts) or may_hold_secrets(together))
+                and (any(len(text) > _INLINE_CHARS for text in texts) or find_secrets(together) != ())
             )
             or "<" in together
             or any(part.search(together) for part in self._hidden)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 
 from satchel.memory.data_files import read_lines, read_text_file
-from satchel.memory.text.stems import words_of
+from satchel.memory.text.lexicon import words_of
 
 if TYPE_CHECKING:
     from satchel.memory.find.candidates.arrays import Floats

@@ -29,8 +29,8 @@ from satchel.memory.store.history import (
 )
 from satchel.memory.store.micros import to_micros
 from satchel.memory.store.tables import edges, memories
+from satchel.memory.text.lexicon import stems_of
 from satchel.memory.text.statements import shown_words
-from satchel.memory.text.stems import stems_of
 from satchel.storage import Prepared
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from satchel.clock import in_zone_of
 from satchel.memory.store import checking
 from satchel.memory.store.filters import Faded, filter_of
 from satchel.memory.store.micros import to_micros
-from satchel.memory.store.redaction import may_hold_secrets, redact
+from satchel.memory.store.redaction import redact
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -122,7 +122,7 @@ class Space:
         return None if aware is None else to_micros(aware)
 
     async def redacted(self, text: str) -> str:
-        """The text without secrets. Looking closely loads a library (0.4 s), so it is done on memory's thread."""
-        if not self.redacts or (len(text) <= INLINE_CHARS and not may_hold_secrets(text)):
+        """The text without secrets."""
+        if not self.redacts:
             return text
-        return await self.thread.run(redact, text)
+        return redact(text) if len(text) <= INLINE_CHARS else await self.thread.run(redact, text)

@@ -20,11 +20,18 @@ from satchel.memory.text.framing import (
     AS_OF,
     CLOSE,
     EARLIER,
+    HEAD,
+    LINE_TOKENS,
     LOWER_HOLDS,
     OPEN,
+    OVER,
     PREAMBLE,
-    block_text,
+    earlier,
     estimate_tokens,
+    fitting_words,
+    origin_of,
+    quoted,
+    restates,
 )
 from satchel.messages import Message
 
@@ -152,15 +159,27 @@ def block_of(
     Returns:
         The same bytes for the same hits; an empty context where nothing fits.
     """
-    text, places = block_text(
-        [hit.memory for hit in hits],
-        stems=stems,
-        budget_tokens=budget_tokens,
-        limit=limit,
-        best=best,
-        over={hit.memory.id for hit in hits if hit.is_over},
-        before={hit.memory.id: hit.before for hit in hits if hit.before},
-    )
-    return Context(
-        text=text, memories=tuple(hits[at] for at in places), tokens=estimate_tokens(text) if text else 0
-    )
+    stems = tuple(stems)
+    left = budget_tokens - estimate_tokens(HEAD + CLOSE)
+    lines: list[str] = []
+    shown: list[Hit] = []
+    for hit in hits:
+        if len(shown) >= limit:
+            break
+        memory = hit.memory
+        if any(restates(memory.content, other.memory.content) for other in shown):
+            continue
+        head = f"- {origin_of(memory)}{OVER if hit.is_over else ''}"
+        most = min(left - estimate_tokens(f"{head}, part 99 of 99: \n"), LINE_TOKENS)
+        words, place = fitting_words(memory.content, stems, most, best.get(memory.id, -1))
+        if words is None:
+            continue
+        line = f"{head}{place}: {quoted(words)}{earlier(memory, hit.before)}\n"
+        cost = estimate_tokens(line)
+        if cost > left:
+            continue
+        left -= cost
+        lines.append(line)
+        shown.append(hit)
+    text = HEAD + "".join(lines) + CLOSE if shown else ""
+    return Context(text=text, memories=tuple(shown), tokens=estimate_tokens(text) if text else 0)

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from satchel.memory.data_files import read_lines
 from satchel.memory.records import OWN_SPEAKERS, Discretion, Kind, Trust
-from satchel.memory.text.stems import commonness, stems_of
+from satchel.memory.text.lexicon import commonness, stems_of
 
 __all__ = [
     "GUEST",

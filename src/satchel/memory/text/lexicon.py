@@ -1,25 +1,25 @@
-"""Turns a text into words and stems for the lexical index."""
+"""Turns a text into words and stems for the lexical index, and says how common they are."""
 
 from __future__ import annotations
 
+import json
 import re
+import unicodedata
+import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
-import numpy as np
+import Stemmer
 
+from satchel.memory.data_files import read_lines, read_text_file
 from satchel.memory.text.languages import language_of, number_of
-from satchel.memory.text.stems import (
-    CAMEL,
-    RARE,
-    commonness,
-    hash_stem,
-    identifier_parts,
-    stem_of,
-    stems_of,
-    words_of,
-)
+
+if TYPE_CHECKING:
+    # Imported when used: a hook of another agent, which reads stems alone, has no time to load it.
+    import numpy as np
 
 __all__ = [
     "ASKED",
@@ -32,7 +32,6 @@ __all__ = [
     "hash_stem",
     "question_spans",
     "read_text",
-    "stem_of",
     "stems_of",
     "words_of",
 ]
@@ -55,6 +54,99 @@ _QUESTION_END = re.compile(r"\?[\"'”’)\s]*(?:\[[^\[\]]{0,400}\]\s*)?$")
 _QUESTION_MARKS = ("?", "？", "؟")
 _ANY_QUESTION = re.compile("[?？؟]")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？؟])\s*")
+
+
+_STOP = frozenset(read_lines("stop_words.txt"))
+
+_WORD = re.compile(r"[^\W_]+")
+_CAMEL = re.compile(r"[a-z][A-Z]")
+_CAMEL_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# Scripts without spaces between words: Han, Hiragana, Katakana, Thai, Lao, Khmer, Burmese. They are indexed by pairs of
+# characters.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+"
+)
+
+RARE = 0.002
+"""The share of English texts that is assumed to contain a word that isn't in the list of common words."""
+
+_stemmer = Stemmer.Stemmer("porter")
+_hashes: dict[str, int] = {}
+_MAX_HASHES = 200_000  # About 20 MB. A vocabulary is far smaller; random words must not make the cache grow.
+
+
+def _plain(text: str) -> str:
+    """The text in lower case, without accents."""
+    if text.isascii():
+        return text.lower()
+    folded = unicodedata.normalize("NFKD", text.lower())
+    return "".join(char for char in folded if not unicodedata.combining(char))
+
+
+def _identifier_parts(text: str) -> Iterator[str]:
+    """The words in identifiers such as `getUserName`."""
+    for word in _WORD.findall(text):
+        if _CAMEL.search(word):
+            yield from (part.lower() for part in _CAMEL_PARTS.findall(word))
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in lower case, without accents; pairs of characters in scripts without spaces."""
+    plain = _plain(text)
+    if plain.isascii() or not _UNSPACED.search(plain):
+        return _WORD.findall(plain)
+    words: list[str] = []
+    for word in _WORD.findall(plain):
+        at = 0
+        for run in _UNSPACED.finditer(word):
+            if run.start() > at:
+                words.append(word[at : run.start()])
+            chars = run.group()
+            words.extend([chars] if len(chars) == 1 else (chars[i : i + 2] for i in range(len(chars) - 1)))
+            at = run.end()
+        if at < len(word):
+            words.append(word[at:])
+    return words
+
+
+def hash_stem(word: str) -> int:
+    """The 32-bit hash of a word's stem; 0 for a function word.
+
+    Two stems have the same hash once in four billion pairs; a search then matches a wrong word.
+    """
+    known = _hashes.get(word)
+    if known is None:
+        if len(_hashes) >= _MAX_HASHES:
+            _hashes.clear()
+        # A "word" of 100 letters is encoded data, which has no stem.
+        stem = word if len(word) > 100 else _stemmer.stemWord(word)
+        known = 0 if word in _STOP else (zlib.crc32(stem.encode("utf-8", "surrogatepass")) or 1)
+        _hashes[word] = known
+    return known
+
+
+@cache
+def _common() -> dict[int, float]:
+    """The frequencies in `data/common_words.json`, by hash."""
+    text = read_text_file("common_words.json")
+    return {zlib.crc32(stem.encode()) or 1: share for stem, share in json.loads(text).items()}
+
+
+def commonness(number: int) -> float:
+    """The share of English texts that contain a stem, by its hash.
+
+    The list of the 6,000 most common words was made from the vocabulary of bert-base-uncased (Apache-2.0), which is
+    sorted by frequency, and Zipf's law.
+    """
+    return _common().get(number, RARE)
+
+
+def stems_of(text: str) -> list[int]:
+    """The hashed stems of a text in order, without function words."""
+    words = words_of(text)
+    if _CAMEL.search(text):
+        words = [*words, *_identifier_parts(text)]
+    return [number for number in map(hash_stem, words) if number]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +191,12 @@ def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
         text: The content of a memory.
         extra: Additional texts by which it can be found: its tags.
     """
+    import numpy as np  # noqa: PLC0415
+
     words = words_of(text)
     more = [word for part in extra for word in words_of(part)]
-    if CAMEL.search(text):
-        more.extend(identifier_parts(text))
+    if _CAMEL.search(text):
+        more.extend(_identifier_parts(text))
     counted = Counter(map(hash_stem, words))
     counted.update(map(hash_stem, more))
     counted.pop(0, None)

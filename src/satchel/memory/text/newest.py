@@ -12,15 +12,15 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from satchel.memory.data_files import read_lines, read_text_file
 
 if TYPE_CHECKING:
-    from datetime import datetime
+    from satchel.memory.records import MemoryRecord
 
 
-__all__ = ["Attribute", "Stated", "attribute_of", "newest_of_each"]
+__all__ = ["Attribute", "attribute_of", "newest_of_each"]
 
 _MOST_CHARS: Final = 300
 """A longer memory states more than one value."""
@@ -80,39 +80,7 @@ def attribute_of(text: str) -> Attribute | None:
     return None
 
 
-class Stated(Protocol):
-    """What is asked of a memory here: a `MemoryRecord` has it, and so has a row that was read without one."""
-
-    @property
-    def content(self) -> str:
-        """Its words."""
-        ...
-
-    @property
-    def kind(self) -> str:
-        """Whether it is an episode."""
-        ...
-
-    @property
-    def speaker(self) -> str | None:
-        """Who said it."""
-        ...
-
-    @property
-    def trust(self) -> str:
-        """Whose words they are."""
-        ...
-
-    @property
-    def said_at(self) -> datetime:
-        """When it was said."""
-        ...
-
-
-MemoryT = TypeVar("MemoryT", bound=Stated)
-
-
-def newest_of_each(memories: Sequence[MemoryT]) -> dict[int, tuple[int, ...]]:
+def newest_of_each(memories: Sequence[MemoryRecord]) -> dict[int, tuple[int, ...]]:
     """For each memory that is the newest of a kind, by its place: the places of the older ones, newest first.
 
     An older one is told by a newer one of the same speaker, and by none that is trusted less.

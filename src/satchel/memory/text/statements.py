@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from satchel.memory.text.dates import ResolvedDate
 
 __all__ = [
-    "FEATURES",
     "SECTIONS",
     "VERSION",
     "Change",
@@ -47,31 +46,6 @@ __all__ = [
 
 VERSION: Final = 6
 """Of everything in here that decides what is stored; a memory that was read by another version is read again."""
-
-FEATURES: Final = (
-    "asks",
-    "first_person",
-    "first_persons",
-    "lasting",
-    "lastings",
-    "requests",
-    "length",
-    "length_squared",
-    "log_length",
-    "very_short",
-    "has_number",
-    "names",
-    "opens",
-    "alone",
-    "sentences",
-    "turn_length",
-    "core",
-    "core_of_mine",
-    "core_and_short",
-    "topic",
-    "density",
-)
-"""What the judge looks at in a sentence; see `features_of`."""
 
 SECTIONS: Final = ("name", "answers", "health", "home", "work", "people", "more")
 """The order of the profile."""
@@ -246,8 +220,8 @@ def sentences_of(text: str) -> list[Sentence]:
     return [Sentence(start, end, number, len(spans)) for number, (start, end) in enumerate(spans)]
 
 
-def features_of(text: str, sentence: Sentence) -> list[float]:
-    """What the judge looks at, in the order of `FEATURES`."""
+def features_of(text: str, sentence: Sentence) -> dict[str, float]:
+    """What the judge looks at, by name."""
     words = text[sentence.start : sentence.end]
     patterns = _patterns()
     unspaced = len(_UNSPACED.findall(words))
@@ -255,29 +229,29 @@ def features_of(text: str, sentence: Sentence) -> list[float]:
     core = max(_hits(name, words) for name in ("name", "answers", "health"))
     topic = max(_hits(name, words) for name in ("home", "work", "people"))
     first, lasting = len(patterns["first_person"].findall(words)), len(patterns["lasting"].findall(words))
-    return [
-        float(words.rstrip("\"' )").endswith(_ASKS)),
-        float(first > 0),
-        float(first),
-        float(lasting > 0),
-        float(lasting),
-        float(patterns["requests"].search(words) is not None),
-        min(length, 60) / 30,
-        min(length, 60) ** 2 / 900,
-        math.log1p(length),
-        float(length < 5),
-        float(any(char.isdecimal() for char in words)),
-        float(len(_NAME.findall(words))),
-        float(sentence.at == 0),
-        float(sentence.of == 1),
-        min(sentence.of, 10) / 10,
-        min(len(text), _READ_CHARS) / 700,
-        core,
-        core * (first > 0),
-        core * (length < 12),
-        topic,
-        min((lasting + 2 * core) / max(length, 3), 0.5),
-    ]
+    return {
+        "asks": float(words.rstrip("\"' )").endswith(_ASKS)),
+        "first_person": float(first > 0),
+        "first_persons": float(first),
+        "lasting": float(lasting > 0),
+        "lastings": float(lasting),
+        "requests": float(patterns["requests"].search(words) is not None),
+        "length": min(length, 60) / 30,
+        "length_squared": min(length, 60) ** 2 / 900,
+        "log_length": math.log1p(length),
+        "very_short": float(length < 5),
+        "has_number": float(any(char.isdecimal() for char in words)),
+        "names": float(len(_NAME.findall(words))),
+        "opens": float(sentence.at == 0),
+        "alone": float(sentence.of == 1),
+        "sentences": min(sentence.of, 10) / 10,
+        "turn_length": min(len(text), _READ_CHARS) / 700,
+        "core": core,
+        "core_of_mine": core * (first > 0),
+        "core_and_short": core * (length < 12),
+        "topic": topic,
+        "density": min((lasting + 2 * core) / max(length, 3), 0.5),
+    }
 
 
 def _hits(section: str, words: str) -> float:
@@ -286,10 +260,9 @@ def _hits(section: str, words: str) -> float:
 
 def lasting_strength(text: str, sentence: Sentence) -> float:
     """How likely a sentence says something lasting about who says it, in log-odds."""
-    bias, weights = _weights()
-    return bias + sum(
-        weight * value for weight, value in zip(weights, features_of(text, sentence), strict=True)
-    )
+    weights = _weights()
+    found = features_of(text, sentence)
+    return weights.get("bias", 0.0) + sum(weights.get(name, 0.0) * value for name, value in found.items())
 
 
 @lru_cache(maxsize=2_000)
@@ -462,10 +435,10 @@ def _sections() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((name, _compiled(patterns)) for name, patterns in _data()["sections"])
 
 
-@cache
-def _weights() -> tuple[float, tuple[float, ...]]:
-    weights = _data()["weights"]
-    return weights.get("bias", 0.0), tuple(weights.get(name, 0.0) for name in FEATURES)
+def _weights() -> Mapping[str, float]:
+    """Of the features, and the bias."""
+    weights: Mapping[str, float] = _data()["weights"]
+    return weights
 
 
 def _dates_of(text: str, said_at: datetime | date, *, locale: str) -> tuple[ResolvedDate, ...]:

@@ -1,10 +1,8 @@
-"""The forms of secrets, and where a text has them. It is loaded for texts that may hold one: its patterns take 15 ms.
+"""The forms of secrets, and where a text has them; its patterns take 15 ms to load.
 
-The credentials of many services are found by detect-secrets, which is maintained and knows their forms (`services`).
-What it does not look for stands here: newer services and headers (`tokens`), keys with a value (`settings`), passwords
-on command lines (`shells`), in sentences (`spoken`) and spelled out (`spelled`), cards, accounts and numbers of persons
-(`numbers`). A long random text alone is no secret: hashes of commits, checksums and ids stay as they are
-(docs/guides/privacy.md has what was measured).
+Services and headers (`tokens`), keys with a value (`settings`), passwords on command lines (`shells`), in sentences
+(`spoken`) and spelled out (`spelled`), cards, accounts and numbers of persons (`numbers`). A long random text alone is
+no secret: hashes of commits, checksums and ids stay as they are (docs/guides/privacy.md has what was measured).
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ from collections.abc import Iterator
 
 from satchel.memory.text.credentials.numbers import find_numbers
 from satchel.memory.text.credentials.secret import Secret
-from satchel.memory.text.credentials.services import find_of_services
 from satchel.memory.text.credentials.settings import find_settings
 from satchel.memory.text.credentials.shells import find_in_commands
 from satchel.memory.text.credentials.spelled import find_spelled
@@ -31,4 +28,3 @@ def candidates(text: str) -> Iterator[Secret]:
     yield from find_spoken(text)
     yield from find_spelled(text)
     yield from find_numbers(text)
-    yield from find_of_services(text)

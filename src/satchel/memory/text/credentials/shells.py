@@ -17,80 +17,43 @@ _ARGUMENT: Final = r"(?:'([^'\n]{2,300})'|\"([^\"\n]{2,300})\"|([^\s'\"|;&<>]{2,
 _REST: Final = r"[^|;&\n]{0,300}?\s"
 """What stands between a program and its option: no end of the command."""
 
-# NAME:VALUE, of which the value is replaced. Each with what a text must have for it to be worth searching.
-_ACCOUNTS: Final[tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]] = tuple(
-    (hints, re.compile(rf"(?<![\w./-]){program}(?=\s)(?:{_REST}|\s){option}{_ARGUMENT}"))
-    for hints, program, option in (
-        (
-            ("curl", "wget", "aria2c"),
-            r"(?:curl|wget|aria2c)",
-            r"(?:-[A-Za-z]*[uU]\s*|--(?:proxy-)?user[ =]\s*)",
-        ),
-        (("http", "xh"), r"(?:https?|xh)", r"(?:-a\s*|--auth[ =]\s*)"),
-        (("client", "cifs", "net"), r"(?:smbclient|rpcclient|mount\.cifs|net)", r"(?:-U\s*|--user[ =]\s*)"),
-    )
-)
-_ACCOUNT: Final = re.compile(r"[^\s:%]*[:%](.+)", re.DOTALL)
-
 _LOGS_IN: Final = (
     r"(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|az|oc|cf|vault|npm|heroku|crane)"
     r"\b[^|;&\n]{0,80}?\blogin\b"
 )
-_COMMANDS: Final = tuple(
-    (hints, re.compile(rf"(?<![\w./-]){program}(?:{_REST}|(?=\s)\s){option}{_ARGUMENT}"))
-    for hints, program, option in (
-        (("sshpass",), r"sshpass(?=\s)", r"-p\s*"),
-        (
-            ("mysql", "mariadb"),
-            r"(?:mysql|mysqldump|mysqladmin|mysqlimport|mariadb|mariadb-dump)(?=\s)",
-            r"-p(?=[^\s])",
-        ),
-        (("login",), _LOGS_IN, r"(?:-p|--password)[ =]\s*"),
-        (("redis-cli",), r"redis-cli(?=\s)", r"(?:-a|--pass)\s+"),
-        (("mongo",), r"mongo(?:sh|dump|restore|export|import)?(?=\s)", r"-p\s+"),
-        (("ldap",), r"ldap(?:search|modify|add|delete|passwd|whoami)(?=\s)", r"-w\s*"),
-        (("7z", "rar"), r"(?:7z|7za|7zz|rar|unrar)(?=\s)", r"-h?p(?=[^\s])"),
-        (("zip",), r"(?:zip|unzip)(?=\s)(?=[^\n]*\.\w)", r"-P\s+"),
-        (
-            ("sql", "bcp", "impacket-"),
-            r"(?:sqlcmd|bcp|isql|tsql|sqlplus|impacket-\w+)(?=\s)",
-            r"-P\s+",
-        ),
-        (("openssl",), r"openssl(?=\s)", r"(?:-(?:pass|passin|passout)\s+pass:|-k\s+)"),
-        (("net use",), r"net(?:\.exe)?\s+use(?=\s)", r"/user:\S+\s+(?!/)"),
-        (("mosquitto",), r"mosquitto_(?:pub|sub|rr)(?=\s)", r"-P\s+"),
-        (("ncftp",), r"ncftp(?:put|get|ls)?(?=\s)", r"-p\s+"),
-        (("lftp",), r"lftp(?=\s)", r"-u\s+[^\s,]{1,100},"),
-        (("twine",), r"twine(?=\s)", r"-p\s+"),
-        (("snmp",), r"(?:snmpwalk|snmpget)(?=\s)", r"-[AX]\s+"),
-    )
+_WITH_ACCOUNT: Final = (
+    (r"(?:curl|wget|aria2c)", r"(?:-[A-Za-z]*[uU]\s*|--(?:proxy-)?user[ =]\s*)"),
+    (r"(?:https?|xh)", r"(?:-a\s*|--auth[ =]\s*)"),
+    (r"(?:smbclient|rpcclient|mount\.cifs|net)", r"(?:-U\s*|--user[ =]\s*)"),
 )
-_PASSWORDS: Final[tuple[tuple[tuple[str, ...], re.Pattern[str]], ...]] = (
-    *_COMMANDS,
-    (
-        ("htpasswd",),
-        re.compile(
-            r"(?<![\w./-])htpasswd\s+-[A-Za-z]*b[A-Za-z]*\s+(?:\S+\s+){1,2}?(?=\S+\s*(?:$|[|;&\n]))"
-            + _ARGUMENT
-        ),
-    ),
-    (
-        ("setx", "set -", "SecureString"),
-        re.compile(
-            rf"\b(?:setx|set(?:\s+-[A-Za-z]*[xU][A-Za-z]*)+)\s+\w*(?:PASS|PWD|SECRET|TOKEN|KEY)\w*\s+{_ARGUMENT}"
-            rf"|\bConvertTo-SecureString\s+(?:-String\s+)?{_ARGUMENT}",
-            re.IGNORECASE,
-        ),
-    ),
+"""Programs whose option takes NAME:VALUE or NAME%VALUE, of which the value is replaced."""
+_ACCOUNT: Final = re.compile(r"[^\s:%]*[:%](.+)", re.DOTALL)
+_WITH_PASSWORD: Final = (
+    (r"sshpass", r"-p\s*"),
+    (r"(?:mysql|mysqldump|mysqladmin|mysqlimport|mariadb|mariadb-dump)", r"-p(?=[^\s])"),
+    (_LOGS_IN, r"(?:-p|--password)[ =]\s*"),
+    (r"redis-cli", r"(?:-a|--pass)\s+"),
+    (r"(?:mongo(?:sh|dump|restore|export|import)?|ncftp(?:put|get|ls)?|twine)", r"-p\s+"),
+    (r"ldap(?:search|modify|add|delete|passwd|whoami)", r"-w\s*"),
+    (r"(?:7z|7za|7zz|rar|unrar)", r"-h?p(?=[^\s])"),
+    (r"(?:zip|unzip)(?=[^\n]*\.\w)", r"-P\s+"),
+    (r"(?:sqlcmd|bcp|isql|tsql|sqlplus|impacket-\w+|mosquitto_(?:pub|sub|rr))", r"-P\s+"),
+    (r"openssl", r"(?:-(?:pass|passin|passout)\s+pass:|-k\s+)"),
+    (r"net(?:\.exe)?\s+use", r"/user:\S+\s+(?!/)"),
+    (r"lftp", r"-u\s+[^\s,]{1,100},"),
+    (r"(?:snmpwalk|snmpget)", r"-[AX]\s+"),
+)
+_FORMS: Final = (
+    *(rf"(?<![\w./-]){program}(?=\s){_REST}{option}{_ARGUMENT}" for program, option in _WITH_PASSWORD),
+    rf"(?<![\w./-])htpasswd\s+-[A-Za-z]*b[A-Za-z]*\s+(?:\S+\s+){{1,2}}?(?=\S+\s*(?:$|[|;&\n])){_ARGUMENT}",
+    rf"(?i:\b(?:setx|set(?:\s+-[A-Za-z]*[xU][A-Za-z]*)+)\s+\w*(?:PASS|PWD|SECRET|TOKEN|KEY)\w*\s+{_ARGUMENT}"
+    rf"|\bConvertTo-SecureString\s+(?:-String\s+)?{_ARGUMENT})",
     # echo marmalade | sudo -S, echo ann:marmalade | chpasswd
-    (
-        ("echo", "printf"),
-        re.compile(
-            rf"\b(?:echo|printf)\s+(?:-\w+\s+)?{_ARGUMENT}\s*\|\s*(?:sudo\s+(?:-\w+\s+)*-S|(?:sudo\s+)?chpasswd|kinit"
-            r"|su\b|docker\s+login|gpg\b[^\n]{0,60}--passphrase-fd|passwd\b|cryptsetup\b)"
-        ),
-    ),
+    rf"\b(?:echo|printf)\s+(?:-\w+\s+)?{_ARGUMENT}\s*\|\s*(?:sudo\s+(?:-\w+\s+)*-S|(?:sudo\s+)?chpasswd|kinit"
+    r"|su\b|docker\s+login|gpg\b[^\n]{0,60}--passphrase-fd|passwd\b|cryptsetup\b)",
 )
+_COMMAND: Final = re.compile(r"\s-\S|\||setx |/user:|SecureString", re.IGNORECASE)
+"""What nearly no text that is not a command has."""
 _OPTION: Final = re.compile(
     rf"(?<!\S)--?(?:[a-z0-9]{{1,30}}-){{0,4}}(?:{NAMES}|pass)[ =]{_ARGUMENT}", re.IGNORECASE
 )
@@ -98,25 +61,21 @@ _OPTION: Final = re.compile(
 
 def find_in_commands(text: str) -> Iterator[Secret]:
     """The passwords that are arguments in the commands of a text."""
-    for hints, pattern in _ACCOUNTS:
-        if not any(hint in text for hint in hints):
-            continue
-        for match in pattern.finditer(text):
+    if not _COMMAND.search(text):
+        return
+    for program, option in _WITH_ACCOUNT:
+        for match in re.finditer(rf"(?<![\w./-]){program}(?=\s){_REST}{option}{_ARGUMENT}", text):
             group = match.lastindex or 0
             account = _ACCOUNT.fullmatch(match[group])
             if account is not None and not _stands_for_one(account[1]) and not match[group].isdigit():
                 yield Secret(
                     kind="password", start=match.start(group) + account.start(1), end=match.end(group)
                 )
-    for hints, pattern in _PASSWORDS:
-        if not any(hint in text for hint in hints):
-            continue
-        for match in pattern.finditer(text):
+    for form in _FORMS:
+        for match in re.finditer(form, text):
             group = match.lastindex or 0
             if not _stands_for_one(match[group]):
                 yield Secret(kind="password", start=match.start(group), end=match.end(group))
-    if " -" not in text:
-        return
     for match in _OPTION.finditer(text):
         group = match.lastindex or 0
         value = match[group]

@@ -19,6 +19,21 @@ _NAME: Final = (
     r"|pin|puk|codice|code|combination|kombination|(?:api|secret|wifi|wi-fi|wlan|access|network) key)\b"
 )
 _OF: Final = r"(?:\s+(?:for|of|to|on|at|in|für|vom|zum|pour|de|du|del|para)\s+[^\n.:;=!?]{1,40}?)?"
+_HINTS: Final = (
+    "pass",
+    "pwd",
+    "pw",
+    "kennwort",
+    "mot de",
+    "contrase",
+    "wachtwoord",
+    "senha",
+    "pin",
+    "puk",
+    "cod",
+    "ombina",
+    "key",
+)
 _IS: Final = r"\s*(?:\s(?:is|was|ist|lautet|est|es|è|is now)\s*:?|[:=])\s*"
 _DIGIT: Final = (
     r"(?:zero|oh|one|two|three|four|five|six|seven|eight|nine|null|eins|zwei|zwo|drei|vier|fünf|sechs|sieben|acht|neun"
@@ -61,6 +76,20 @@ _LOCK: Final = re.compile(
 
 def find_spelled(text: str) -> Iterator[Secret]:
     """The secrets in a text that are spelled out."""
+    lowered = text.lower()
+    if any(hint in lowered for hint in _HINTS):
+        yield from _named(text)
+    if "phrase" in lowered:
+        joining = function_words()
+        found = (m for m in _PHRASE.finditer(text) if not any(word in joining for word in _words(m["value"])))
+        yield from spans("password", found, "value")
+    if "pass" in lowered:
+        found = (m for m in _BESIDE_USER.finditer(text) if not is_placeholder(m["value"]))
+        yield from spans("password", found, "value")
+    yield from spans("code", _LOCK.finditer(text), "value")
+
+
+def _named(text: str) -> Iterator[Secret]:
     for match in (*_IN_WORDS.finditer(text), *_BY_LETTER.finditer(text)):
         joined = "".join(char for char in match["value"] if char not in " ,-\t")
         # "code: A B C D E" are choices; letters alone are a password where the name says so.
@@ -71,15 +100,6 @@ def find_spelled(text: str) -> Iterator[Secret]:
         if is_random(value) and not is_placeholder(value):
             start = match.start("value")
             yield Secret(kind=_kind(match["name"]), start=start, end=start + len(value))
-    lowered = text.lower()
-    if "phrase" in lowered:
-        joining = function_words()
-        found = (m for m in _PHRASE.finditer(text) if not any(word in joining for word in _words(m["value"])))
-        yield from spans("password", found, "value")
-    if "pass" in lowered:
-        found = (m for m in _BESIDE_USER.finditer(text) if not is_placeholder(m["value"]))
-        yield from spans("password", found, "value")
-    yield from spans("code", _LOCK.finditer(text), "value")
 
 
 def _words(phrase: str) -> list[str]:

@@ -16,128 +16,88 @@ __all__ = ["find_tokens"]
 _START: Final = r"(?:(?<![A-Za-z0-9_])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrt]))"
 _BASE58: Final = "1-9A-HJ-NP-Za-km-z"
 
+# Every token has a long word with a digit, or with large and small letters; nearly no text has one.
+_LONG: Final = re.compile(r"(?<![\w-])(?=[\w-]{0,40}?(?:\d|[a-z][A-Z]))[\w-]{15}")
 # Each by the form that the service documents; the whole is what is replaced.
-_TOKENS: Final = tuple(
-    (kind, hints, re.compile(rf"{_START}(?:{form})(?![A-Za-z0-9])"))
-    for kind, hints, form in (
-        ("anthropic-key", ("sk-ant-",), r"sk-ant-[A-Za-z0-9_-]{20,}"),
-        (
-            "openai-key",
-            ("sk-",),
-            r"sk-(?:(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})",
-        ),
-        (
-            "google-key",
-            ("AIza", "GOCSPX-", "ya29.", "1//0"),
-            r"AIza[0-9A-Za-z_-]{35}|GOCSPX-[0-9A-Za-z_-]{28}|ya29\.[0-9A-Za-z_-]{30,}|1//0[0-9A-Za-z_-]{30,}",
-        ),
-        ("github-token", ("github_pat_", "gh"), r"github_pat_[A-Za-z0-9_]{22,}|gh[pousr]_[A-Za-z0-9]{36,}"),
-        (
-            "gitlab-token",
-            ("gl",),
-            r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|imt)-[A-Za-z0-9_-]{20,}",
-        ),
-        ("aws-key", ("AKIA", "ASIA", "ABIA", "ACCA"), r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}"),
-        ("huggingface-token", ("hf_",), r"hf_[A-Za-z0-9]{30,}"),
-        ("pypi-token", ("pypi-",), r"pypi-AgEI[A-Za-z0-9_-]{50,}"),
-        ("npm-token", ("npm_",), r"npm_[A-Za-z0-9]{36}"),
-        ("docker-token", ("dckr_",), r"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}"),
-        ("telegram-token", (":AA",), r"\d{8,10}:AA[A-Za-z0-9_-]{33}"),
-        (
-            "slack-token",
-            ("xapp-", "xox"),
-            r"xapp-\d-[A-Z0-9]+-\d+-[a-z0-9]+|xox[abeoprs]-[A-Za-z0-9-]{10,}",
-        ),
-        (
-            "stripe-key",
-            ("k_live_", "k_test_", "whsec_"),
-            r"(?:sk|rk)_(?:live|test)_[0-9A-Za-z]{16,}|whsec_[0-9A-Za-z]{24,}",
-        ),
-        (
-            "service-token",
-            ("gsk_", "xai-", "pplx-", "r8_", "nvapi-", "fw_", "tvly-", "sbp_", "nfp_", "rdme_", "pat-"),
-            r"(?:gsk_|xai-|pplx-|r8_|nvapi-|fw_|tvly-|sbp_|nfp_|rdme_|pat-)[A-Za-z0-9_-]{32,}",
-        ),
-        (
-            "service-token",
-            ("csk-", "e2b_", "figd_", "lsv2_", "jina_", "fo1_", "vercel_blob_rw_", "BSA", "fc-", "sk_"),
-            r"(?:csk-|e2b_|figd_|lsv2_(?:pt|sk)_|jina_|fo1_|vercel_blob_rw_)[A-Za-z0-9_-]{28,}"
-            r"|BSA[A-Za-z0-9_-]{26,}|fc-[a-f0-9]{32}|sk_[a-f0-9]{48}",
-        ),
-        (
-            "service-token",
-            ("shp", "_v1_", "dapi"),
-            r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}",
-        ),
-        (
-            "service-token",
-            ("ntn_", "lin_api_", "ATATT3"),
-            r"ntn_[A-Za-z0-9]{40,}|lin_api_[A-Za-z0-9]{40}|ATATT3[A-Za-z0-9_=-]{50,}",
-        ),
-        (
-            "service-token",
-            ("tskey-", "hvs.", "hvb.", "sntrys_"),
-            r"tskey-[a-z]+-[A-Za-z0-9-]{20,}|hv[sb]\.[A-Za-z0-9_-]{24,}|sntrys_[A-Za-z0-9_=+/-]{40,}",
-        ),
-        (
-            "service-token",
-            ("NRAK-", "NRAL-", "PMAK-", "glsa_", "glc_"),
-            r"NRA[KL]-[A-Z0-9]{27}|PMAK-[a-f0-9]{24}-[a-f0-9]{34}|gl(?:sa|c)_[A-Za-z0-9_+/=]{32,}",
-        ),
-        (
-            "service-token",
-            ("dp.",),
-            r"dp\.(?:st|pt|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}",
-        ),
-        (
-            "service-token",
-            ("k.eyJ", ".atlasv1."),
-            r"[ps]k\.eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}",
-        ),
-        (
-            "service-token",
-            ("pat", "key-", "xkeysib-"),
-            r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}|key-[a-f0-9]{32}|xkeysib-[a-f0-9]{64}-[A-Za-z0-9]{16}",
-        ),
-        (
-            "service-token",
-            ("rubygems_", "fm1", "fm2", "secret_"),
-            r"rubygems_[a-f0-9]{48}|fm[12][ar]?_[A-Za-z0-9+/=_-]{60,}|secret_[A-Za-z0-9]{43}",
-        ),
-        (
-            "service-token",
-            ("pscale_", "HRKU-", "EAA"),
-            r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{32,}|HRKU-[A-Za-z0-9_-]{58,}|EAA[A-Za-z0-9]{80,}",
-        ),
-        (
-            "service-token",
-            ("sq0", "sl.", "ops_eyJ"),
-            r"sq0(?:atp|csp)-[A-Za-z0-9_-]{22,}|sl\.[A-Za-z0-9_-]{100,}|ops_eyJ[A-Za-z0-9_-]{60,}",
-        ),
-        (
-            "service-token",
-            ("access-",),
-            r"access-(?:sandbox|production)-[a-f0-9]{8}(?:-[a-f0-9]{4}){3}-[a-f0-9]{12}",
-        ),
-        # Whatever service, it names itself and the environment: mk_live_…
-        (
-            "service-token",
-            ("_live_", "_prod_", "_test_", "_sandbox_"),
-            r"[a-z]{2,10}_(?:live|prod|test|sandbox)_(?=[A-Za-z]*\d)[0-9A-Za-z]{16,}",
-        ),
-        ("private-key", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[0-9A-Z]{50,}"),
-        # bech32, whose readable part says that it is secret: nostr.
-        ("private-key", ("sec1",), r"n(?:crypt)?sec1[02-9ac-hj-np-z]{40,}"),
-        ("private-key", ("prv",), rf"[xyztuv]prv[{_BASE58}]{{100,112}}"),
-        ("private-key", ("5", "K", "L"), rf"[5KL][{_BASE58}]{{50,51}}"),
-    )
+_TOKENS: Final = (
+    ("anthropic-key", r"sk-ant-[A-Za-z0-9_-]{20,}"),
+    ("openai-key", r"sk-(?:(?:proj|svcacct|admin|or-v1)-[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{32,})"),
+    ("google-key", r"AIza[0-9A-Za-z_-]{35}|GOCSPX-[0-9A-Za-z_-]{28}|(?:ya29\.|1//0)[0-9A-Za-z_-]{30,}"),
+    ("github-token", r"github_pat_[A-Za-z0-9_]{22,}|gh[pousr]_[A-Za-z0-9]{36,}"),
+    ("gitlab-token", r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent|imt)-[A-Za-z0-9_-]{20,}"),
+    ("aws-key", r"(?:A3T[0-9A-Z]|AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}"),
+    ("huggingface-token", r"hf_[A-Za-z0-9]{30,}"),
+    ("pypi-token", r"pypi-AgEI[A-Za-z0-9_-]{50,}"),
+    ("npm-token", r"npm_[A-Za-z0-9]{36}"),
+    ("docker-token", r"dckr_(?:pat|oat)_[A-Za-z0-9_-]{20,}"),
+    ("telegram-token", r"\d{8,10}:AA[A-Za-z0-9_-]{33}"),
+    ("discord-token", r"[MNO][A-Za-z\d_-]{23,25}\.[A-Za-z\d_-]{6}\.[A-Za-z\d_-]{27}"),
+    ("slack-token", r"xapp-\d-[A-Z0-9]+-\d+-[a-z0-9]+|xox[abeoprs]-[A-Za-z0-9-]{10,}"),
+    ("stripe-key", r"(?:sk|rk)_(?:live|test)_[0-9A-Za-z]{16,}|whsec_[0-9A-Za-z]{24,}"),
+    ("twilio-key", r"(?:AC|SK)[a-z0-9]{32}"),
+    ("sendgrid-key", r"SG\.[A-Za-z0-9_-]{22}\.[A-Za-z0-9_-]{43}"),
+    ("mailchimp-key", r"[0-9a-z]{32}-us\d{1,2}"),
+    ("artifactory-token", r"AKC[A-Za-z0-9]{10,200}"),
+    ("service-token", r"(?:gsk_|xai-|pplx-|r8_|nvapi-|fw_|tvly-|sbp_|nfp_|rdme_|pat-)[A-Za-z0-9_-]{32,}"),
+    ("service-token", r"(?:csk-|e2b_|figd_|lsv2_(?:pt|sk)_|jina_|fo1_|vercel_blob_rw_)[A-Za-z0-9_-]{28,}"),
+    ("service-token", r"BSA[A-Za-z0-9_-]{26,}|fc-[a-f0-9]{32}|sk_[a-f0-9]{48}"),
+    ("service-token", r"shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}"),
+    ("service-token", r"ntn_[A-Za-z0-9]{40,}|lin_api_[A-Za-z0-9]{40}|ATATT3[A-Za-z0-9_=-]{50,}"),
+    (
+        "service-token",
+        r"tskey-[a-z]+-[A-Za-z0-9-]{20,}|hv[sb]\.[A-Za-z0-9_-]{24,}|sntrys_[A-Za-z0-9_=+/-]{40,}",
+    ),
+    ("service-token", r"NRA[KL]-[A-Z0-9]{27}|PMAK-[a-f0-9]{24}-[a-f0-9]{34}|gl(?:sa|c)_[A-Za-z0-9_+/=]{32,}"),
+    ("service-token", r"dp\.(?:st|pt|ct|sa|scim|audit)\.(?:[a-z0-9_-]{2,35}\.)?[A-Za-z0-9]{40,44}"),
+    (
+        "service-token",
+        r"[ps]k\.eyJ[A-Za-z0-9_-]{20,}\.[A-Za-z0-9_-]{20,}|[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,}",
+    ),
+    (
+        "service-token",
+        r"pat[A-Za-z0-9]{14}\.[a-f0-9]{64}|key-[a-f0-9]{32}|xkeysib-[a-f0-9]{64}-[A-Za-z0-9]{16}",
+    ),
+    ("service-token", r"rubygems_[a-f0-9]{48}|fm[12][ar]?_[A-Za-z0-9+/=_-]{60,}|secret_[A-Za-z0-9]{43}"),
+    (
+        "service-token",
+        r"pscale_(?:tkn|pw|oauth)_[A-Za-z0-9_.=-]{32,}|HRKU-[A-Za-z0-9_-]{58,}|EAA[A-Za-z0-9]{80,}",
+    ),
+    ("service-token", r"sq0(?:atp|csp)-[A-Za-z0-9_-]{22,}|sl\.[A-Za-z0-9_-]{100,}|ops_eyJ[A-Za-z0-9_-]{60,}"),
+    ("service-token", r"access-(?:sandbox|production)-[a-f0-9]{8}(?:-[a-f0-9]{4}){3}-[a-f0-9]{12}"),
+    # Whatever service, it names itself and the environment: mk_live_…
+    ("service-token", r"[a-z]{2,10}_(?:live|prod|test|sandbox)_(?=[A-Za-z]*\d)[0-9A-Za-z]{16,}"),
+    ("private-key", r"AGE-SECRET-KEY-1[0-9A-Z]{50,}"),
+    # bech32, whose readable part says that it is secret: nostr.
+    ("private-key", r"n(?:crypt)?sec1[02-9ac-hj-np-z]{40,}"),
+    ("private-key", rf"[xyztuv]prv[{_BASE58}]{{100,112}}|[5KL][{_BASE58}]{{50,51}}"),
 )
-"""The kind, what a text must have for it to be worth searching, and the form."""
+"""The kind and the form; each is compiled when a text has a long word."""
 
-# The secret that goes with a key of AWS has no form of its own; it is the next 40 characters of base64 beside it.
-_AWS_PAIR: Final = re.compile(
-    r"(?<![A-Za-z0-9_])(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![A-Za-z0-9])[^\0]{1,120}?"
-    r"(?<![A-Za-z0-9+/=])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])"
+# What is a secret only in certain company, with a word of it in small letters; the secret is the group.
+_BESIDE: Final = (
+    (
+        "json-web-token",
+        "eyj",
+        rf"{_START}(eyJ[A-Za-z0-9_-]{{8,}}={{0,2}}\.[A-Za-z0-9_=-]{{2,}}(?:\.[A-Za-z0-9_.+/=-]*)?)",
+    ),
+    (
+        "aws-secret",
+        "aws",
+        r"(?i:aws.{0,20}?(?:key|pwd|pw|pass(?:word)?|token)).{0,20}?\b([0-9a-zA-Z/+]{40})(?![0-9a-zA-Z/+=])",
+    ),
+    # The secret that goes with a key of AWS has no form of its own; it is the next 40 characters of base64 beside it.
+    (
+        "aws-secret",
+        "",
+        r"(?<![A-Za-z0-9_])(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![A-Za-z0-9])[^\0]{1,120}?"
+        r"(?<![A-Za-z0-9+/=])([A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])",
+    ),
+    ("azure-key", "a", r"(?i:azure|account_?key)[^\n]{0,400}?(?<![A-Za-z0-9+/])([A-Za-z0-9+/]{86,88}==)"),
+    (
+        "artifactory-token",
+        "ap",
+        r"(?i:artif|jfrog|buildkit)[^\0]{0,200}?[\s=:\"](AP[\dABCDEF][A-Za-z0-9]{20,200})(?=\s|\"|$)",
+    ),
 )
 
 _KEY_BEGIN: Final = re.compile(
@@ -166,7 +126,7 @@ _PARAMETER: Final = re.compile(
 )
 _HOOK: Final = re.compile(
     r"discord(?:app)?\.com/api/webhooks/\d{17,20}/([\w-]{60,})"
-    r"|webhook\.office\.com/webhookb2/([\w@/-]{60,})|hooks\.zapier\.com/hooks/catch/([\w/]{8,})"
+    r"|hooks\.slack\.com/services/(T\w+/B\w+/\w+)|webhook\.office\.com/webhookb2/([\w@/-]{60,})|hooks\.zapier\.com/hooks/catch/([\w/]{8,})"
 )
 
 _HEADER: Final = re.compile(
@@ -185,11 +145,10 @@ def find_tokens(text: str) -> Iterator[Secret]:
     lowered = text.lower()
     if "private" in lowered or "putty" in lowered or "LS0tLS1CRUdJTi" in text:
         yield from _key_blocks(text)
-    for kind, hints, pattern in _TOKENS:
-        if any(hint in text for hint in hints):
-            yield from spans(kind, (m for m in pattern.finditer(text) if is_random(m[0])))
-    pairs = (m for m in _AWS_PAIR.finditer(text) if is_random(m[1]) and not is_hash(m[1]))
-    yield from spans("aws-secret", pairs, 1)
+    if _LONG.search(text):
+        for kind, form in _TOKENS:
+            found = re.finditer(rf"{_START}(?:{form})(?![A-Za-z0-9])", text)
+            yield from spans(kind, (m for m in found if is_random(m[0])))
     if "://" in text:
         yield from spans("password", (m for m in _URL.finditer(text) if not _is_left_open(m[1])), 1)
     if "oracle" in lowered or "sqlplus" in lowered:
@@ -205,6 +164,10 @@ def find_tokens(text: str) -> Iterator[Secret]:
         yield from spans("token", (m for m in _HEADER.finditer(text) if not is_placeholder(m[1])), 1)
     if "bearer" in lowered:
         yield from spans("token", (m for m in _BEARER.finditer(text) if is_random(m[1])), 1)
+    for kind, hint, form in _BESIDE if _LONG.search(text) else ():
+        if hint in lowered:
+            found = (m for m in re.finditer(form, text) if is_random(m[1]) and not is_hash(m[1]))
+            yield from spans(kind, found, 1)
 
 
 def _key_blocks(text: str) -> Iterator[Secret]:
