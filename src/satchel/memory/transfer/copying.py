@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +13,11 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.sqlite import insert
 
 from satchel.memory.store.forgetting import forget
-from satchel.memory.store.history import undo_comparing
 from satchel.memory.store.marks import Mark, PendingLines, Rebuilt, There
 from satchel.memory.store.repository import among, ids_of, known_ids, rids_by_id
 from satchel.memory.store.tables import changes, distill_windows, distilled, memories, spaces
 from satchel.memory.transfer import own_format
-from satchel.memory.transfer.importing import Batch, ImportState, Tally, prepare, write_batch
+from satchel.memory.transfer.importing import Intake
 from satchel.memory.transfer.parts import ImportedEdge, ImportedMemory
 
 if TYPE_CHECKING:
@@ -131,8 +129,7 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
         mark: From where on to read.
         there: Is told what was read.
     """
-    state, tally = ImportState(), Tally()
-    stored = changed = 0
+    intake = Intake(space=space, in_thread=anyio.to_thread.run_sync, replays=True)
     lacking: set[str] = set()
     forgotten = await anyio.to_thread.run_sync(_forgotten_in, path)
     batches = _batches(path, mark.size)
@@ -147,22 +144,16 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
         lacking.update(id for id in ids if id not in known)
         # Of memories that the database has, it has the edges, too, or the changes say what became of them.
         parts = [part for part in parts if not isinstance(part, ImportedEdge) or part.source in lacking]
-        now = space.now_micros()
-        batch = Batch(parts=parts, file=path.name, done_bytes=0, total_bytes=0)
-        ready = await anyio.to_thread.run_sync(
-            partial(prepare, batch, known, now=now, redacts=False, hasher=space.hasher, tally=tally)
-        )
-        written = await space.write(write_batch, ready, now=now, state=state, replays=True)
+        await intake.take(parts, path.name)
         await space.write(_write_distilled, lines)
         there.ids.update(ids)
-        there.changes.update(state.change_ids.values())
-        stored, changed = stored + len(written.new), changed + written.counts["changes"]
-    if changed:
-        await space.write(undo_comparing, at=space.now_micros())
+        there.changes.update(intake.change_ids.values())
+    await intake.finish()
     again = sorted(await space.read(known_ids, sorted(forgotten))) if forgotten else []
     if again:
         await forget(space, again)
-    return Rebuilt(memories=stored, changes=changed, forgotten=len(again))
+    counts = intake.counts
+    return Rebuilt(memories=counts["new"], changes=counts["changes"], forgotten=len(again))
 
 
 def _forgotten_in(path: Path) -> set[str]:
