@@ -324,18 +324,11 @@ def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[Tak
 
 def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
     """The next 500 memories with their rows in the lexical index, by rid."""
-    tagged = (
-        select(func.group_concat(tags.c.tag, "\x1f"))
-        .where(tags.c.rid == memories.c.rid)
-        .correlate(memories)
-        .scalar_subquery()
-    )
-    cued = (
-        select(func.group_concat(cues.c.cue, "\n"))
-        .where(cues.c.rid == memories.c.rid)
-        .correlate(memories)
-        .scalar_subquery()
-    )
+
+    def joined(column: Any, mark: str) -> Any:
+        own = select(func.group_concat(column, mark)).where(column.table.c.rid == memories.c.rid)
+        return own.correlate(memories).scalar_subquery()
+
     return connection.execute(
         select(
             memories.c.rid,
@@ -346,8 +339,8 @@ def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
             memories.c.trust,
             memories.c.said_at,
             memories.c.created_at,
-            tagged.label("tagged"),
-            cued.label("cued"),
+            joined(tags.c.tag, "\x1f").label("tagged"),
+            joined(cues.c.cue, "\n").label("cued"),
             words.c.version,
             words.c.words,
             words.c.features,
@@ -426,12 +419,10 @@ def _orphans() -> dict[str, Any]:
         select(vectors.c.rid).where(vectors.c.rid == tokens.c.rid, vectors.c.model_id == tokens.c.model_id)
     )
     return {
-        "words": (words, ~there(words.c.rid)),
-        "tags": (tags, ~there(tags.c.rid)),
-        "uses": (uses, ~there(uses.c.rid)),
-        "vectors": (vectors, ~there(vectors.c.rid)),
-        "cues": (cues, ~there(cues.c.rid)),
-        "cue_vectors": (cue_vectors, ~there(cue_vectors.c.rid)),
+        **{
+            table.name.removeprefix("memory_"): (table, ~there(table.c.rid))
+            for table in (words, tags, uses, vectors, cues, cue_vectors)
+        },
         "tokens": (tokens, ~embedded),
         "edges": (edges, or_(~there(edges.c.source_rid), ~there(edges.c.target_rid))),
     }

@@ -188,7 +188,7 @@ class Distiller:
         """Let the gate judge a stretch unless it has, or `is_judged`, and read its windows if they are worth it."""
         reason = ""
         if not any(piece.text.strip() for piece in stretch.new):
-            await self._leave_out(stretch, "the user asked not to keep it", run)
+            await self._settle(stretch, "nothing", run, reason="the user asked not to keep it")
             return
         is_judged = is_judged or stretch.is_worth
         if not is_judged:
@@ -201,7 +201,7 @@ class Distiller:
                 return
             reason = verdict.reason
             if not verdict.worth:
-                await self._leave_out(stretch, reason, run)
+                await self._settle(stretch, "nothing", run, reason=reason)
                 return
             await self._space.write(
                 ledger.write_worth, stretch, gate=gate_version(), at=self._space.now_micros()
@@ -300,10 +300,6 @@ class Distiller:
                 good.append(checked)
         return good, refused
 
-    async def _leave_out(self, stretch: Stretch, reason: str, run: Run) -> None:
-        written = await self._write(stretch, "nothing")
-        self._report(_result(stretch, "nothing", reason=reason if written else _MEANWHILE), run)
-
     async def _failed(self, read: Window | Stretch, error: ModelError | Unreadable, run: Run) -> None:
         """Retry what can't be read now. What a model rejects or can't answer readably is given up after some
         attempts.
@@ -315,13 +311,16 @@ class Distiller:
                 outcome = "given_up"
         else:
             run.stopped = str(error)
-        await self._write(read, outcome, error=str(error))
-        self._report(_result(read, outcome, error=str(error)), run)
+        await self._settle(read, outcome, run, error=str(error))
 
-    async def _write(self, read: Window | Stretch, outcome: Outcome, *, error: str = "") -> bool:
-        return await self._space.write(
+    async def _settle(
+        self, read: Window | Stretch, outcome: Outcome, run: Run, *, reason: str = "", error: str = ""
+    ) -> None:
+        """Write and report what became of something that no facts are drawn from now."""
+        written = await self._space.write(
             ledger.write_outcome, read, outcome, error=error, at=self._space.now_micros()
         )
+        self._report(_result(read, outcome, reason=reason if written else _MEANWHILE, error=error), run)
 
     async def _known(self, window: Window, page_tokens: int) -> Known:
         """The page, and the facts beside it that still hold and are nearest to the lines of a window."""

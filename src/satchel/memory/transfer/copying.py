@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -57,12 +57,15 @@ def pending(connection: Connection, space: int, mark: Mark, there: There) -> Pen
     gone = [row.memory_id for row in entries if row.action == "forget" and row.id not in there.changes]
     if gone:
         # Whatever repeated the words was changed with them: its lines are written anew.
-        altered = _altered(connection, space, mark)
+        here, ours = memories.c.space_id == space, changes.c.space_id == space
+        known = (memories.c.changed > mark.changed) & (memories.c.rid <= mark.rid)
+        altered = connection.execute(select(memories.c.rid).where(here, known)).scalars().all()
         ids = ids_of(connection, space, altered)
+        theirs = connection.execute(select(changes.c.id).where(ours, changes.c.memory_id.in_(among(ids))))
         drop = {*gone, *ids}
         lines += [{"type": "gone", "id": id} for id in gone]
         rids = sorted({*rids, *altered})
-        numbers = sorted({*numbers, *_changes_of(connection, space, ids)})
+        numbers = sorted({*numbers, *theirs.scalars()})
     lines += own_format.memory_lines(connection, rids)
     lines += own_format.edge_lines(connection, space, rids, None)
     lines += own_format.change_lines(connection, numbers)
@@ -84,27 +87,6 @@ def pending(connection: Connection, space: int, mark: Mark, there: There) -> Pen
             page=max([mark.page, *(line["number"] for line in written)]),
             distilled=max([mark.distilled, *(line["at"] for line in read)]),
         ),
-    )
-
-
-def _altered(connection: Connection, space: int, mark: Mark) -> list[int]:
-    """Memories in the journal that were changed since a mark, and not only used."""
-    return list(
-        connection.execute(
-            select(memories.c.rid).where(
-                memories.c.space_id == space, memories.c.changed > mark.changed, memories.c.rid <= mark.rid
-            )
-        ).scalars()
-    )
-
-
-def _changes_of(connection: Connection, space: int, ids: Collection[str]) -> Sequence[int]:
-    return (
-        connection.execute(
-            select(changes.c.id).where(changes.c.space_id == space, changes.c.memory_id.in_(among(ids)))
-        )
-        .scalars()
-        .all()
     )
 
 
