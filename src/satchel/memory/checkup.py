@@ -37,6 +37,7 @@ from satchel.memory.store.tables import (
 from satchel.memory.text import lexicon
 from satchel.memory.text.block import strip_injected
 from satchel.plain import as_json
+from satchel.wording import counted
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
@@ -168,24 +169,20 @@ async def check(space: Space, *, progress: Callable[[int, int], None]) -> Checku
     """Check every memory and index, and call the embedder; see `Memory.check`."""
     total = await space.read(repository.count_rows, CheckedFilters())
     seen = await _check_memories(space, lambda done: progress(done, max(total, done)))
-    secret_changes = len(await _changes_with_secrets(space))
-    stale = await space.read(_count_stale, space.now_micros())
-    orphans = await space.backend.read(_count_orphans)
     missing, embedder, trouble = await _check_embedder(space)
-    database = (await space.backend.doctor()).problems
     found = Checkup(
         **dict[str, Any](seen.counts),
         echoes=len(seen.echo_ids),
-        stale=stale,
+        stale=await space.read(_count_stale, space.now_micros()),
         secrets=len(seen.secret_ids),
-        secret_changes=secret_changes,
+        secret_changes=len(await _changes_with_secrets(space)),
         words_missing=len(seen.missing),
         words_wrong=len(seen.wrong),
         vectors_missing=missing,
-        orphans=orphans,
+        orphans=await space.backend.read(_count_orphans),
         embedder=embedder,
         embedder_trouble=trouble,
-        database=database,
+        database=(await space.backend.doctor()).problems,
         echo_ids=tuple(seen.echo_ids),
         secret_ids=tuple(seen.secret_ids),
     )
@@ -490,11 +487,11 @@ def _with_problems(found: Checkup) -> Checkup:
         (sum(found.orphans.values()), "index row belongs", "index rows belong", "to no memory"),
     ):
         if count:
-            problems.append(f"{count:,} {one if count == 1 else many} {rest}.")
+            problems.append(f"{counted(count, one, many)} {rest}.")
     if found.embedder_trouble is not None:
         problems.append(found.embedder_trouble)
     notes = []
     if found.vectors_missing:
-        have = "memory has no vector" if found.vectors_missing == 1 else "memories have no vectors"
-        notes.append(f"{found.vectors_missing:,} {have} yet. The next search or `--fix` embeds them.")
+        have = counted(found.vectors_missing, "memory has no vector", "memories have no vectors")
+        notes.append(f"{have} yet. The next search or `--fix` embeds them.")
     return replace(found, problems=tuple(problems), notes=tuple(notes))

@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, BinaryIO
 
 from sqlalchemy import Connection, func, select
 
 from satchel.memory.store.cues import cues_of
 from satchel.memory.store.filters import CheckedFilters
+from satchel.memory.store.micros import from_micros, to_micros
 from satchel.memory.store.repository import among, ids_of, matching_rids, requests_so_far, slices, tags_of
 from satchel.memory.store.tables import (
     changes,
@@ -66,7 +66,6 @@ __all__ = [
 FORMAT = 1
 _HEAD = "satchel-memory"
 _COUNTED = {"memory": "memories", "edge": "edges", "change": "changes", "tombstone": "tombstones"}
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
 
 
 def write(
@@ -288,12 +287,8 @@ def _time(micros: int | None, offset_min: int = 0) -> str | int | None:
     """A time in ISO 8601, or as microseconds if it is outside of the calendar. Both are exact."""
     if micros is None:
         return None
-    try:
-        offset = timedelta(minutes=offset_min)
-        local = _EPOCH + timedelta(microseconds=micros) + offset
-        return local.replace(tzinfo=timezone(offset) if offset_min else UTC).isoformat()
-    except (OverflowError, ValueError):
-        return micros
+    moment = from_micros(micros, offset_min)
+    return moment.isoformat() if to_micros(moment) == micros else micros
 
 
 def is_own_line(line: Mapping[str, Any]) -> bool:
