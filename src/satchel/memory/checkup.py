@@ -37,6 +37,7 @@ from satchel.memory.store.tables import (
 from satchel.memory.text import lexicon
 from satchel.memory.text.block import strip_injected
 from satchel.plain import as_json
+from satchel.wording import counted
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
@@ -168,24 +169,20 @@ async def check(space: Space, *, progress: Callable[[int, int], None]) -> Checku
     """Check every memory and index, and call the embedder; see `Memory.check`."""
     total = await space.read(repository.count_rows, CheckedFilters())
     seen = await _check_memories(space, lambda done: progress(done, max(total, done)))
-    secret_changes = len(await _changes_with_secrets(space))
-    stale = await space.read(_count_stale, space.now_micros())
-    orphans = await space.backend.read(_count_orphans)
     missing, embedder, trouble = await _check_embedder(space)
-    database = (await space.backend.doctor()).problems
     found = Checkup(
         **dict[str, Any](seen.counts),
         echoes=len(seen.echo_ids),
-        stale=stale,
+        stale=await space.read(_count_stale, space.now_micros()),
         secrets=len(seen.secret_ids),
-        secret_changes=secret_changes,
+        secret_changes=len(await _changes_with_secrets(space)),
         words_missing=len(seen.missing),
         words_wrong=len(seen.wrong),
         vectors_missing=missing,
-        orphans=orphans,
+        orphans=await space.backend.read(_count_orphans),
         embedder=embedder,
         embedder_trouble=trouble,
-        database=database,
+        database=(await space.backend.doctor()).problems,
         echo_ids=tuple(seen.echo_ids),
         secret_ids=tuple(seen.secret_ids),
     )
@@ -324,18 +321,11 @@ def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[Tak
 
 def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
     """The next 500 memories with their rows in the lexical index, by rid."""
-    tagged = (
-        select(func.group_concat(tags.c.tag, "\x1f"))
-        .where(tags.c.rid == memories.c.rid)
-        .correlate(memories)
-        .scalar_subquery()
-    )
-    cued = (
-        select(func.group_concat(cues.c.cue, "\n"))
-        .where(cues.c.rid == memories.c.rid)
-        .correlate(memories)
-        .scalar_subquery()
-    )
+
+    def joined(column: Any, mark: str) -> Any:
+        own = select(func.group_concat(column, mark)).where(column.table.c.rid == memories.c.rid)
+        return own.correlate(memories).scalar_subquery()
+
     return connection.execute(
         select(
             memories.c.rid,
@@ -346,8 +336,8 @@ def _rows(connection: Connection, space: int, after: int) -> Sequence[Any]:
             memories.c.trust,
             memories.c.said_at,
             memories.c.created_at,
-            tagged.label("tagged"),
-            cued.label("cued"),
+            joined(tags.c.tag, "\x1f").label("tagged"),
+            joined(cues.c.cue, "\n").label("cued"),
             words.c.version,
             words.c.words,
             words.c.features,
@@ -426,12 +416,10 @@ def _orphans() -> dict[str, Any]:
         select(vectors.c.rid).where(vectors.c.rid == tokens.c.rid, vectors.c.model_id == tokens.c.model_id)
     )
     return {
-        "words": (words, ~there(words.c.rid)),
-        "tags": (tags, ~there(tags.c.rid)),
-        "uses": (uses, ~there(uses.c.rid)),
-        "vectors": (vectors, ~there(vectors.c.rid)),
-        "cues": (cues, ~there(cues.c.rid)),
-        "cue_vectors": (cue_vectors, ~there(cue_vectors.c.rid)),
+        **{
+            table.name.removeprefix("memory_"): (table, ~there(table.c.rid))
+            for table in (words, tags, uses, vectors, cues, cue_vectors)
+        },
         "tokens": (tokens, ~embedded),
         "edges": (edges, or_(~there(edges.c.source_rid), ~there(edges.c.target_rid))),
     }
@@ -499,11 +487,11 @@ def _with_problems(found: Checkup) -> Checkup:
         (sum(found.orphans.values()), "index row belongs", "index rows belong", "to no memory"),
     ):
         if count:
-            problems.append(f"{count:,} {one if count == 1 else many} {rest}.")
+            problems.append(f"{counted(count, one, many)} {rest}.")
     if found.embedder_trouble is not None:
         problems.append(found.embedder_trouble)
     notes = []
     if found.vectors_missing:
-        have = "memory has no vector" if found.vectors_missing == 1 else "memories have no vectors"
-        notes.append(f"{found.vectors_missing:,} {have} yet. The next search or `--fix` embeds them.")
+        have = counted(found.vectors_missing, "memory has no vector", "memories have no vectors")
+        notes.append(f"{have} yet. The next search or `--fix` embeds them.")
     return replace(found, problems=tuple(problems), notes=tuple(notes))

@@ -12,14 +12,14 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
-import anyio.to_thread
+from anyio.to_thread import run_sync
 from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select, update
 
 from satchel.errors import StorageUnwritable
@@ -62,7 +62,7 @@ class MemoryJournal:
     async def is_behind(self) -> bool:
         """Whether the journal has what the database doesn't: the database is new, or lost its end."""
         mark = await self._mark()
-        return bool(await _in_thread(self._file) != (mark.size, mark.stamp))
+        return bool(await run_sync(self._file) != (mark.size, mark.stamp))
 
     async def sync(self, *, whole: bool = False) -> Rebuilt:
         """Read back what the database lacks; append what was stored and changed since the last time, by any process;
@@ -81,7 +81,7 @@ class MemoryJournal:
         with anyio.CancelScope(shield=True):
             # Locked before the database is read: nobody appends what another process has forgotten meanwhile.
             async with self._locked():
-                size, stamp = await _in_thread(self._file)
+                size, stamp = await run_sync(self._file)
                 mark, there = await self._mark(), There()
                 if whole or mark.stamp != stamp or mark.size > size:
                     mark = Mark()
@@ -91,8 +91,8 @@ class MemoryJournal:
                     await self._space.write(_set_mark, mark)
                 while await self._space.read(_has_news, mark):
                     pending = await self._space.read(transfer.pending, mark, there)
-                    await _in_thread(self._write, pending)
-                    size, stamp = await _in_thread(self._file)
+                    await run_sync(self._write, pending)
+                    size, stamp = await run_sync(self._file)
                     mark = replace(pending.mark, size=size, stamp=stamp)
                     await self._space.write(_set_mark, mark)
         return rebuilt
@@ -125,7 +125,7 @@ class MemoryJournal:
                 raise self._unwritable(error) from error
             return descriptor
 
-        descriptor = await _in_thread(lock)
+        descriptor = await run_sync(lock)
         try:
             yield
         finally:
@@ -177,10 +177,6 @@ def _ends_line(path: Path) -> bool:
         return stream.read(1) == b"\n"
 
 
-async def _in_thread(function: Callable[..., Any], *args: object) -> Any:
-    return await anyio.to_thread.run_sync(function, *args)
-
-
 def _stays(raw: bytes, drop: set[str]) -> bool:
     """Whether a line is whole, is no first line, and has no words of these memories. That one is gone says none."""
     try:
@@ -195,8 +191,7 @@ def _stays(raw: bytes, drop: set[str]) -> bool:
 
 
 def _has_news(connection: Connection, space: int, mark: Mark) -> bool:
-    numbers = {"rid": mark.rid, "change": mark.change, "window": mark.window, "page": mark.page}
-    return bool(connection.execute(_HAS_NEWS, {"space": space, **numbers}).scalar())
+    return bool(connection.execute(_HAS_NEWS, {"space": space, **asdict(mark)}).scalar())
 
 
 def _set_mark(connection: Connection, space: int, mark: Mark) -> None:

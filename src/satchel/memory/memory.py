@@ -1088,14 +1088,18 @@ class Memory:
             raise UsageError(
                 "Facts are drawn by a language model, and there is none. `satchel model list` helps."
             )
+        from satchel.memory.distill.engine import Run  # noqa: PLC0415 - most processes don't distil
+
         report = await self._distiller.run(
-            model=model,
-            small_model=small_model,
-            most_windows=most_windows,
-            closed=closed,
-            may_spend=may_spend,
-            page_tokens=page_tokens,
-            progress=progress,
+            Run(
+                model=model,
+                small_model=small_model,
+                most_windows=most_windows,
+                closed=closed,
+                may_spend=may_spend,
+                page_tokens=page_tokens,
+                progress=progress,
+            )
         )
         if report.facts:
             self._upkeep.stored()

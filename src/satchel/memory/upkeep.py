@@ -136,17 +136,15 @@ class Upkeep:
             return
         at = self._space.now_micros()
 
-        def note(connection: Connection, space: int) -> None:
+        def note(connection: Connection) -> None:
             if self._space.by_request:
-                repository.count_request(connection, space)
+                repository.count_request(connection, self._space.id)
             if ids:
-                repository.note_uses(connection, space, ids, at)
+                repository.note_uses(connection, self._space.id, ids, at)
 
         # That a memory was used is worth less than the memory.
         with suppress(StorageLocked):
-            await self._space.backend.write(
-                lambda connection: note(connection, self._space.id), wait_s=_LOCKED_S
-            )
+            await self._space.backend.write(note, wait_s=_LOCKED_S)
 
     async def catch_up(self) -> bool:
         """Embed and read everything that was stored or changed since the last time, by any process. Where the

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from satchel.memory.store.page_lines import Section
     from satchel.memory.store.space import Space
 
-__all__ = ["Distiller"]
+__all__ = ["Distiller", "Run"]
 
 T = TypeVar("T")
 
@@ -81,13 +81,13 @@ class _Page(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class _Run:
-    """The options and the results so far of one run."""
+class Run:
+    """The options of one run, see `Memory.distill`, and its results so far."""
 
     model: ChatModel
     small_model: ChatModel
     most_windows: int | None
-    closing: ledger.Closing | None
+    closed: tuple[int, float] | None
     may_spend: MaySpend | None
     page_tokens: int
     progress: Callable[[WindowResult], None]
@@ -149,42 +149,24 @@ class Distiller:
     def _closing(self, every: int, after_s: float) -> ledger.Closing:
         return ledger.Closing(every=every, before=self._space.now_micros() - int(after_s * 1_000_000))
 
-    async def run(
-        self,
-        *,
-        model: ChatModel,
-        small_model: ChatModel,
-        most_windows: int | None,
-        closed: tuple[int, float] | None,
-        may_spend: MaySpend | None,
-        page_tokens: int,
-        progress: Callable[[WindowResult], None],
-    ) -> DistillReport:
+    async def run(self, run: Run) -> DistillReport:
         """Distil pending episodes; see `Memory.distill`."""
         async with self._lock:
-            run = _Run(
-                model=model,
-                small_model=small_model,
-                most_windows=most_windows,
-                closing=None if closed is None else self._closing(*closed),
-                may_spend=may_spend,
-                page_tokens=page_tokens,
-                progress=progress,
-            )
             await self._read_sessions(run)
-            if page_tokens > 0:  # What was stored by hand gets a place too.
-                await self._page.note({}, (), budget_tokens=page_tokens)
+            if run.page_tokens > 0:  # What was stored by hand gets a place too.
+                await self._page.note({}, (), budget_tokens=run.page_tokens)
             pending = await self._space.read(ledger.count_pending)
             return DistillReport(
                 windows=tuple(run.results), usage=run.usage, pending=pending, stopped=run.stopped
             )
 
-    async def _read_sessions(self, run: _Run) -> None:
+    async def _read_sessions(self, run: Run) -> None:
         gate = gate_version()
+        closing = None if run.closed is None else self._closing(*run.closed)
 
         def find(connection: Connection, held: Collection[str]) -> list[list[EpisodePart]]:
             found = ledger.next_session(
-                connection, self._space.id, closing=run.closing, gate=gate, skip=run.skip, held=held
+                connection, self._space.id, closing=closing, gate=gate, skip=run.skip, held=held
             )
             return [found] if found else []
 
@@ -202,11 +184,11 @@ class Distiller:
     def _claim_name(self, episodes: Sequence[EpisodePart]) -> str:
         return ledger.claim_name(self._space.id, episodes[0].session)
 
-    async def _read_stretch(self, stretch: Stretch, run: _Run, *, is_judged: bool) -> None:
+    async def _read_stretch(self, stretch: Stretch, run: Run, *, is_judged: bool) -> None:
         """Let the gate judge a stretch unless it has, or `is_judged`, and read its windows if they are worth it."""
         reason = ""
         if not any(piece.text.strip() for piece in stretch.new):
-            await self._leave_out(stretch, "the user asked not to keep it", run)
+            await self._settle(stretch, "nothing", run, reason="the user asked not to keep it")
             return
         is_judged = is_judged or stretch.is_worth
         if not is_judged:
@@ -219,7 +201,7 @@ class Distiller:
                 return
             reason = verdict.reason
             if not verdict.worth:
-                await self._leave_out(stretch, reason, run)
+                await self._settle(stretch, "nothing", run, reason=reason)
                 return
             await self._space.write(
                 ledger.write_worth, stretch, gate=gate_version(), at=self._space.now_micros()
@@ -237,7 +219,7 @@ class Distiller:
             if run.leaves(window.session):
                 return
 
-    async def _paid(self, run: _Run, ask: Callable[[list[Asked]], Awaitable[T]]) -> T:
+    async def _paid(self, run: Run, ask: Callable[[list[Asked]], Awaitable[T]]) -> T:
         """Ask a model, and count what that costs, also where the call fails or is cancelled."""
         spent: list[Asked] = []
         try:
@@ -248,7 +230,7 @@ class Distiller:
                 with anyio.move_on_after(_WRITING_S, shield=True):
                     await self._space.write(add_usage, spent, local_day(self._space.clock.now()))
 
-    async def _may_go_on(self, run: _Run) -> bool:
+    async def _may_go_on(self, run: Run) -> bool:
         if run.most_windows is not None and len(run.results) >= run.most_windows:
             run.stopped = f"The limit of {run.most_windows} windows a run was reached."
         elif run.may_spend is not None:
@@ -258,14 +240,14 @@ class Distiller:
                 run.stopped = str(error)
         return not run.stopped
 
-    def _report(self, result: WindowResult, run: _Run) -> None:
+    def _report(self, result: WindowResult, run: Run) -> None:
         run.results.append(result)
         run.progress(result)
         if result.outcome == "failed":
             # The rest of this session is retried with this window; other sessions can go on.
             run.skip.append(result.session)
 
-    async def _read(self, window: Window, run: _Run, reason: str) -> WindowResult:
+    async def _read(self, window: Window, run: Run, reason: str) -> WindowResult:
         """Let the extractor read a window, and store what can be verified."""
         known = await self._known(window, run.page_tokens)
         there = known.facts
@@ -288,23 +270,18 @@ class Distiller:
             draft = await self._draft_of(checked, window)
             if draft is not None:
                 facts.append((checked, draft))
-        written = await self._space.write(
-            ledger.write_window, window, facts, dropped=dropped, at=self._space.now_micros()
-        )
-        if written is None:
+        at = self._space.now_micros()
+        so_far = replace(_result(window, "nothing", reason=reason), dropped=tuple(dropped))
+        result = await self._space.write(ledger.write_window, window, facts, so_far, at=at)
+        if result is None:
             return _result(window, "nothing", reason=_MEANWHILE)
-        stored = [(fact, draft) for fact, draft in facts if draft.id in set(written.facts)]
+        stored = [(fact, draft) for fact, draft in facts if draft.id in result.facts]
         sections = {draft.id: fact.proposal.section for fact, draft in stored}
         # What says all of a known fact and more takes its place.
         off = [fact.known.id for fact, _ in stored if fact.known and fact.proposal.relation == "elaborates"]
         if run.page_tokens > 0 and (sections or off or reading.off):
             await self._page.note(sections, {*reading.off, *off}, budget_tokens=run.page_tokens)
-        return replace(
-            _result(window, "facts" if written.facts or written.confirmed else "nothing", reason=reason),
-            facts=written.facts,
-            confirmed=written.confirmed,
-            dropped=written.dropped,
-        )
+        return result
 
     def _checked(
         self, proposals: Sequence[Proposal], window: Window, known: Mapping[str, MemoryRecord]
@@ -323,11 +300,7 @@ class Distiller:
                 good.append(checked)
         return good, refused
 
-    async def _leave_out(self, stretch: Stretch, reason: str, run: _Run) -> None:
-        written = await self._write(stretch, "nothing")
-        self._report(_result(stretch, "nothing", reason=reason if written else _MEANWHILE), run)
-
-    async def _failed(self, read: Window | Stretch, error: ModelError | Unreadable, run: _Run) -> None:
+    async def _failed(self, read: Window | Stretch, error: ModelError | Unreadable, run: Run) -> None:
         """Retry what can't be read now. What a model rejects or can't answer readably is given up after some
         attempts.
         """
@@ -338,13 +311,16 @@ class Distiller:
                 outcome = "given_up"
         else:
             run.stopped = str(error)
-        await self._write(read, outcome, error=str(error))
-        self._report(_result(read, outcome, error=str(error)), run)
+        await self._settle(read, outcome, run, error=str(error))
 
-    async def _write(self, read: Window | Stretch, outcome: Outcome, *, error: str = "") -> bool:
-        return await self._space.write(
+    async def _settle(
+        self, read: Window | Stretch, outcome: Outcome, run: Run, *, reason: str = "", error: str = ""
+    ) -> None:
+        """Write and report what became of something that no facts are drawn from now."""
+        written = await self._space.write(
             ledger.write_outcome, read, outcome, error=error, at=self._space.now_micros()
         )
+        self._report(_result(read, outcome, reason=reason if written else _MEANWHILE, error=error), run)
 
     async def _known(self, window: Window, page_tokens: int) -> Known:
         """The page, and the facts beside it that still hold and are nearest to the lines of a window."""

@@ -6,16 +6,17 @@ Every function runs inside a transaction of `storage.Database`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, func, literal, or_, select
+from sqlalchemy.dialects.sqlite import insert
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory.distill.checking import CheckedFact
-from satchel.memory.distill.records import DistillStatus, Outcome
+from satchel.memory.distill.records import DistillStatus, Outcome, WindowResult
 from satchel.memory.distill.windows import EpisodePart, Stretch, Window
 from satchel.memory.records import MemoryRecord
 from satchel.memory.store.cues import cues_of, replace_cues
@@ -23,13 +24,12 @@ from satchel.memory.store.discretion_rows import AS_ASKED, part_to_read
 from satchel.memory.store.history import Note
 from satchel.memory.store.lifecycle import relate
 from satchel.memory.store.micros import from_micros, to_micros
-from satchel.memory.store.repository import MemoryDraft, count_up, insert_drafts
+from satchel.memory.store.repository import MemoryDraft, count_up, insert_drafts, rids_by_id
 from satchel.memory.store.spending import read_spent
 from satchel.memory.store.tables import distill_windows, distilled, edges, memories
 
 __all__ = [
     "Closing",
-    "WrittenFacts",
     "claim_name",
     "failing_since",
     "failures_of",
@@ -227,34 +227,26 @@ def failures_of(connection: Connection, space: int, place: str) -> int:
     return int(connection.execute(query).scalar_one())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenFacts:
-    """The results of a window: ids of new facts, ids of facts that were confirmed, and why other facts were dropped."""
-
-    facts: tuple[str, ...]
-    confirmed: tuple[str, ...]
-    dropped: tuple[str, ...]
-
-
 def write_window(
     connection: Connection,
     space: int,
     window: Window,
     facts: Sequence[tuple[CheckedFact, MemoryDraft]],
+    result: WindowResult,
     *,
-    dropped: Sequence[str],
     at: int,
-) -> WrittenFacts | None:
-    """Write the results of a window and mark it as read.
+) -> WindowResult | None:
+    """Write the facts of a window and mark it as read.
 
     Returns:
-        What was written; None if another process read the window meanwhile.
+        `result` with what was written, and why other facts were dropped; None if another process read the window
+        meanwhile.
     """
     read_to = _read_positions(connection, space, [piece.rid for piece in window.pieces])
     new = _still_new(connection, space, window)
     if new is None:
         return None
-    lost = list(dropped)
+    lost = list(result.dropped)
     kept: list[str] = []
     confirmed: list[str] = []
     for fact, draft in facts:
@@ -263,36 +255,33 @@ def write_window(
         elif (
             fact.known is not None
             and fact.proposal.relation == "restates"
-            and _confirm(connection, space, fact.known.id, fact.sources, at)
+            and _confirm(connection, space, fact.known.id, fact.sources, draft.cues, at)
         ):
             confirmed.append(fact.known.id)
-            _give_cues(connection, space, fact.known.id, draft.cues)
         elif not insert_drafts(connection, space, [draft]):
             lost.append("it was forgotten before, and forgotten memories are not stored again")
         else:
-            _add_sources(connection, space, draft.id, fact.sources, at)
+            rid = rids_by_id(connection, space, [draft.id])[draft.id]
+            _add_sources(connection, rid, fact.sources, at, "derived_from")
             _link_to_known(connection, space, draft.id, fact, at)
             kept.append(draft.id)
     _mark_as_read(connection, new, at)
-    _add_result(
-        connection,
-        space,
-        window,
-        at,
-        outcome="facts" if kept or confirmed else "nothing",
-        facts=len(kept),
-        dropped=len(lost),
+    outcome: Outcome = "facts" if kept or confirmed else "nothing"
+    _add_result(connection, space, window, at, outcome=outcome, facts=len(kept), dropped=len(lost))
+    return replace(
+        result,
+        outcome=outcome,
+        facts=tuple(kept),
+        confirmed=tuple(dict.fromkeys(confirmed)),
+        dropped=tuple(lost),
     )
-    return WrittenFacts(facts=tuple(kept), confirmed=tuple(dict.fromkeys(confirmed)), dropped=tuple(lost))
 
 
 def write_worth(connection: Connection, space: int, stretch: Stretch, *, gate: str, at: int) -> None:
     """Keep the gate's verdict that a stretch is worth reading, so that nobody asks again if reading it fails."""
     there = _read_positions(connection, space, [piece.rid for piece in stretch.new])
-    for rid in there:
-        changed = connection.execute(update(distilled).where(distilled.c.rid == rid).values(worth_by=gate))
-        if not changed.rowcount:
-            connection.execute(insert(distilled).values(rid=rid, chars=0, distilled_at=at, worth_by=gate))
+    rows = [{"rid": rid, "chars": 0, "distilled_at": at, "worth_by": gate} for rid in there]
+    _write_read(connection, rows, {"worth_by": gate})
 
 
 def write_outcome(
@@ -314,35 +303,16 @@ def write_outcome(
 
 
 def _add_result(
-    connection: Connection,
-    space: int,
-    read: Window | Stretch,
-    at: int,
-    *,
-    outcome: Outcome,
-    facts: int = 0,
-    dropped: int = 0,
-    error: str = "",
+    connection: Connection, space: int, read: Window | Stretch, at: int, **found: str | int
 ) -> None:
-    connection.execute(
-        insert(distill_windows).values(
-            space_id=space,
-            at=at,
-            place=place_of(read),
-            outcome=outcome,
-            facts=facts,
-            dropped=dropped,
-            error=error,
-        )
-    )
+    row = {"space_id": space, "at": at, "place": place_of(read), "facts": 0, "dropped": 0, "error": ""}
+    connection.execute(insert(distill_windows).values(row | found))
 
 
 def _still_new(connection: Connection, space: int, read: Window | Stretch) -> list[EpisodePart] | None:
     """The new pieces whose episodes are still there; None if another process read one of them meanwhile."""
     read_to = _read_positions(connection, space, [piece.rid for piece in read.new])
-    starts: dict[int, int] = {}
-    for piece in read.new:
-        starts.setdefault(piece.rid, piece.start)
+    starts = {piece.rid: piece.start for piece in reversed(read.new)}
     if any(position != starts[rid] for rid, position in read_to.items()):
         return None
     return [piece for piece in read.new if piece.rid in read_to]
@@ -359,64 +329,51 @@ def _read_positions(connection: Connection, space: int, rids: Sequence[int]) -> 
 
 
 def _mark_as_read(connection: Connection, pieces: Sequence[EpisodePart], at: int) -> None:
-    ends: dict[int, int] = {}
-    for piece in pieces:
-        ends[piece.rid] = max(ends.get(piece.rid, 0), piece.end)
-    for rid, end in ends.items():
-        changed = connection.execute(
-            update(distilled).where(distilled.c.rid == rid).values(chars=end, distilled_at=at)
-        )
-        if not changed.rowcount:
-            connection.execute(insert(distilled).values(rid=rid, chars=end, distilled_at=at, worth_by=""))
+    ends = {piece.rid: piece.end for piece in pieces}
+    rows = [{"rid": rid, "chars": end, "distilled_at": at} for rid, end in ends.items()]
+    new = insert(distilled).excluded
+    _write_read(connection, rows, {"chars": new.chars, "distilled_at": new.distilled_at})
 
 
-def _confirm(connection: Connection, space: int, id: str, sources: Sequence[EpisodePart], at: int) -> bool:
-    """Add sources to a known fact. False if the fact no longer exists."""
-    has_sources = (
-        select(literal(1))
-        .select_from(edges.join(memories, memories.c.rid == edges.c.source_rid))
-        .where(memories.c.space_id == space, memories.c.id == id, edges.c.relation == "derived_from")
-        .limit(1)
-    )
-    # A fact that was stored by hand doesn't depend on these episodes, and is kept if they are forgotten.
-    is_derived = connection.execute(has_sources).first() is not None
-    return _add_sources(connection, space, id, sources, at, "derived_from" if is_derived else "confirmed_by")
+def _write_read(connection: Connection, rows: Sequence[Mapping[str, Any]], new: Mapping[str, Any]) -> None:
+    """Write how far episodes were read; of those that have a row, only the `new` columns."""
+    if rows:
+        statement = insert(distilled).on_conflict_do_update(index_elements=["rid"], set_=new)
+        connection.execute(statement, rows)
 
 
-def _give_cues(connection: Connection, space: int, id: str, found: Sequence[str]) -> None:
-    """Give cues to a known fact that has none, such as one that was stored before there were cues."""
-    row = connection.execute(
-        select(memories.c.rid, memories.c.trust).where(memories.c.space_id == space, memories.c.id == id)
-    ).first()
-    if found and row is not None and row.trust != "outside" and not cues_of(connection, [row.rid]):
-        replace_cues(connection, row.rid, found, changed=count_up(connection, space))
-
-
-def _add_sources(
+def _confirm(
     connection: Connection,
     space: int,
     id: str,
     sources: Sequence[EpisodePart],
+    cues: Sequence[str],
     at: int,
-    relation: str = "derived_from",
 ) -> bool:
-    """Link a fact to its source episodes. False if the fact no longer exists."""
-    rid = connection.execute(
-        select(memories.c.rid).where(memories.c.space_id == space, memories.c.id == id)
-    ).scalar()
-    if rid is None:
+    """Add sources to a known fact, and cues if it has none, such as one that was stored before there were cues. False
+    if the fact no longer exists.
+    """
+    row = connection.execute(
+        select(memories.c.rid, memories.c.trust).where(memories.c.space_id == space, memories.c.id == id)
+    ).first()
+    if row is None:
         return False
-    for piece in sources:
-        here = (
-            (edges.c.source_rid == rid) & (edges.c.target_rid == piece.rid) & (edges.c.relation == relation)
-        )
-        if connection.execute(select(literal(1)).where(here)).first() is None:
-            connection.execute(
-                insert(edges).values(
-                    source_rid=rid, target_rid=piece.rid, relation=relation, weight=1.0, created_at=at
-                )
-            )
+    derived = (edges.c.source_rid == row.rid) & (edges.c.relation == "derived_from")
+    # A fact that was stored by hand doesn't depend on these episodes, and is kept if they are forgotten.
+    is_derived = connection.execute(select(literal(1)).where(derived).limit(1)).first() is not None
+    _add_sources(connection, row.rid, sources, at, "derived_from" if is_derived else "confirmed_by")
+    if cues and row.trust != "outside" and not cues_of(connection, [row.rid]):
+        replace_cues(connection, row.rid, cues, changed=count_up(connection, space))
     return True
+
+
+def _add_sources(
+    connection: Connection, rid: int, sources: Sequence[EpisodePart], at: int, relation: str
+) -> None:
+    """Link a fact to its source episodes."""
+    common = {"source_rid": rid, "relation": relation, "weight": 1.0, "created_at": at}
+    rows = [{**common, "target_rid": piece.rid} for piece in sources]
+    connection.execute(insert(edges).on_conflict_do_nothing(), rows)
 
 
 def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFact, at: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
 
 from satchel.memory.records import MemoryRecord
 from satchel.memory.store.micros import from_micros
@@ -19,7 +19,7 @@ from satchel.memory.store.page_lines import (
     lines_from_json,
     lines_to_json,
 )
-from satchel.memory.store.repository import content_hash, known_ids, read_records, records_by_id, slices
+from satchel.memory.store.repository import among, content_hash, known_ids, read_records, records_by_id
 from satchel.memory.store.statement_rows import MOST_PINS
 from satchel.memory.store.tables import memories, pages, spaces
 from satchel.storage import Prepared
@@ -203,15 +203,14 @@ def texts_of(connection: Connection, space: int, ids: Collection[str]) -> dict[s
     """The lines of all versions that stand on memories, by the memories' ids."""
     found: dict[str, list[str]] = {}
     wanted = set(ids)
-    for part in slices(sorted(wanted)):
-        # Most versions name none of them, and need not be parsed.
-        naming = or_(*(func.instr(pages.c.lines, id) > 0 for id in part))
-        rows = connection.execute(select(pages.c.lines).where(pages.c.space_id == space, naming))
-        for row in rows:
-            for line in json.loads(row.lines):
-                for id in wanted.intersection(line["facts"]) if line["text"] else ():
-                    if line["text"] not in found.setdefault(id, []):
-                        found[id].append(line["text"])
+    named = among(wanted).subquery()
+    # Most versions name none of them, and need not be parsed.
+    naming = exists().where(func.instr(pages.c.lines, named.c.value) > 0)
+    for lines in connection.execute(select(pages.c.lines).where(pages.c.space_id == space, naming)).scalars():
+        for line in json.loads(lines):
+            for id in wanted.intersection(line["facts"]) if line["text"] else ():
+                if line["text"] not in found.setdefault(id, []):
+                    found[id].append(line["text"])
     return found
 
 

@@ -97,7 +97,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-# SQLite allows 32,766 parameters in a statement (older versions 999), so long lists are divided into slices.
 _SLICE = 500
 _DAY_MICROS = 86_400_000_000.0
 
@@ -125,7 +124,7 @@ def place_hash(session: str, turn: int, position: int) -> str:
 
 
 def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """Divide a list into parts of 500, which fit into one statement."""
+    """Divide a list into parts of 500, for work that is done in steps."""
     for at in range(0, len(items), _SLICE):
         yield items[at : at + _SLICE]
 

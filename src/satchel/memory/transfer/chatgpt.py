@@ -11,7 +11,7 @@ from satchel.memory.transfer.json_stream import elements, parse
 from satchel.memory.transfer.parts import LeftOut, Part, stable_id
 from satchel.memory.transfer.transcripts import WRITTEN_BY_PROGRAM, TurnNumbering, moment_of
 
-__all__ = ["is_conversation", "read"]
+__all__ = ["is_conversation", "read", "single_conversation"]
 
 _MAX_BYTES = 64 << 20  # Of a file that is a single conversation and not a list.
 
@@ -34,19 +34,24 @@ def is_conversation(found: Mapping[str, Any]) -> bool:
     return isinstance(found.get("mapping"), Mapping)
 
 
+def single_conversation(stream: BinaryIO) -> Mapping[str, Any] | None:
+    """The conversation that a file is; None if it is something else."""
+    try:
+        found = parse(stream.read(_MAX_BYTES))
+    except ValueError:
+        return None
+    return found if isinstance(found, Mapping) and is_conversation(found) else None
+
+
 def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
     """Read the messages of every conversation, without tools, system messages and abandoned branches."""
     head = stream.peek(64) if hasattr(stream, "peek") else b""
     if head.lstrip()[:1] == b"{":
-        raw = stream.read(_MAX_BYTES)
-        try:
-            found = parse(raw)
-        except ValueError:
-            found = None
-        if isinstance(found, Mapping) and is_conversation(found):
-            yield from _conversation(found, file, f"{file.name}#1")
-        else:
+        found = single_conversation(stream)
+        if found is None:
             yield LeftOut(reason="a file that is not a ChatGPT export", where=file.name)
+        else:
+            yield from _conversation(found, file, f"{file.name}#1")
         return
     for number, element in elements(stream, file.name):
         where = f"{file.name}#{number}"

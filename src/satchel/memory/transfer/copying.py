@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +13,11 @@ from sqlalchemy import Connection, func, select
 from sqlalchemy.dialects.sqlite import insert
 
 from satchel.memory.store.forgetting import forget
-from satchel.memory.store.history import undo_comparing
 from satchel.memory.store.marks import Mark, PendingLines, Rebuilt, There
 from satchel.memory.store.repository import among, ids_of, known_ids, rids_by_id
 from satchel.memory.store.tables import changes, distill_windows, distilled, memories, spaces
 from satchel.memory.transfer import own_format
-from satchel.memory.transfer.importing import Batch, ImportState, Tally, prepare, write_batch
+from satchel.memory.transfer.importing import Intake
 from satchel.memory.transfer.parts import ImportedEdge, ImportedMemory
 
 if TYPE_CHECKING:
@@ -59,12 +57,15 @@ def pending(connection: Connection, space: int, mark: Mark, there: There) -> Pen
     gone = [row.memory_id for row in entries if row.action == "forget" and row.id not in there.changes]
     if gone:
         # Whatever repeated the words was changed with them: its lines are written anew.
-        altered = _altered(connection, space, mark)
+        here, ours = memories.c.space_id == space, changes.c.space_id == space
+        known = (memories.c.changed > mark.changed) & (memories.c.rid <= mark.rid)
+        altered = connection.execute(select(memories.c.rid).where(here, known)).scalars().all()
         ids = ids_of(connection, space, altered)
+        theirs = connection.execute(select(changes.c.id).where(ours, changes.c.memory_id.in_(among(ids))))
         drop = {*gone, *ids}
         lines += [{"type": "gone", "id": id} for id in gone]
         rids = sorted({*rids, *altered})
-        numbers = sorted({*numbers, *_changes_of(connection, space, ids)})
+        numbers = sorted({*numbers, *theirs.scalars()})
     lines += own_format.memory_lines(connection, rids)
     lines += own_format.edge_lines(connection, space, rids, None)
     lines += own_format.change_lines(connection, numbers)
@@ -89,27 +90,6 @@ def pending(connection: Connection, space: int, mark: Mark, there: There) -> Pen
     )
 
 
-def _altered(connection: Connection, space: int, mark: Mark) -> list[int]:
-    """Memories in the journal that were changed since a mark, and not only used."""
-    return list(
-        connection.execute(
-            select(memories.c.rid).where(
-                memories.c.space_id == space, memories.c.changed > mark.changed, memories.c.rid <= mark.rid
-            )
-        ).scalars()
-    )
-
-
-def _changes_of(connection: Connection, space: int, ids: Collection[str]) -> Sequence[int]:
-    return (
-        connection.execute(
-            select(changes.c.id).where(changes.c.space_id == space, changes.c.memory_id.in_(among(ids)))
-        )
-        .scalars()
-        .all()
-    )
-
-
 def _newly_distilled(connection: Connection, space: int, mark: Mark) -> list[dict[str, Any]]:
     rows = connection.execute(
         select(memories.c.id, distilled.c.chars, distilled.c.distilled_at)
@@ -131,8 +111,7 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
         mark: From where on to read.
         there: Is told what was read.
     """
-    state, tally = ImportState(), Tally()
-    stored = changed = 0
+    intake = Intake(space=space, in_thread=anyio.to_thread.run_sync, replays=True)
     lacking: set[str] = set()
     forgotten = await anyio.to_thread.run_sync(_forgotten_in, path)
     batches = _batches(path, mark.size)
@@ -147,22 +126,16 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
         lacking.update(id for id in ids if id not in known)
         # Of memories that the database has, it has the edges, too, or the changes say what became of them.
         parts = [part for part in parts if not isinstance(part, ImportedEdge) or part.source in lacking]
-        now = space.now_micros()
-        batch = Batch(parts=parts, file=path.name, done_bytes=0, total_bytes=0)
-        ready = await anyio.to_thread.run_sync(
-            partial(prepare, batch, known, now=now, redacts=False, hasher=space.hasher, tally=tally)
-        )
-        written = await space.write(write_batch, ready, now=now, state=state, replays=True)
+        await intake.take(parts, path.name)
         await space.write(_write_distilled, lines)
         there.ids.update(ids)
-        there.changes.update(state.change_ids.values())
-        stored, changed = stored + len(written.new), changed + written.counts["changes"]
-    if changed:
-        await space.write(undo_comparing, at=space.now_micros())
+        there.changes.update(intake.change_ids.values())
+    await intake.finish()
     again = sorted(await space.read(known_ids, sorted(forgotten))) if forgotten else []
     if again:
         await forget(space, again)
-    return Rebuilt(memories=stored, changes=changed, forgotten=len(again))
+    counts = intake.counts
+    return Rebuilt(memories=counts["new"], changes=counts["changes"], forgotten=len(again))
 
 
 def _forgotten_in(path: Path) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 from satchel.memory.transfer import chatgpt, claude_code, codex, markdown, mcp_graph, mem0, own_format
 from satchel.memory.transfer.files import SourceFile
-from satchel.memory.transfer.json_stream import elements, lines, parse
+from satchel.memory.transfer.json_stream import elements, lines
 from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.report import ImportSource
 
@@ -95,7 +95,11 @@ def source_of(file: SourceFile) -> ImportSource | None:
                 return "mem0"
             if looked >= _MAX_EXAMINED:
                 return None
-    return _of_elements(file) or _of_whole(file)
+    of_elements = _of_elements(file)
+    if of_elements is None:
+        with file.open() as stream:
+            return None if chatgpt.single_conversation(stream) is None else "chatgpt"
+    return of_elements
 
 
 def _of_elements(file: SourceFile) -> ImportSource | None:
@@ -109,14 +113,3 @@ def _of_elements(file: SourceFile) -> ImportSource | None:
             if looked >= _MAX_EXAMINED:
                 return None
     return None
-
-
-def _of_whole(file: SourceFile) -> ImportSource | None:
-    """Whether a file is a single conversation of ChatGPT."""
-    with file.open() as stream:
-        raw = stream.read(64 << 20)
-    try:
-        found = parse(raw)
-    except ValueError:
-        return None
-    return "chatgpt" if isinstance(found, Mapping) and chatgpt.is_conversation(found) else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from sqlalchemy import Connection, func, literal, select, update
 from sqlalchemy.dialects.sqlite import insert
@@ -56,16 +56,10 @@ from satchel.memory.transfer.parts import (
 from satchel.memory.transfer.report import ImportReport, ImportSource, SkippedPart, TransferProgress
 from satchel.plain import as_json
 
-__all__ = [
-    "Batch",
-    "ImportState",
-    "PreparedBatch",
-    "Tally",
-    "WrittenBatch",
-    "batches_of",
-    "prepare",
-    "write_batch",
-]
+if TYPE_CHECKING:
+    from satchel.memory.store.space import Space
+
+__all__ = ["Batch", "Intake", "batches_of"]
 
 _BATCH_PARTS = 500
 _BATCH_CHARS = 4_000_000
@@ -87,64 +81,70 @@ class Batch:
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedBatch:
-    """A batch that is ready to be written.
-
-    Attributes:
-        drafts: The new memories.
-        memories: The same as they were read, by id.
-        redacted: The ids of those from which secrets were removed.
-        stripped: The ids of those from which injected text was removed.
-        rest: The parts that are not memories.
-        file: Where all of them are from.
-    """
-
-    drafts: Sequence[MemoryDraft]
-    memories: Mapping[str, ImportedMemory]
-    redacted: frozenset[str]
-    stripped: frozenset[str]
-    rest: Sequence[Part]
-    file: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenBatch:
-    """The results of one transaction: ids of new memories, and what is counted in the report.
-
-    Attributes:
-        left_out: Memories that were forgotten before, and edges of which an end is missing.
-    """
-
-    new: frozenset[str] = frozenset()
-    counts: Mapping[str, int] = field(default_factory=dict)
-    left_out: Sequence[LeftOut] = ()
+_New: TypeAlias = Mapping[str, tuple[ImportedMemory, MemoryDraft]]
+"""Memories that are not in the store, by their ids: as they were read, and ready to be written."""
 
 
 @dataclass(slots=True, kw_only=True)
-class ImportState:
-    """State that later batches of an import need.
+class Intake:
+    """Takes parts into a space, one batch after the other, and counts what becomes of them.
 
     Attributes:
+        space: Where they are stored.
+        in_thread: Calls a function with its arguments in another thread.
+        dry_run: Nothing is written.
+        replays: They are from the space's own journal: secrets were removed before, and changes that are new here are
+            made, too, where a memory is as it was before them.
+        counts: Those of `ImportReport` that are plain numbers.
         requests_ahead: The chat requests that this store has counted, minus those of the exported store.
         change_ids: The ids of history entries in the database, by their numbers in the file.
         last_ids: The last id of each history entry with the same content, by a hash: several entries may be equal.
+        counted: In a dry run, the ids that were counted as new.
     """
 
-    requests_ahead: int = 0
-    change_ids: dict[int, int] = field(default_factory=dict)
-    last_ids: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
-class Tally:
-    """The running counts of an import; `counts` has those of `ImportReport` that are plain numbers."""
-
+    space: Space
+    in_thread: Callable[..., Awaitable[Any]]
+    dry_run: bool = False
+    replays: bool = False
     files: Counter[str] = field(default_factory=Counter)
     counts: Counter[str] = field(default_factory=Counter)
     skipped: Counter[str] = field(default_factory=Counter)
     ignored: Counter[str] = field(default_factory=Counter)
     examples: list[SkippedPart] = field(default_factory=list)
+    requests_ahead: int = 0
+    change_ids: dict[int, int] = field(default_factory=dict)
+    last_ids: dict[int, int] = field(default_factory=dict)
+    counted: set[str] = field(default_factory=set)
+
+    async def take(self, parts: Sequence[Part], file: str) -> None:
+        """Store a batch in one transaction. Memories in the store are not changed, and forgotten ones stay forgotten.
+
+        Args:
+            parts: Consecutive parts of one file.
+            file: Its name.
+        """
+        space, now = self.space, self.space.now_micros()
+        ids = [part.id for part in parts if isinstance(part, ImportedMemory)]
+        known = await space.read(known_ids, ids) if ids else set()
+        new, redacted, stripped = await self.in_thread(self._prepare, parts, file, known | self.counted, now)
+        rest = [part for part in parts if not isinstance(part, ImportedMemory | LeftOut)]
+        if self.dry_run:
+            self.counted.update(new)
+            self.counts.update(new=len(new), redacted=len(redacted), stripped=len(stripped))
+        elif new or rest:
+            stored, counts, left_out = await space.write(self._write, new, rest, file, now)
+            # Only those that were written: another process may have stored some of them meanwhile.
+            self.counts.update(
+                new=len(stored), redacted=len(redacted & stored), stripped=len(stripped & stored)
+            )
+            self.counts.update(counts)
+            for left in left_out:
+                self.leave_out(left)
+
+    async def finish(self) -> None:
+        """Have memories compared anew after the last batch, where changes were stored."""
+        if self.counts["changes"]:
+            await self.space.write(history.undo_comparing, at=self.space.now_micros())
 
     def leave_out(self, left: LeftOut) -> None:
         """Count something that was left out."""
@@ -163,7 +163,7 @@ class Tally:
             skipped=self.skipped.total(),
         )
 
-    def report(self, *, dry_run: bool) -> ImportReport:
+    def report(self) -> ImportReport:
         """The final report."""
         return ImportReport(
             **self.counts,
@@ -171,12 +171,109 @@ class Tally:
             skipped=dict(self.skipped.most_common()),
             ignored=dict(self.ignored.most_common()),
             examples=tuple(self.examples),
-            dry_run=dry_run,
+            dry_run=self.dry_run,
         )
+
+    def _prepare(
+        self, parts: Sequence[Part], file: str, known: set[str], now: int
+    ) -> tuple[_New, set[str], set[str]]:
+        """The memories of a batch that are not `known`, ready for storage; injected text, private parts and secrets are
+        removed. With the ids of those from which secrets were removed, and injected text.
+        """
+        new: dict[str, tuple[ImportedMemory, MemoryDraft]] = {}
+        redacted: set[str] = set()
+        stripped: set[str] = set()
+        for part in parts:
+            if isinstance(part, LeftOut):
+                self.leave_out(part)
+            elif isinstance(part, ImportedMemory) and (part.id in known or part.id in new):
+                self.counts["known"] += 1
+            elif isinstance(part, ImportedMemory):
+                content, quote = part.content, part.quote
+                cues = () if part.trust == "outside" else part.cues
+                if part.state is None:
+                    content = strip_injected(content)
+                    if content != part.content:
+                        stripped.add(part.id)
+                    content = strip_private(content)
+                if self.space.redacts and not self.replays:
+                    clean = redact(content)
+                    quote = None if quote is None else redact(quote)
+                    cues = tuple(map(redact, cues))
+                    if clean != content:
+                        redacted.add(part.id)
+                    content = clean
+                if content.strip():
+                    new[part.id] = part, _draft(part, content, quote, cues, now, self.space.hasher)
+                else:
+                    reason = "nothing but injected or private text in it"
+                    self.leave_out(LeftOut(reason=reason, where=file, expected=True))
+        return new, redacted & new.keys(), stripped & new.keys()
+
+    def _write(
+        self, connection: Connection, space: int, new: _New, rest: Sequence[Part], file: str, now: int
+    ) -> tuple[set[str], dict[str, int], list[LeftOut]]:
+        """Write a batch: which memories were stored, how many of the rest, and what was left out."""
+        for part in rest:
+            if isinstance(part, Header):
+                self.requests_ahead = _requests_ahead(connection, space, part.requests)
+                self.change_ids.clear()
+                self.last_ids.clear()
+        known = known_ids(connection, space, list(new))
+        wanted = [draft for id, (_, draft) in new.items() if id not in known]
+        stored = set(insert_drafts(connection, space, wanted)) if wanted else set()
+        own = [new[draft.id][0] for draft in wanted if draft.id in stored]
+        _write_states(connection, space, own, self.requests_ahead)
+        found = [part for part in rest if isinstance(part, ImportedEdge)]
+        written, dangling = _write_edges(connection, space, found, now)
+        for version in (part for part in rest if isinstance(part, ImportedPage)):
+            page_rows.take_in(connection, space, version)
+        counts = {
+            "edges": written,
+            "changes": self._write_changes(connection, space, rest),
+            "tombstones": _write_forgotten(connection, space, rest),
+        }
+        refused = LeftOut(reason="forgotten here before", where=file)
+        # Expected: the report already counts the memory at its end as left out.
+        loose = LeftOut(reason="an edge to a memory that is missing", where=file, expected=True)
+        return stored, counts, [refused] * (len(wanted) - len(stored)) + [loose] * dangling
+
+    def _write_changes(self, connection: Connection, space: int, rest: Sequence[Part]) -> int:
+        """Write new history entries, with references to the entries that they undo; return their number."""
+        written = 0
+        for change in (part for part in rest if isinstance(part, ImportedChange)):
+            values = {
+                "space_id": space,
+                "memory_id": change.memory_id,
+                "other_id": change.other_id,
+                "action": change.action,
+                "at": change.at,
+                "who": change.who,
+                "why": change.why,
+                "before": json.dumps(change.before, ensure_ascii=False),
+                "after": json.dumps(change.after, ensure_ascii=False),
+            }
+            key = hash(tuple(values.values()))
+            query = select(func.min(changes.c.id)).where(changes.c.id > self.last_ids.get(key, 0))
+            for name, value in values.items():
+                query = query.where(changes.c[name].is_(None) if value is None else changes.c[name] == value)
+            id = connection.execute(query).scalar()
+            if id is None:
+                undoes = None if change.undoes is None else self.change_ids.get(change.undoes)
+                id = connection.execute(
+                    insert(changes).values(**values, undoes=undoes).returning(changes.c.id)
+                ).scalar_one()
+                written += 1
+                if self.replays and change.action != "forget":
+                    history.replay(
+                        connection, space, change.memory_id, change.before, change.after, at=change.at
+                    )
+            self.last_ids[key] = self.change_ids[change.number] = id
+        return written
 
 
 def batches_of(
-    root: Path, source: ImportSource, tally: Tally, *, reader: NamedReader | None = None
+    root: Path, source: ImportSource, intake: Intake, *, reader: NamedReader | None = None
 ) -> Generator[Batch]:
     """Read a file, an archive or everything in a folder, batch by batch; with a reader, all of it by that.
 
@@ -188,7 +285,7 @@ def batches_of(
     files: list[SourceFile] = []
     for found in find_files(root):
         if isinstance(found, LeftOut):
-            tally.leave_out(found)
+            intake.leave_out(found)
         elif root.is_file() and root.suffix.lower() != ".zip" or may_be(found, source):
             files.append(found)
     total = sum(file.size for file in files)
@@ -204,23 +301,25 @@ def batches_of(
                     raise UsageError(
                         f"The format of {root} is unknown. Name it with --from {'|'.join(FORMATS)}, or give a folder."
                     )
-                tally.leave_out(LeftOut(reason="a file of an unknown format", where=file.name))
+                intake.leave_out(LeftOut(reason="a file of an unknown format", where=file.name))
                 continue
-            tally.files[kind] += 1
+            intake.files[kind] += 1
             with file.open() as stream:
                 read = FORMATS[kind].read if reader is None else reader.read  # type: ignore[index]
                 for parts, done in _in_batches(read(stream, file), stream, file):
                     yield Batch(parts=parts, file=file.name, done_bytes=before + done, total_bytes=total)
         except UnpackLimitExceeded:
-            tally.leave_out(LeftOut(reason="it unpacks to far more than is plausible", where=file.name))
+            intake.leave_out(LeftOut(reason="it unpacks to far more than is plausible", where=file.name))
         except (OSError, EOFError, RuntimeError, NotImplementedError, ValueError) as error:
             # Errors of the file or its compression; the other files are imported anyway.
-            tally.leave_out(LeftOut(reason="a file that can't be read", where=f"{file.name}: {error}"[:300]))
+            intake.leave_out(LeftOut(reason="a file that can't be read", where=f"{file.name}: {error}"[:300]))
         except Exception as error:
             # Decompressors are imported only when used, so their errors are recognised by name.
             if type(error).__name__ not in ("error", "LZMAError", "BadZipFile"):
                 raise
-            tally.leave_out(LeftOut(reason="an archive that is damaged", where=f"{file.name}: {error}"[:300]))
+            intake.leave_out(
+                LeftOut(reason="an archive that is damaged", where=f"{file.name}: {error}"[:300])
+            )
         finally:
             before += file.size
 
@@ -240,67 +339,13 @@ def _in_batches(
     yield batch, file.size
 
 
-def prepare(
-    batch: Batch, known: set[str], *, now: int, redacts: bool, hasher: WordHasher, tally: Tally
-) -> PreparedBatch:
-    """Prepare the new memories of a batch for storage; injected text, private parts and secrets are removed.
-
-    Args:
-        batch: The batch.
-        known: The ids that are in the store.
-        now: Microseconds since 1970.
-        redacts: Whether to remove secrets.
-        hasher: Makes the keyed hashes that recognise forgotten memories.
-        tally: Counts known memories and parts that are left out.
-    """
-    drafts: list[MemoryDraft] = []
-    new: dict[str, ImportedMemory] = {}
-    redacted: set[str] = set()
-    stripped: set[str] = set()
-    rest: list[Part] = []
-    for part in batch.parts:
-        if isinstance(part, LeftOut):
-            tally.leave_out(part)
-        elif not isinstance(part, ImportedMemory):
-            rest.append(part)
-        elif part.id in known or part.id in new:
-            tally.counts["known"] += 1
-        else:
-            content, quote = part.content, part.quote
-            cues = () if part.trust == "outside" else part.cues
-            if part.state is None:
-                content = strip_injected(content)
-                if content != part.content:
-                    stripped.add(part.id)
-                content = strip_private(content)
-            if redacts:
-                clean = redact(content)
-                quote = None if quote is None else redact(quote)
-                cues = tuple(map(redact, cues))
-                if clean != content:
-                    redacted.add(part.id)
-                content = clean
-            if not content.strip():
-                tally.leave_out(
-                    LeftOut(
-                        reason="nothing but injected or private text in it", where=batch.file, expected=True
-                    )
-                )
-                continue
-            new[part.id] = part
-            drafts.append(replace(_draft(part, content, quote, now, hasher), cues=cues))
-    return PreparedBatch(
-        drafts=drafts,
-        memories=new,
-        redacted=frozenset(redacted),
-        stripped=frozenset(stripped),
-        rest=rest,
-        file=batch.file,
-    )
-
-
 def _draft(
-    memory: ImportedMemory, content: str, quote: str | None, now: int, hasher: WordHasher
+    memory: ImportedMemory,
+    content: str,
+    quote: str | None,
+    cues: tuple[str, ...],
+    now: int,
+    hasher: WordHasher,
 ) -> MemoryDraft:
     # What was said when Satchel exported the file was obeyed then, and perhaps lifted since.
     is_new = memory.state is None and is_wishing(memory.kind, memory.trust, memory.speaker)
@@ -308,6 +353,7 @@ def _draft(
     return MemoryDraft(
         id=memory.id,
         tags=memory.tags,
+        cues=cues,
         words_hash=None
         if memory.session is None
         else hasher.words(memory.session, content, turn=memory.turn if has_place else None),
@@ -326,58 +372,6 @@ def _draft(
             "created_at": now if memory.state is None else memory.state.created_at,
             "time": None if memory.time is None else json.dumps(as_json(memory.time)),
         },
-    )
-
-
-def write_batch(
-    connection: Connection,
-    space: int,
-    batch: PreparedBatch,
-    *,
-    now: int,
-    state: ImportState,
-    replays: bool = False,
-) -> WrittenBatch:
-    """Write a batch. Memories in the store are not changed, and forgotten ones stay forgotten.
-
-    Args:
-        connection: In a transaction that writes.
-        space: The space to write to.
-        batch: The batch.
-        now: Microseconds since 1970.
-        state: The state after the previous batches; it is updated.
-        replays: Whether changes that are new here are made, too, where a memory is as it was before them.
-    """
-    for part in batch.rest:
-        if isinstance(part, Header):
-            state.requests_ahead = _requests_ahead(connection, space, part.requests)
-            state.change_ids.clear()
-            state.last_ids.clear()
-    known = known_ids(connection, space, [draft.id for draft in batch.drafts])
-    wanted = [draft for draft in batch.drafts if draft.id not in known]
-    new = frozenset(insert_drafts(connection, space, wanted)) if wanted else frozenset()
-    stored = [batch.memories[draft.id] for draft in wanted if draft.id in new]
-    _write_states(connection, space, stored, state.requests_ahead)
-    found = [part for part in batch.rest if isinstance(part, ImportedEdge)]
-    stored_edges, dangling = _write_edges(connection, space, found, now)
-    entries = [part for part in batch.rest if isinstance(part, ImportedChange)]
-    for version in (part for part in batch.rest if isinstance(part, ImportedPage)):
-        page_rows.take_in(connection, space, version)
-    refused = LeftOut(reason="forgotten here before", where=batch.file)
-    # Expected: the report already counts the memory at its end as left out.
-    loose = LeftOut(reason="an edge to a memory that is missing", where=batch.file, expected=True)
-    return WrittenBatch(
-        new=new,
-        counts={
-            "new": len(new),
-            # Only those that were written: another process may have stored some of them meanwhile.
-            "redacted": len(batch.redacted & new),
-            "stripped": len(batch.stripped & new),
-            "edges": stored_edges,
-            "changes": _write_changes(connection, space, entries, state, replays=replays),
-            "tombstones": _write_forgotten(connection, space, batch.rest),
-        },
-        left_out=[refused] * (len(wanted) - len(new)) + [loose] * dangling,
     )
 
 
@@ -450,40 +444,6 @@ def _write_edges(
         }
         written += connection.execute(insert(edges).on_conflict_do_nothing(), row).rowcount
     return written, dangling
-
-
-def _write_changes(
-    connection: Connection, space: int, found: Sequence[ImportedChange], state: ImportState, *, replays: bool
-) -> int:
-    """Write new history entries, with references to the entries that they undo; return their number."""
-    written = 0
-    for change in found:
-        values = {
-            "space_id": space,
-            "memory_id": change.memory_id,
-            "other_id": change.other_id,
-            "action": change.action,
-            "at": change.at,
-            "who": change.who,
-            "why": change.why,
-            "before": json.dumps(change.before, ensure_ascii=False),
-            "after": json.dumps(change.after, ensure_ascii=False),
-        }
-        key = hash(tuple(values.values()))
-        query = select(func.min(changes.c.id)).where(changes.c.id > state.last_ids.get(key, 0))
-        for name, value in values.items():
-            query = query.where(changes.c[name].is_(None) if value is None else changes.c[name] == value)
-        id = connection.execute(query).scalar()
-        if id is None:
-            undoes = None if change.undoes is None else state.change_ids.get(change.undoes)
-            id = connection.execute(
-                insert(changes).values(**values, undoes=undoes).returning(changes.c.id)
-            ).scalar_one()
-            written += 1
-            if replays and change.action != "forget":
-                history.replay(connection, space, change.memory_id, change.before, change.after, at=change.at)
-        state.last_ids[key] = state.change_ids[change.number] = id
-    return written
 
 
 def _write_forgotten(connection: Connection, space: int, rest: Sequence[Part]) -> int:

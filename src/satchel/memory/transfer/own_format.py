@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta, timezone
+from dataclasses import fields
 from typing import Any, BinaryIO
 
 from sqlalchemy import Connection, func, select
 
 from satchel.memory.store.cues import cues_of
 from satchel.memory.store.filters import CheckedFilters
+from satchel.memory.store.micros import from_micros, to_micros
 from satchel.memory.store.repository import among, ids_of, matching_rids, requests_so_far, slices, tags_of
 from satchel.memory.store.tables import (
     changes,
@@ -65,7 +66,6 @@ __all__ = [
 FORMAT = 1
 _HEAD = "satchel-memory"
 _COUNTED = {"memory": "memories", "edge": "edges", "change": "changes", "tombstone": "tombstones"}
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
 
 
 def write(
@@ -204,14 +204,7 @@ def edge_lines(
     )
     for row in rows:
         if row.space_id == space and (chosen is None or row.target_rid in chosen):
-            yield {
-                "type": "edge",
-                "source": row.source,
-                "target": row.target,
-                "relation": row.relation,
-                "weight": row.weight,
-                "created_at": _time(row.created_at),
-            }
+            yield _line("edge", row, created_at=_time(row.created_at))
 
 
 def _change_lines(
@@ -245,19 +238,9 @@ def change_lines(connection: Connection, ids: Sequence[int]) -> Iterator[dict[st
 
 
 def _change_line(row: Any, number: int, undoes: int | None) -> dict[str, Any]:
-    return {
-        "type": "change",
-        "number": number,
-        "memory_id": row.memory_id,
-        "other_id": row.other_id,
-        "action": row.action,
-        "at": _time(row.at),
-        "who": row.who,
-        "why": row.why,
-        "before": json.loads(row.before),
-        "after": json.loads(row.after),
-        "undoes": undoes,
-    }
+    before, after = json.loads(row.before), json.loads(row.after)
+    given = {"number": number, "undoes": undoes, "at": _time(row.at), "before": before, "after": after}
+    return _line("change", row, **given)
 
 
 def page_lines(connection: Connection, space: int, *, after: int = 0) -> Iterator[dict[str, Any]]:
@@ -266,15 +249,7 @@ def page_lines(connection: Connection, space: int, *, after: int = 0) -> Iterato
         select(pages).where(pages.c.space_id == space, pages.c.number > after).order_by(pages.c.number)
     )
     for row in rows:
-        yield {
-            "type": "page",
-            "number": row.number,
-            "written_at": _time(row.written_at),
-            "by": row.by,
-            "model": row.model,
-            "state": row.state,
-            "lines": json.loads(row.lines),
-        }
+        yield _line("page", row, written_at=_time(row.written_at), lines=json.loads(row.lines))
 
 
 def forgotten_lines(connection: Connection, space: int, *, since: int = -1) -> Iterator[dict[str, Any]]:
@@ -292,12 +267,7 @@ def forgotten_lines(connection: Connection, space: int, *, since: int = -1) -> I
     for row in rows:
         # A tombstone without hashes, of a memory without a source, has no effect in another store.
         if row.place_hash is not None or row.words_hash is not None:
-            yield {
-                "type": "tombstone",
-                "place_hash": row.place_hash,
-                "words_hash": row.words_hash,
-                "forgotten_at": _time(row.forgotten_at),
-            }
+            yield _line("tombstone", row, forgotten_at=_time(row.forgotten_at))
     found = connection.execute(
         select(earlier_words.c.words_hash)
         .where(earlier_words.c.space_id == space)
@@ -307,16 +277,18 @@ def forgotten_lines(connection: Connection, space: int, *, since: int = -1) -> I
         yield {"type": "forgotten_words", "words_hash": words_hash}
 
 
+def _line(kind: str, row: Any, **given: Any) -> dict[str, Any]:
+    """A line with the fields of the part that it becomes, as they are given or in the columns of a row."""
+    names = [field.name for field in fields(_PARTS[kind])]
+    return {"type": kind, **{name: given[name] if name in given else getattr(row, name) for name in names}}
+
+
 def _time(micros: int | None, offset_min: int = 0) -> str | int | None:
     """A time in ISO 8601, or as microseconds if it is outside of the calendar. Both are exact."""
     if micros is None:
         return None
-    try:
-        offset = timedelta(minutes=offset_min)
-        local = _EPOCH + timedelta(microseconds=micros) + offset
-        return local.replace(tzinfo=timezone(offset) if offset_min else UTC).isoformat()
-    except (OverflowError, ValueError):
-        return micros
+    moment = from_micros(micros, offset_min)
+    return moment.isoformat() if to_micros(moment) == micros else micros
 
 
 def is_own_line(line: Mapping[str, Any]) -> bool:

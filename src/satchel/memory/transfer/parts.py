@@ -10,7 +10,7 @@ import hashlib
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
@@ -48,8 +48,6 @@ __all__ = [
 T = TypeVar("T")
 Check: TypeAlias = Callable[[Any], Any]
 """Gives what is stored of a value in a file; raises `ValueError` or `UsageError` if it can't be."""
-
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - local wall time is computed with it, year 1 included
 
 
 class InvalidField(ValueError):
@@ -133,9 +131,7 @@ def _micros(value: Any) -> Any:
     if type(value) is int:
         return _whole(-(2**63))(value)
     moment = datetime.fromisoformat(_words(value))
-    return (_is(moment.tzinfo, moment).replace(tzinfo=None) - _EPOCH - moment.utcoffset()) // timedelta(
-        microseconds=1
-    )
+    return to_micros(_is(moment.tzinfo, moment))
 
 
 def offset_of(value: object) -> int:

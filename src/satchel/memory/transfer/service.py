@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from satchel.errors import StorageUnwritable
 from satchel.memory.store.checking import one_of
 from satchel.memory.store.filters import Filters
-from satchel.memory.store.history import undo_comparing
-from satchel.memory.store.repository import known_ids
 from satchel.memory.store.thread import OneThread
 from satchel.memory.transfer.formats import NamedReader
-from satchel.memory.transfer.importing import (
-    Batch,
-    ImportState,
-    Tally,
-    WrittenBatch,
-    batches_of,
-    prepare,
-    write_batch,
-)
+from satchel.memory.transfer.importing import Intake, batches_of
 from satchel.memory.transfer.own_format import write
-from satchel.memory.transfer.parts import ImportedMemory
 from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
 
 if TYPE_CHECKING:
@@ -57,63 +45,19 @@ async def import_from(
 ) -> ImportReport:
     """Import memories from files; see `Memory.import_from`."""
     source = one_of(source, ImportSource, "source")
-    tally, state = Tally(), ImportState()
-    counted: set[str] = set()
     thread = OneThread("satchel-import")
-    batches = batches_of(Path(where), source, tally, reader=reader)
+    intake = Intake(space=space, in_thread=thread.run, dry_run=dry_run)
+    batches = batches_of(Path(where), source, intake, reader=reader)
     try:
         while (batch := await thread.run(next, batches, None)) is not None:
-            written = await _import_batch(
-                space, thread, batch, tally, state, dry_run=dry_run, counted=counted
-            )
-            tally.counts.update(written.counts)
-            for left in written.left_out:
-                tally.leave_out(left)
-            progress(tally.progress(batch))
-        if tally.counts["changes"] and not dry_run:
-            await space.write(undo_comparing, at=space.now_micros())
+            await intake.take(batch.parts, batch.file)
+            progress(intake.progress(batch))
+        await intake.finish()
     finally:
         # After a cancellation, a file may still be open.
-        await thread.run(_close, batches)
+        await thread.run(batches.close)
         thread.close()
-    return tally.report(dry_run=dry_run)
-
-
-async def _import_batch(
-    space: Space,
-    thread: OneThread,
-    batch: Batch,
-    tally: Tally,
-    state: ImportState,
-    *,
-    dry_run: bool,
-    counted: set[str],
-) -> WrittenBatch:
-    ids = [part.id for part in batch.parts if isinstance(part, ImportedMemory)]
-    known = await space.read(known_ids, ids) if ids else set()
-    now = space.now_micros()
-    ready = await thread.run(
-        partial(
-            prepare,
-            batch,
-            known | counted,
-            now=now,
-            redacts=space.redacts,
-            hasher=space.hasher,
-            tally=tally,
-        )
-    )
-    if dry_run:
-        counted.update(ready.memories)
-        would = {"new": ready.memories, "redacted": ready.redacted, "stripped": ready.stripped}
-        return WrittenBatch(counts={name: len(ids) for name, ids in would.items()})
-    if not ready.drafts and not ready.rest:
-        return WrittenBatch()
-    return await space.write(write_batch, ready, now=now, state=state)
-
-
-def _close(batches: Generator[Batch]) -> None:
-    batches.close()
+    return intake.report()
 
 
 @contextmanager
