@@ -7,7 +7,18 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, literal, select, update
+from sqlalchemy import (
+    Connection,
+    bindparam,
+    exists,
+    func,
+    insert,
+    literal,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from satchel.builder.records import ENDED, Build, BuildMessage, BuildStatus, Direction, MessageType
 from satchel.builder.tables import build_messages, builds
@@ -23,9 +34,24 @@ _MOST_TEXT = 20_000
 _MOST_MESSAGES = 1000
 """Messages of one build. A build has 25 rounds; only a Builder that reports in a loop reaches this."""
 
-_BUILDS = (
-    select(builds).where(builds.c.user_id == bindparam("user")).order_by(builds.c.created_at, builds.c.id)
+_ANSWER, _GAVE_UP = "answer:", "gave-up:"
+"""What the ids of the messages that close a question begin with; the question's id follows."""
+
+_question, _closing = build_messages.alias("question"), build_messages.alias("closing")
+_IS_OPEN = ~exists().where(
+    _closing.c.build_id == _question.c.build_id,
+    or_(
+        *(_closing.c.id == literal_column(f"'{mark}'").concat(_question.c.id) for mark in (_ANSWER, _GAVE_UP))
+    ),
 )
+_BUILD = select(
+    builds,
+    exists()
+    .where(_question.c.build_id == builds.c.id, _question.c.type == literal_column("'question'"), _IS_OPEN)
+    .label("asks"),
+)
+"""A build that was laid aside is in the queue, with an open question."""
+_BUILDS = _BUILD.where(builds.c.user_id == bindparam("user")).order_by(builds.c.created_at, builds.c.id)
 _OF_CAPABILITY = Prepared(_BUILDS.where(builds.c.capability_id == bindparam("capability")))
 _OPEN = Prepared(_BUILDS.where(builds.c.status.not_in(map(literal, sorted(ENDED)))))
 _MESSAGES = (
@@ -110,6 +136,39 @@ class BuildQueue:
             return _find(connection, build_id, self._user)
 
         found = await self._database.write(write)
+        if found is None:
+            raise NotFound(f"There is no build {build_id!r}.")
+        return found
+
+    async def lay_aside(self, build_id: str) -> Build:
+        """Let a build wait for the answers to its open questions without a process, and tell the user so.
+
+        Returns:
+            The build: "waiting", or "queued" if the answers have come meanwhile.
+
+        Raises:
+            NotFound: There is none.
+        """
+
+        def write(connection: Connection) -> Build | None:
+            connection.execute(
+                update(builds)
+                .where(builds.c.id == build_id, builds.c.user_id == self._user)
+                .where(builds.c.status == "running")
+                .values(status="queued", updated_at=self._now())
+            )
+            build = _find(connection, build_id, self._user)
+            if build is not None and build.status == "waiting":
+                text = (
+                    "The build waits for your answer, and goes on when you have given it, now or later: "
+                    f"satchel capability answer {build.name} TEXT"
+                )
+                # Once for each time: how often it was begun tells them apart.
+                id, payload = f"waits:{build.attempts}", {"text": text, "status": build.status}
+                self._insert(connection, build_id, id, "to_user", "progress", payload)
+            return build
+
+        found = await self._database.write(write, durable=True)
         if found is None:
             raise NotFound(f"There is no build {build_id!r}.")
         return found
@@ -316,11 +375,11 @@ class BuildQueue:
 
 
 def _answer_id(question_id: str) -> str:
-    return f"answer:{question_id}"
+    return f"{_ANSWER}{question_id}"
 
 
 def _gave_up_id(question_id: str) -> str:
-    return f"gave-up:{question_id}"
+    return f"{_GAVE_UP}{question_id}"
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -337,7 +396,7 @@ def _from_us(us: int) -> datetime:
 
 
 def _find(connection: Connection, build_id: str, user_id: str) -> Build | None:
-    query = select(builds).where(builds.c.id == build_id, builds.c.user_id == user_id)
+    query = _BUILD.where(builds.c.id == build_id, builds.c.user_id == user_id)
     row = connection.execute(query).one_or_none()
     return None if row is None else _build(row)
 
@@ -382,7 +441,7 @@ def _build(row: Any) -> Build:
         asked_by=row.asked_by,
         session_id=row.session_id,
         model=row.model,
-        status=row.status,
+        status="waiting" if row.status == "queued" and row.asks else row.status,
         outcome=row.outcome,
         attempts=row.attempts,
         executor=row.executor,

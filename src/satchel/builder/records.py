@@ -22,8 +22,9 @@ __all__ = [
     "message_to_json",
 ]
 
-BuildStatus: TypeAlias = Literal["queued", "running", "active", "proposed", "failed"]
-"""The last three are final. "active" and "proposed" are the state of the version that was registered."""
+BuildStatus: TypeAlias = Literal["queued", "running", "waiting", "active", "proposed", "failed"]
+"""A "waiting" one goes on when the user has answered. The last three are final: how a build ended, where "active" and
+"proposed" are the state of the version that was registered."""
 BuildKind: TypeAlias = Literal["build", "repair"]
 Direction: TypeAlias = Literal["to_user", "to_builder"]
 MessageType: TypeAlias = Literal["question", "answer", "progress", "complete", "error"]
