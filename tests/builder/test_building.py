@@ -394,8 +394,8 @@ async def test_a_question_without_a_default_waits_overnight_and_its_answer_is_us
         assert (build.status, capability.status) == ("waiting", "building")
         assert (await world.said(build))[-1] == (
             "progress",
-            "The build waits for your answer, and goes on when you have given it, now or later: "
-            "satchel capability answer greet TEXT",
+            "It waits for your answer, now or later (satchel capability answer greet TEXT): "
+            "Celsius or Fahrenheit?",
         )
         again = await world.builder.build(build.id)
         assert (again, len(world.model.requests)) == (build, 1), "nobody asks the model meanwhile"

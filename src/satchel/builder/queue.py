@@ -38,7 +38,7 @@ _ANSWER, _GAVE_UP = "answer:", "gave-up:"
 """What the ids of the messages that close a question begin with; the question's id follows."""
 
 _question, _closing = build_messages.alias("question"), build_messages.alias("closing")
-_IS_OPEN = ~exists().where(
+_ASKS = (_question.c.type == literal_column("'question'")) & ~exists().where(
     _closing.c.build_id == _question.c.build_id,
     or_(
         *(_closing.c.id == literal_column(f"'{mark}'").concat(_question.c.id) for mark in (_ANSWER, _GAVE_UP))
@@ -46,9 +46,7 @@ _IS_OPEN = ~exists().where(
 )
 _BUILD = select(
     builds,
-    exists()
-    .where(_question.c.build_id == builds.c.id, _question.c.type == literal_column("'question'"), _IS_OPEN)
-    .label("asks"),
+    exists().where(_question.c.build_id == builds.c.id, _ASKS).label("asks"),
 )
 """A build that was laid aside is in the queue, with an open question."""
 _BUILDS = _BUILD.where(builds.c.user_id == bindparam("user")).order_by(builds.c.created_at, builds.c.id)
@@ -159,9 +157,11 @@ class BuildQueue:
             )
             build = _find(connection, build_id, self._user)
             if build is not None and build.status == "waiting":
+                asked = select(_question.c.payload).where(_question.c.build_id == build_id, _ASKS)
+                questions = connection.execute(asked.order_by(_question.c.number)).scalars()
                 text = (
-                    "The build waits for your answer, and goes on when you have given it, now or later: "
-                    f"satchel capability answer {build.name} TEXT"
+                    f"It waits for your answer, now or later (satchel capability answer {build.name} TEXT): "
+                    + " ".join(json.loads(payload)["text"] for payload in questions)
                 )
                 # Once for each time: how often it was begun tells them apart.
                 id, payload = f"waits:{build.attempts}", {"text": text, "status": build.status}
@@ -332,6 +332,10 @@ class BuildQueue:
             if message.type != "question"
         }
         return tuple(m for m in found if m.type == "question" and (m.build_id, m.id) not in closed)
+
+    async def is_open(self, question: BuildMessage) -> bool:
+        """Whether a question waits for an answer."""
+        return any(open.number == question.number for open in await self.open_questions())
 
     async def mark_read(self, numbers: Collection[int]) -> None:
         """Note that messages reached the other side."""

@@ -99,6 +99,11 @@ class BuildMessage:
         """The words of the payload."""
         return str(self.payload.get("text") or "")
 
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The suggested answers to a question."""
+        return tuple(str(option) for option in self.payload.get("options") or ())
+
 
 def build_to_json(build: Build) -> dict[str, Any]:
     """For `satchel capability show --json` and the HTTP interface."""

@@ -537,7 +537,7 @@ def posted_of(message: BuildMessage) -> BuildPosted:
         kind=message.type,
         text=message.text,
         question_id=message.id if message.type == "question" else str(payload.get("question_id") or ""),
-        options=tuple(str(option) for option in payload.get("options", ())),
+        options=message.options,
         status=str(payload.get("status") or ""),
     )
 
