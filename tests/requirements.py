@@ -976,7 +976,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(9, "builder:answer-tokens", "seed-0 phase 2", "An answer of the Builder's model has at most 4,096 tokens."),
     built(9, "builder:packages", "seed-0 phase 2", "The Builder may install packages, and is asked to keep them few and free of charge."),
     built(9, "builder:cases", "DESIGN 7", "Registration runs the capability's own cases in a fresh sandbox and refuses what fails."),
-    built(9, "builder:question", "seed-0 queue", "A question to the user waits 60 s."),
+    built(9, "builder:question", "seed-0 queue", "A question to the user waits 60 s; then its default is taken, or the build waits for the answer without a worker."),
     built(9, "builder:messages", "seed-0 queue", "question, answer, progress, complete and error are stored and ordered; a late subscriber sees all."),
     built(9, "builder:messages:fields", "seed-0 queue", "A build's message has a direction (to_user, to_builder), a type, a payload and whether it was read."),
     built(9, "builder:durable", "DESIGN 7", "A build survives kill -9 and goes on where it stopped."),

@@ -496,7 +496,8 @@ class BuildPosted:
         question_id: The question in its build: of a question itself, of an answer, and of the progress that says that
             the Builder no longer waits; else "".
         options: Suggested answers to a question.
-        status: Of an ended build: "active", "proposed" or "failed"; else "".
+        status: Of an ended build: "active", "proposed" or "failed"; "waiting" of the progress that says that the build
+            has been laid aside until the user answers; else "".
     """
 
     type: ClassVar = "build_posted"

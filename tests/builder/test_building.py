@@ -117,11 +117,9 @@ async def test_a_builder_that_loops_is_stopped_after_its_last_round(tmp_path: Pa
 
 
 @requirement("builder:limits")
-async def test_a_build_ends_when_its_time_is_over_in_the_middle_of_an_answer(tmp_path: Path) -> None:
-    async def for_ever() -> None:
-        await anyio.sleep_forever()
-
-    async with open_world(tmp_path, [Reply(text="Hm.", before=for_ever)], timeout_s=0.2) as world:
+async def test_a_build_ends_when_its_time_is_over_in_the_middle_of_a_call(tmp_path: Path) -> None:
+    async with open_world(tmp_path, timeout_s=0.6) as world:
+        world.sandbox.before_run = anyio.sleep_forever
         build, _ = await world.build()
         assert build.status == "failed"
         assert "minutes (builder.timeout_s)" in build.outcome
@@ -319,8 +317,8 @@ async def answers(world: World, build_id: str, text: str | None) -> None:
     await world.queue.answer(build_id, found[0].id, text, by="test")
 
 
-def asking(then: list[Any]) -> list[Any]:
-    question = {"question": "Celsius or Fahrenheit?", "options": ["Celsius", "Fahrenheit"]}
+def asking(then: list[Any], **more: Any) -> list[Any]:
+    question = {"question": "Celsius or Fahrenheit?", "options": ["Celsius", "Fahrenheit"], **more}
     return [Reply(calls=[Call(name="ask_user", input=question)]), *then]
 
 
@@ -344,17 +342,21 @@ async def test_a_question_gets_the_users_answer_and_both_are_stored(tmp_path: Pa
 
 
 @requirement("builder:question")
-async def test_without_an_answer_the_builder_decides_and_says_so(tmp_path: Path) -> None:
-    async with open_world(tmp_path, asking(list(WHOLE)), question_wait_s=0.1) as world:
+async def test_without_an_answer_the_builder_takes_its_default_and_says_which(tmp_path: Path) -> None:
+    script = asking(list(WHOLE), default="Celsius")
+    async with open_world(tmp_path, script, question_wait_s=0.1) as world:
         build, _ = await world.build()
-        assert "did not answer within 0.1 s. Decide yourself" in world.results[0]
+        assert (
+            "did not answer within 0.1 s. They were told that you go on with your default: Celsius"
+            in (world.results[0])
+        )
         said = await world.said(build)
-        assert ("progress", "No answer within 0.1 s. The Builder decides by itself.") in said
+        assert ("progress", "No answer within 0.1 s. The Builder goes on with: Celsius") in said
         assert await world.queue.open_questions() == ()
 
 
 async def test_a_late_answer_reaches_the_builder_with_its_next_result(tmp_path: Path) -> None:
-    async with open_world(tmp_path, asking(list(WHOLE)), question_wait_s=0.05) as world:
+    async with open_world(tmp_path, asking(list(WHOLE), default="Celsius"), question_wait_s=0.05) as world:
         build = await world.request()
 
         async def late(events: Any) -> None:
@@ -370,7 +372,7 @@ async def test_a_late_answer_reaches_the_builder_with_its_next_result(tmp_path: 
 
 
 async def test_a_question_is_answered_once_and_not_after_the_end(tmp_path: Path) -> None:
-    async with open_world(tmp_path, asking(list(WHOLE)), question_wait_s=0.05) as world:
+    async with open_world(tmp_path, asking(list(WHOLE), default="Celsius"), question_wait_s=0.05) as world:
         build, _ = await world.build()
         with pytest.raises(UsageError, match="has ended"):
             await world.queue.answer(build.id, "call_1", "too late", by="test")
@@ -381,6 +383,80 @@ async def test_a_question_is_answered_once_and_not_after_the_end(tmp_path: Path)
         await world.queue.answer(build.id, "q", "this", by="terminal")
         with pytest.raises(UsageError, match="answered already by terminal"):
             await world.queue.answer(build.id, "q", "that", by="web")
+
+
+@requirement("builder:question")
+async def test_a_question_without_a_default_waits_overnight_and_its_answer_is_used_the_next_day(
+    tmp_path: Path,
+) -> None:
+    async with open_world(tmp_path, asking(list(WHOLE))) as world:
+        build, capability = await world.build()
+        assert (build.status, capability.status) == ("waiting", "building")
+        assert (await world.said(build))[-1] == (
+            "progress",
+            "It waits for your answer, now or later (satchel capability answer greet TEXT): "
+            "Celsius or Fahrenheit?",
+        )
+        again = await world.builder.build(build.id)
+        assert (again, len(world.model.requests)) == (build, 1), "nobody asks the model meanwhile"
+        assert [each.id for each in await world.queue.open_builds()] == [build.id]
+    async with open_world(tmp_path, WHOLE) as world:
+        await world.queue.answer(build.id, "call_1", "Celsius", by="the web page")
+        assert (await world.queue.get(build.id)).status == "queued"
+        world.model._calls = 100
+        build = await world.builder.build(build.id)
+        assert build.status == "active"
+        told = world.model.requests[0].messages[-1].text
+        assert told.startswith("[Late answer to call_1]\nThe user was asked: Celsius or Fahrenheit?\n")
+        assert "They answer: Celsius" in told
+        assert "Nothing is registered yet" not in told
+
+
+async def test_pauses_do_not_count_as_turns_that_the_model_ended_or_as_time(tmp_path: Path) -> None:
+    script = [reply for _ in range(4) for reply in asking([])] + list(WHOLE)
+    async with open_world(tmp_path, script, question_wait_s=0.3, timeout_s=1.0) as world:
+        build, _ = await world.build()
+        for number in range(1, 5):
+            assert build.status == "waiting"
+            await world.queue.answer(build.id, f"call_{number}", "Celsius", by="test")
+            build = await world.builder.build(build.id)
+        assert build.status == "active", build.outcome
+
+
+async def test_an_answer_that_comes_while_the_build_is_laid_aside_is_not_lost(tmp_path: Path) -> None:
+    async with open_world(tmp_path, asking(list(WHOLE))) as world:
+
+        async def answer(events: Any) -> None:
+            if any(isinstance(event, SessionEnd) for event in events) and len(world.model.requests) == 1:
+                await world.queue.answer(build.id, "call_1", "Celsius", by="test")
+
+        world.before_log = answer
+        build = await world.request()
+        assert (await world.builder.build(build.id)).status == "queued"
+        assert "progress" not in [kind for kind, _ in await world.said(build)], "nobody is told to answer"
+        assert (await world.builder.build(build.id)).status == "active"
+
+
+async def test_what_is_not_approved_yet_pauses_the_round_and_is_no_error_of_the_code(tmp_path: Path) -> None:
+    """Neither the call that needs it, nor those that the model has put behind it, run."""
+    files = [write("main.py", GREET), write("tests/cases.jsonl", CASES)]
+    script = [Reply(calls=[*files, tries(hosts=HOSTS), register(state=True)]), Reply(calls=[tries(hosts=HOSTS)]),
+              Reply(calls=[register(state=True)]), Reply(calls=[register(state=True)])]  # fmt: skip
+    async with open_world(tmp_path, script) as world:
+        build, _ = await world.build()
+        assert (build.status, world.sandbox.commands) == ("waiting", [])
+        (question,) = await world.queue.open_questions()
+        await world.queue.answer(build.id, question.id, "yes", by="test")
+        build = await world.builder.build(build.id)
+        assert world.results[2:4] == ["No answer yet: the build goes on when the user has answered."] * 2
+        assert build.status == "waiting", "now for the files that it keeps"
+        (question,) = await world.queue.open_questions()
+        assert "keeps files of its own" in question.text
+        await world.queue.answer(build.id, question.id, "no", by="test")
+        build = await world.builder.build(build.id)
+        assert (build.status, build.outcome.split(".")[0]) == (
+            "proposed", "greet is built (version 1) and waits for your approval",
+        )  # fmt: skip
 
 
 # Hosts

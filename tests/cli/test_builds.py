@@ -8,6 +8,7 @@ import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,15 @@ UNSAFE = {"SATCHEL_SANDBOX_ALLOW_UNSAFE": "true"}
 """Where the tests run, there may be no sandbox."""
 
 
-def answer(asked: Asked) -> Answer:
-    """The model of the conversation and that of the Builder."""
+def answer(asked: Asked, **question: str) -> Answer:
+    """The model of the conversation and that of the Builder, which asks one question."""
     if asked.path.endswith("/models"):
         return as_json({"data": [{"id": "m-1"}]})
     messages = asked.body["messages"]
     rounds = sum(message["role"] == "assistant" for message in messages)
     start = 10 * len(messages)
     if "You are the Builder" in str(messages[0]["content"]):
-        return _build(rounds, start)
+        return _build(rounds, start, **question)
     last = messages[-1]
     if last["role"] == "tool":
         return speaks(f"It gave: {str(last['content'])[:60]}")
@@ -45,11 +46,11 @@ def answer(asked: Asked) -> Answer:
     return calls(("execute_capability", {"name": "greet", "input": {"city": "Rome"}}), start=start)
 
 
-def _build(rounds: int, start: int) -> Answer:
+def _build(rounds: int, start: int, **question: str) -> Answer:
     plan: list[list[tuple[str, Any]]] = [
         [
             ("report_progress", {"text": "I write the greeting."}),
-            ("ask_user", {"question": "Which greeting?", "options": ["Hello", "Hi"]}),
+            ("ask_user", {"question": "Which greeting?", "options": ["Hello", "Hi"], **question}),
         ],
         [
             ("write_file", {"path": "main.py", "content": GREET}),
@@ -136,10 +137,40 @@ def test_ask_waits_for_what_it_had_built_asks_and_finishes(tmp_path: Path) -> No
 @pytest.mark.anyio
 async def test_ask_in_a_script_prints_the_answer_that_needed_a_new_tool(tmp_path: Path) -> None:
     environ = {**UNSAFE, "SATCHEL_BUILDER_QUESTION_WAIT_S": "1"}
-    with serving(answer) as server, workers_end(tmp_path / "home"):
+    with serving(partial(answer, default="Hello")) as server, workers_end(tmp_path / "home"):
         ran = await satchel(tmp_path, "ask", "Make a tool and greet Rome.", server=server, environ=environ)
         assert ran.code == 0, ran.err
         assert ran.out.splitlines()[-1] == "It gave: Hello, Rome!"
+
+
+@requirement("builder:question")
+@pytest.mark.anyio
+async def test_who_cannot_answer_learns_that_a_build_waits_and_anybody_answers_it_after_the_worker_has_gone(
+    tmp_path: Path,
+) -> None:
+    environ, home = {**UNSAFE, "SATCHEL_BUILDER_QUESTION_WAIT_S": "0"}, tmp_path / "home"
+    with serving(answer) as server, workers_end(home):
+
+        async def run(*words: str) -> Any:
+            ran = await satchel(tmp_path, *words, server=server, environ=environ)
+            assert ran.code == 0, ran.err
+            return ran
+
+        how = "It waits for your answer, now or later (satchel capability answer greet TEXT): Which greeting?"
+        asked = await run("ask", "Make a tool and greet Rome.")
+        assert how in asked.err
+        with suppress(ProcessLookupError, ValueError):
+            os.kill(int((home / "locks" / "worker").read_text()), signal.SIGKILL)
+        assert how in (await run("capability", "build", "greet", "Greet a city.")).err
+        assert "It waits for your answer: Which greeting?" in (await run("capability", "list")).err
+        assert (await run("capability", "show", "greet", "--json")).json["questions"] == ["Which greeting?"]
+        assert "has your answer to: Which greeting?" in (await run("capability", "answer", "greet", "2")).err
+        with anyio.fail_after(120):
+            while (await run("capability", "show", "greet", "--json")).json["status"] == "building":
+                pass
+        assert (await run("capability", "run", "greet", '{"city": "Rome"}')).out == "Hello, Rome!\n"
+        none = await satchel(tmp_path, "capability", "answer", "greet", "1", server=server, environ=environ)
+        assert (none.code, "asks nothing now" in none.err) == (3, True)
 
 
 @requirement("loop:request-capability:build-id")

@@ -25,7 +25,9 @@ from tests.runtime.world import opened, settings_in
 
 pytestmark = pytest.mark.anyio
 
-QUESTION = Call(name="ask_user", input={"question": "Which greeting?", "options": ["Hello", "Hi"]})
+QUESTION = Call(
+    name="ask_user", input={"question": "Which greeting?", "options": ["Hello", "Hi"], "default": "Hello"}
+)
 BUILD = (
     Reply(calls=[Call(name="report_progress", input={"text": "I begin."}), QUESTION]),
     Reply(calls=[write("main.py", GREET), write("tests/cases.jsonl", CASES), tries()]),

@@ -304,7 +304,7 @@ def test_a_build_is_followed_on_its_page_and_its_question_is_answered(
     at = "/builds/wb-1"
     page = open_page(client, at)
     assert "Wrote <b>main.py</b>." in page.cssselect(".steps")[0].text_content()
-    assert "Asks you something" in words_of(page)
+    assert "Waits for your answer" in words_of(page)
     assert [button.text_content() for button in page.cssselect('button[name="choice"]')] == ["Ulm", "Bonn"]
     assert (
         page.cssselect('noscript meta[http-equiv="refresh"]') == []

@@ -56,6 +56,7 @@ from satchel.errors import NotFound, SatchelError, UsageError, UserError
 from satchel.events import BuildPosted, Event, QuestionAnswered, QuestionAsked, TurnEnd, TurnStart
 from satchel.runtime import RunningTurn
 from satchel.runtime.broadcast import Subscription
+from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import COMMANDS, CommandResult, find_command
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
@@ -343,10 +344,12 @@ class AcpAgent:
 
     async def _say(self, opened: _Open, message: PromptContent) -> RunningTurn | None:
         session = opened.session
-        asked = next(iter(session.build_questions), None)
-        if asked is not None and session.pending_question is None and not message.attached:
-            await session.answer(asked.id, chosen_option(message.text, asked.options), by=BY)
-            return None
+        if not message.attached:
+            heard = await hear_line(session, message.text, by=BY)
+            if heard.note:
+                await self._send(session.id, update_agent_message_text(f"{heard.note}\n"))
+            if not heard.is_message:
+                return None
         text = message.text
         if session.pending_question is not None:
             text = chosen_option(text, session.pending_question.options)

@@ -12,7 +12,7 @@ from satchel.builder.queue import BuildQueue
 from satchel.builder.records import Build
 from satchel.clock import Clock
 
-__all__ = ["QuestionOutcome", "Asking", "is_yes"]
+__all__ = ["LaidAside", "QuestionOutcome", "Asking", "is_yes"]
 
 _LOOK_S: Final = 0.3
 """How often the database is asked for an answer: one short read. The user, who has just answered, should not wait."""
@@ -37,6 +37,15 @@ class QuestionOutcome:
     waited_s: float = 0.0
 
 
+class LaidAside(Exception):
+    """A question has no answer yet, and the build can't go on without it. `question_id` names it."""
+
+    def __init__(self, question_id: str) -> None:
+        """Name the question."""
+        super().__init__(f"The question {question_id} has no answer yet.")
+        self.question_id = question_id
+
+
 class Asking:
     """Asks the user of one build."""
 
@@ -47,7 +56,9 @@ class Asking:
         self._clock = clock
         self._wait_s = wait_s
 
-    async def ask(self, id: str, text: str, options: Sequence[str], *, otherwise: str) -> QuestionOutcome:
+    async def ask(
+        self, id: str, text: str, options: Sequence[str], *, otherwise: str = ""
+    ) -> QuestionOutcome:
         """Ask, and wait for the answer until `wait_s` after the question was first asked.
 
         A question that was asked before, by a process that has died, is not asked again, and its answer is found.
@@ -56,7 +67,10 @@ class Asking:
             id: Names the question in its build.
             text: The question.
             options: Suggested answers.
-            otherwise: What happens without an answer, in a sentence for the user.
+            otherwise: What happens without an answer, in a sentence for the user; "" if the build can't go on.
+
+        Raises:
+            LaidAside: There is no answer yet, and no `otherwise`. The question stays open.
         """
         payload = {"text": text, "options": list(options)}
         question = await self._queue.tell(self._build.id, id=id, type="question", payload=payload)
@@ -71,6 +85,8 @@ class Asking:
             while answer is None:
                 await anyio.sleep(_LOOK_S)
                 answer = await self._queue.answer_to(self._build.id, id)
+        if answer is None and not otherwise:
+            raise LaidAside(id)
         if answer is None:
             note = f"No answer within {self._wait_s:g} s. {otherwise}"
             answer = await self._queue.give_up(self._build.id, id, note)

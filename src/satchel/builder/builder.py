@@ -13,10 +13,10 @@ import anyio
 
 from satchel.builder.asking import Asking
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import CANCELLED, Build
+from satchel.builder.records import CANCELLED, Build, BuildMessage
 from satchel.builder.registering import Registering
 from satchel.builder.story import Story, late_answer_mark
-from satchel.builder.tasks import GO_ON, NOT_FINISHED, gave_up, system_prompt
+from satchel.builder.tasks import GO_ON, NOT_FINISHED, answers_text, gave_up, system_prompt
 from satchel.builder.tools import BuildTools
 from satchel.builder.workshop import Workshop
 from satchel.capabilities.running import LayerMaker
@@ -66,7 +66,7 @@ _MOST_ATTEMPTS: Final = 50
 _MOST_DONE: Final = 3
 """Turns that the model may end without a registration before the build has failed."""
 _LOOK_S: Final = 0.5
-"""How often a build looks whether it was cancelled: one short read."""
+"""How often a build looks whether it was cancelled, which is one short read, or its time is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Builder:
     executor: str = ""
 
     async def build(self, build_id: str) -> Build:
-        """Begin a build, or continue it where it stopped, until it has ended.
+        """Begin a build, or continue it where it stopped, until it has ended or waits for the user.
 
         Raises:
             NotFound: There is no such build.
@@ -116,7 +116,7 @@ class Builder:
             StorageError: The end could not be stored; the build can be continued.
         """
         build = await self.queue.get(build_id)
-        if build.has_ended:
+        if build.has_ended or build.status == "waiting":
             return build
         async with self._opened(build) as (journal, story):
             build = await self.queue.begin(build_id, executor=self.executor)
@@ -155,24 +155,20 @@ class Builder:
     async def _build(self, build: Build, journal: Journal, story: Story) -> Build:
         done = await self.registering.registered(build)
         if done is not None:
-            await self._close_story(journal, story)
+            if story.conversation.is_unfinished:
+                await journal.append(_end_of_turn(story, "Registered."), durable=True)
         else:
             model = await self.model(build)
             work = _Work(self, build, journal=journal, story=story, model=model)
             reason = await work.run()
             done = await self.registering.registered(build)
+            if done is None and not reason:
+                return await self.queue.lay_aside(build.id)
             if done is None:
                 if story.refused and reason != CANCELLED and not gave_up(reason):
                     reason = f"{reason}\nThe last registration was refused: {story.refused}"
                 return await self._failed(build, reason)
         return await self.queue.end(build.id, done.status, done.text)
-
-    async def _close_story(self, journal: Journal, story: Story) -> None:
-        """End the turn of a build that was interrupted after its registration."""
-        if story.conversation.is_unfinished:
-            turn, text = story.conversation.turns, "Registered."
-            ended = TurnEnd(turn=turn, status="done", rounds=story.rounds, usage=Usage(), duration_ms=0.0)
-            await journal.append([FinalEvent(turn=turn, text=text, status="done"), ended], durable=True)
 
 
 class _Work:
@@ -191,7 +187,7 @@ class _Work:
         self._is_cancelled = False
 
     async def run(self) -> str:
-        """Work until something is registered or it can't go on. Returns why, in the second case."""
+        """Work until something is registered, the user is waited for, or it can't go on. Returns why it can't."""
         builder, build, settings = self._builder, self._build, self._settings
         await self._record(
             SessionStart(
@@ -222,20 +218,24 @@ class _Work:
                 asking=asking,
                 wait_s=settings.question_wait_s,
                 registering=builder.registering,
+                clock=builder.clock,
             )
-            reason = await self._turns(Toolbox(tools.tools))
-        await self._record(SessionEnd(reason="the build ended"))
+            reason = await self._turns(tools)
+        await self._record(SessionEnd(reason="the build ended or waits"))
         return reason
 
-    async def _turns(self, toolbox: Toolbox) -> str:
+    async def _turns(self, tools: BuildTools) -> str:
+        toolbox = Toolbox(tools.tools)
         while True:
-            message, reason = self._next_message()
+            answers = await self._answers()
+            if answers is None:
+                return ""
+            message, reason = self._next_message(answers)
             if reason:
                 return reason
             runner = TurnRunner(self._inputs(message, toolbox))
             async with anyio.create_task_group() as group:
-                group.start_soon(self._stop_in_time, runner)
-                group.start_soon(self._stop_if_cancelled, runner)
+                group.start_soon(self._stop, runner, tools)
                 outcome = await runner.run()
                 group.cancel_scope.cancel()
             if await self._builder.registering.registered(self._build) is not None:
@@ -247,7 +247,25 @@ class _Work:
             if outcome.status == "cancelled":
                 return "It was cancelled."
 
-    def _next_message(self) -> tuple[Message | None, str]:
+    async def _answers(self) -> Sequence[tuple[BuildMessage, BuildMessage]] | None:
+        """The questions for which the last turn had to end, with their answers; None if one has no answer yet."""
+        story = self._story
+        if not story.waits_for or story.conversation.open_calls:
+            return ()
+        if story.conversation.is_unfinished:
+            for event in _end_of_turn(story, "It waits for the user."):
+                await self._record(event)
+        messages = {message.id: message for message in await self._builder.queue.messages(self._build.id)}
+        found = [
+            (messages[id], await self._builder.queue.answer_to(self._build.id, id)) for id in story.waits_for
+        ]
+        answers = [(question, answer) for question, answer in found if answer is not None]
+        await self._builder.queue.mark_read([answer.number for _, answer in answers])
+        return answers if len(answers) == len(found) else None
+
+    def _next_message(
+        self, answers: Sequence[tuple[BuildMessage, BuildMessage]]
+    ) -> tuple[Message | None, str]:
         """What the model is told next (None resumes an unfinished turn), or why there is nothing more to say."""
         conversation, settings = self._story.conversation, self._settings
         if self._story.rounds >= settings.max_rounds and not conversation.open_calls:
@@ -261,6 +279,8 @@ class _Work:
             return _said(self._build.task), ""
         if conversation.is_unfinished:
             return None, ""
+        if answers:
+            return _said(answers_text(answers)), ""
         final = conversation.turn.final if conversation.turn is not None else None
         text = final.text if final is not None else ""
         match conversation.status:
@@ -282,18 +302,14 @@ class _Work:
     def _left_s(self) -> float:
         return self._settings.timeout_s - self._story.used_s
 
-    async def _stop_in_time(self, runner: TurnRunner) -> None:
-        began_s = self._builder.clock.monotonic_s()
-        try:
-            await anyio.sleep(self._left_s)
-            self._is_late = True
-            runner.cancel()
-        finally:
-            self._story.used_s += self._builder.clock.monotonic_s() - began_s
-
-    async def _stop_if_cancelled(self, runner: TurnRunner) -> None:
+    async def _stop(self, runner: TurnRunner, tools: BuildTools) -> None:
+        """Stop the turn when the time is over, or the build was cancelled."""
         while True:
             await anyio.sleep(_LOOK_S)
+            if tools.working_s >= self._left_s:
+                self._is_late = True
+                runner.cancel()
+                return
             try:
                 may_go_on = await self._builder.may_go_on(self._build)
             except StorageError as error:
@@ -406,6 +422,13 @@ class _LateAnswers:
             notes.append(f"{late_answer_mark(id)}\n{said}")
         await self._queue.mark_read([answer.number for answer in late])
         return replace(result, text="\n\n".join((result.text, *notes)))
+
+
+def _end_of_turn(story: Story, text: str) -> Sequence[Event]:
+    """The end of a turn after whose last call the process was interrupted."""
+    turn = story.conversation.turns
+    ended = TurnEnd(turn=turn, status="done", rounds=story.rounds, usage=Usage(), duration_ms=0.0)
+    return FinalEvent(turn=turn, text=text, status="done"), ended
 
 
 def _said(text: str) -> Message:

@@ -7,7 +7,18 @@ from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, literal, select, update
+from sqlalchemy import (
+    Connection,
+    bindparam,
+    exists,
+    func,
+    insert,
+    literal,
+    literal_column,
+    or_,
+    select,
+    update,
+)
 
 from satchel.builder.records import ENDED, Build, BuildMessage, BuildStatus, Direction, MessageType
 from satchel.builder.tables import build_messages, builds
@@ -23,9 +34,22 @@ _MOST_TEXT = 20_000
 _MOST_MESSAGES = 1000
 """Messages of one build. A build has 25 rounds; only a Builder that reports in a loop reaches this."""
 
-_BUILDS = (
-    select(builds).where(builds.c.user_id == bindparam("user")).order_by(builds.c.created_at, builds.c.id)
+_ANSWER, _GAVE_UP = "answer:", "gave-up:"
+"""What the ids of the messages that close a question begin with; the question's id follows."""
+
+_question, _closing = build_messages.alias("question"), build_messages.alias("closing")
+_ASKS = (_question.c.type == literal_column("'question'")) & ~exists().where(
+    _closing.c.build_id == _question.c.build_id,
+    or_(
+        *(_closing.c.id == literal_column(f"'{mark}'").concat(_question.c.id) for mark in (_ANSWER, _GAVE_UP))
+    ),
 )
+_BUILD = select(
+    builds,
+    exists().where(_question.c.build_id == builds.c.id, _ASKS).label("asks"),
+)
+"""A build that was laid aside is in the queue, with an open question."""
+_BUILDS = _BUILD.where(builds.c.user_id == bindparam("user")).order_by(builds.c.created_at, builds.c.id)
 _OF_CAPABILITY = Prepared(_BUILDS.where(builds.c.capability_id == bindparam("capability")))
 _OPEN = Prepared(_BUILDS.where(builds.c.status.not_in(map(literal, sorted(ENDED)))))
 _MESSAGES = (
@@ -110,6 +134,41 @@ class BuildQueue:
             return _find(connection, build_id, self._user)
 
         found = await self._database.write(write)
+        if found is None:
+            raise NotFound(f"There is no build {build_id!r}.")
+        return found
+
+    async def lay_aside(self, build_id: str) -> Build:
+        """Let a build wait for the answers to its open questions without a process, and tell the user so.
+
+        Returns:
+            The build: "waiting", or "queued" if the answers have come meanwhile.
+
+        Raises:
+            NotFound: There is none.
+        """
+
+        def write(connection: Connection) -> Build | None:
+            connection.execute(
+                update(builds)
+                .where(builds.c.id == build_id, builds.c.user_id == self._user)
+                .where(builds.c.status == "running")
+                .values(status="queued", updated_at=self._now())
+            )
+            build = _find(connection, build_id, self._user)
+            if build is not None and build.status == "waiting":
+                asked = select(_question.c.payload).where(_question.c.build_id == build_id, _ASKS)
+                questions = connection.execute(asked.order_by(_question.c.number)).scalars()
+                text = (
+                    f"It waits for your answer, now or later (satchel capability answer {build.name} TEXT): "
+                    + " ".join(json.loads(payload)["text"] for payload in questions)
+                )
+                # Once for each time: how often it was begun tells them apart.
+                id, payload = f"waits:{build.attempts}", {"text": text, "status": build.status}
+                self._insert(connection, build_id, id, "to_user", "progress", payload)
+            return build
+
+        found = await self._database.write(write, durable=True)
         if found is None:
             raise NotFound(f"There is no build {build_id!r}.")
         return found
@@ -274,6 +333,10 @@ class BuildQueue:
         }
         return tuple(m for m in found if m.type == "question" and (m.build_id, m.id) not in closed)
 
+    async def is_open(self, question: BuildMessage) -> bool:
+        """Whether a question waits for an answer."""
+        return any(open.number == question.number for open in await self.open_questions())
+
     async def mark_read(self, numbers: Collection[int]) -> None:
         """Note that messages reached the other side."""
         if numbers:
@@ -316,11 +379,11 @@ class BuildQueue:
 
 
 def _answer_id(question_id: str) -> str:
-    return f"answer:{question_id}"
+    return f"{_ANSWER}{question_id}"
 
 
 def _gave_up_id(question_id: str) -> str:
-    return f"gave-up:{question_id}"
+    return f"{_GAVE_UP}{question_id}"
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -337,7 +400,7 @@ def _from_us(us: int) -> datetime:
 
 
 def _find(connection: Connection, build_id: str, user_id: str) -> Build | None:
-    query = select(builds).where(builds.c.id == build_id, builds.c.user_id == user_id)
+    query = _BUILD.where(builds.c.id == build_id, builds.c.user_id == user_id)
     row = connection.execute(query).one_or_none()
     return None if row is None else _build(row)
 
@@ -382,7 +445,7 @@ def _build(row: Any) -> Build:
         asked_by=row.asked_by,
         session_id=row.session_id,
         model=row.model,
-        status=row.status,
+        status="waiting" if row.status == "queued" and row.asks else row.status,
         outcome=row.outcome,
         attempts=row.attempts,
         executor=row.executor,

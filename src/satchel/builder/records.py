@@ -22,8 +22,9 @@ __all__ = [
     "message_to_json",
 ]
 
-BuildStatus: TypeAlias = Literal["queued", "running", "active", "proposed", "failed"]
-"""The last three are final. "active" and "proposed" are the state of the version that was registered."""
+BuildStatus: TypeAlias = Literal["queued", "running", "waiting", "active", "proposed", "failed"]
+"""A "waiting" one goes on when the user has answered. The last three are final: how a build ended, where "active" and
+"proposed" are the state of the version that was registered."""
 BuildKind: TypeAlias = Literal["build", "repair"]
 Direction: TypeAlias = Literal["to_user", "to_builder"]
 MessageType: TypeAlias = Literal["question", "answer", "progress", "complete", "error"]
@@ -97,6 +98,11 @@ class BuildMessage:
     def text(self) -> str:
         """The words of the payload."""
         return str(self.payload.get("text") or "")
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The suggested answers to a question."""
+        return tuple(str(option) for option in self.payload.get("options") or ())
 
 
 def build_to_json(build: Build) -> dict[str, Any]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
 
 from satchel.conversation import Conversation
-from satchel.events import Action, Assistant, Event, Observation, Record, SessionStart, TurnEnd, TurnStart
+from satchel.events import Action, Assistant, Event, Observation, Record, TurnEnd, TurnStart
 
 __all__ = ["Story", "late_answer_mark"]
 
@@ -24,8 +23,9 @@ class Story:
     Attributes:
         conversation: What the Builder's model sees.
         rounds: Answers of the model so far.
-        used_s: Seconds that processes have worked on it, without the time between them.
+        used_s: Seconds in which its tools have worked, without those in which they waited for the user.
         turns_done: Turns that the model ended with an answer instead of a registration.
+        waits_for: The questions without whose answers the newest turn could not go on.
         refused: Why the last call of register_capability was refused, or "".
         is_tested: Code has run without an error since `main.py` was last written.
         late_answers: The questions whose late answers the model has got.
@@ -37,22 +37,18 @@ class Story:
         self.rounds = 0
         self.used_s = 0.0
         self.turns_done = 0
+        self.waits_for: tuple[str, ...] = ()
         self.refused = ""
         self.is_tested = False
         self.late_answers: set[str] = set()
         # All calls of a round are logged before the first of them runs, so what they do counts when they have ended.
         self._writes_code: set[str] = set()
-        self._last_at: datetime | None = None
         self._last_seq = 0
 
     def __call__(self, record: Record) -> None:
         """Take the next record of the log."""
         self.end(record.seq - 1)
         self._last_seq = record.seq
-        # A process wrote from its start to its last record; what it did after that is not known.
-        if self._last_at is not None and not isinstance(record.event, SessionStart):
-            self.used_s += max(0.0, (record.at - self._last_at).total_seconds())
-        self._last_at = record.at
         self.conversation.apply(record.event)
         self.note(record.event)
 
@@ -63,6 +59,8 @@ class Story:
 
     def note(self, event: Event) -> None:
         """Take an event that the conversation has applied."""
+        if isinstance(event, Observation):
+            self._note_result(event)
         match event:
             case Assistant():
                 self.rounds += 1
@@ -80,10 +78,18 @@ class Story:
                 self._note_late(event.text)
             case TurnStart(message=message):
                 self._note_late(message.text)
-            case TurnEnd(status="done"):
+                self.waits_for = ()
+            case TurnEnd(status="done") if not self.waits_for:
                 self.turns_done += 1
             case _:
                 pass
+
+    def _note_result(self, event: Observation) -> None:
+        data = event.data if isinstance(event.data, dict) else {}
+        if event.tool != "ask_user":
+            self.used_s += max(0.0, event.duration_ms / 1000 - data.get("waited_s", 0.0))
+        if "waits_for" in data:
+            self.waits_for = tuple(dict.fromkeys((*self.waits_for, str(data["waits_for"]))))
 
     def _note_late(self, text: str) -> None:
         self.late_answers.update(_LATE.findall(text))

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
+from satchel.builder.records import BuildMessage
+from satchel.builder.story import late_answer_mark
 from satchel.capabilities.records import Capability, Wanted
 from satchel.config import BuilderSettings
 
-__all__ = ["GO_ON", "NOT_FINISHED", "adopt_task", "build_task", "gave_up", "repair_task", "system_prompt"]
+__all__ = [
+    "GO_ON",
+    "NOT_FINISHED",
+    "adopt_task",
+    "answers_text",
+    "build_task",
+    "gave_up",
+    "repair_task",
+    "system_prompt",
+]
 
 GO_ON: Final = (
     "The program was stopped while you worked. The working folder is as you left it; look at it if you are not sure. "
@@ -37,6 +48,20 @@ def system_prompt(settings: BuilderSettings) -> str:
         .replace("{rounds}", str(settings.max_rounds))
         .replace("{minutes}", f"{settings.timeout_s / 60:g}")
     )
+
+
+def answers_text(answers: Sequence[tuple[BuildMessage, BuildMessage]]) -> str:
+    """What the model is told when the user has answered the questions for which the build was laid aside."""
+    parts = [
+        f"{late_answer_mark(question.id)}\nThe user was asked: {question.text}\n"
+        + (
+            "They do not want to answer."
+            if answer.payload.get("text") is None
+            else f"They answer: {answer.text}"
+        )
+        for question, answer in answers
+    ]
+    return "\n\n".join((*parts, "Go on. Call the tools again that had to wait for this."))
 
 
 def gave_up(text: str) -> bool:

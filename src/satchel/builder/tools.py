@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from satchel.builder.asking import Asking, is_yes
+from satchel.builder.asking import Asking, LaidAside, is_yes
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import Build
 from satchel.builder.registering import Registering
@@ -15,6 +15,7 @@ from satchel.builder.workshop import Workshop, wanted_packages
 from satchel.capabilities.access import sentences
 from satchel.capabilities.package import Draft
 from satchel.capabilities.records import Access
+from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.sandbox.port import CommandResult, Status
 from satchel.tools import Effect, FunctionTool, Tool, ToolContext, ToolResult, ToolSpec
@@ -33,6 +34,8 @@ _NAMED: Final = (
 )  # fmt: skip
 """What a draft takes from the input of `register_capability` as it is."""
 _KEPT: Final = ("main.py", "requirements.txt", "tests/cases.jsonl")
+
+_Function: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 
 
 _HOSTS_FIELD: Final = {
@@ -65,6 +68,7 @@ class BuildTools:
         asking: Asking,
         wait_s: float,
         registering: Registering,
+        clock: Clock,
     ) -> None:
         """Make the tools; `wait_s` is how long a question waits for its answer."""
         self._build = build
@@ -76,6 +80,19 @@ class BuildTools:
         self._registering = registering
         # The hosts that the user refused, with their words; an answer is found again after an interruption.
         self._said_no: dict[str, str] = {}
+        self._clock = clock
+        # Of the call that runs now: when it began, and for how long it has waited for the user, since when if it does.
+        self._began_s: float | None = None
+        self._waited_s = 0.0
+        self._waits_since_s: float | None = None
+
+    @property
+    def working_s(self) -> float:
+        """For how many seconds the call that runs now has worked, without those in which it waited for the user."""
+        if self._began_s is None:
+            return 0.0
+        until_s = self._clock.monotonic_s() if self._waits_since_s is None else self._waits_since_s
+        return until_s - self._began_s - self._waited_s
 
     @property
     def tools(self) -> tuple[Tool, ...]:
@@ -84,7 +101,7 @@ class BuildTools:
         run_s = _MOST_TIMEOUT_S + question_s + _REGISTER_TIMEOUT_S
         return (
             _tool(
-                self._write_file,
+                self._working(self._write_file),
                 "write_file",
                 "Write a text file in the working folder; an existing one is replaced. Its folders are created.",
                 {
@@ -96,7 +113,7 @@ class BuildTools:
                 timeout_s=30.0,
             ),
             _tool(
-                self._run_code,
+                self._working(self._run_code),
                 "run_code",
                 "Run Python code in the working folder, in a sandbox. What it prints, and the value of its last "
                 "expression, come back. Every call is a fresh process: only files stay. "
@@ -106,7 +123,7 @@ class BuildTools:
                 timeout_s=run_s,
             ),
             _tool(
-                self._run_command,
+                self._working(self._run_command),
                 "run_command",
                 "Run a shell command in the working folder, in the same sandbox. `pip install NAME` adds a package to "
                 "requirements.txt and makes it available; nothing else can be installed.",
@@ -117,10 +134,15 @@ class BuildTools:
             _tool(
                 self._ask_user,
                 "ask_user",
-                f"Ask the user one question. They have {self._wait_s:g} seconds; after that you decide yourself.",
+                f"Ask the user one question. If they have not answered after {self._wait_s:g} seconds, you go on with "
+                "`default`. Leave it out only where that is not safe or hard to change later: then your work pauses "
+                "until they answer, which may be tomorrow.",
                 {
                     "question": {"type": "string", "minLength": 1},
                     "options": {"type": "array", "items": {"type": "string"}, "maxItems": 10},
+                    "default": {
+                        "type": "string", "minLength": 1, "description": "What you do without an answer.",
+                    },
                 },
                 ("question",),
                 repeatable=True,
@@ -138,7 +160,7 @@ class BuildTools:
                 timeout_s=30.0,
             ),
             _tool(
-                self._register,
+                self._working(self._register),
                 "register_capability",
                 "Finish: main.py, requirements.txt and tests/cases.jsonl are taken from the working folder, all cases "
                 "run in a fresh sandbox, and the capability is registered if they pass. If it is refused, you get the "
@@ -202,12 +224,16 @@ class BuildTools:
         return self._shown(await self._workshop.run_command(command, timeout_s=timeout_s))
 
     async def _ask_user(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        answer = await self._asking.ask(
-            context.call_id,
-            str(input["question"]),
-            tuple(input.get("options", ())),
-            otherwise="The Builder decides by itself.",
-        )
+        default = str(input.get("default", ""))
+        try:
+            answer = await self._asking.ask(
+                context.call_id,
+                str(input["question"]),
+                tuple(input.get("options", ())),
+                otherwise=f"The Builder goes on with: {default}" if default else "",
+            )
+        except LaidAside as aside:
+            return _no_answer_yet(aside.question_id)
         if answer.text is not None:
             return ToolResult(text=answer.text)
         if answer.declined:
@@ -215,8 +241,8 @@ class BuildTools:
                 text="The user does not want to answer. Decide yourself, and say what you decided."
             )
         return ToolResult(
-            text=f"The user did not answer within {answer.waited_s:g} s. Decide yourself, choose what is easiest to "
-            "change later, and tell the user with report_progress what you decided."
+            text=f"The user did not answer within {answer.waited_s:g} s. They were told that you go on with your "
+            f"default: {default}"
         )
 
     async def _report_progress(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -257,6 +283,26 @@ class BuildTools:
         )
 
     # What they share
+
+    def _working(self, function: _Function) -> _Function:
+        """Measure a tool whose calls run one after the other, and end the turn where one lacks the user's answer."""
+
+        async def run(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+            # What stood behind it in the same answer of the model may need what it would have done.
+            if self._story.waits_for:
+                return _no_answer_yet(self._story.waits_for[0])
+            self._began_s, self._waited_s = self._clock.monotonic_s(), 0.0
+            try:
+                result = await function(input, context)
+            except LaidAside as aside:
+                result = _no_answer_yet(aside.question_id)
+            finally:
+                self._began_s = None
+            if not self._waited_s:
+                return result
+            return replace(result, data={**(result.data or {}), "waited_s": round(self._waited_s, 3)})
+
+        return run
 
     async def _draft(self, input: Mapping[str, Any]) -> Draft:
         code = await self._workshop.read("main.py", max_bytes=_MOST_CODE)
@@ -310,12 +356,16 @@ class BuildTools:
             return missing
         named = "|".join(f"{kind}={value}" for kind, value in missing.items)
         wishes = " ".join(sentences(missing, name=self._build.name))
-        answer = await self._asking.ask(
-            f"allow:{named}",
-            f"Do you allow this, while {self._build.name} is built and whenever it runs? {wishes}",
-            ("yes", "no"),
-            otherwise="It stays forbidden until you approve it.",
-        )
+        self._waits_since_s = began_s = self._clock.monotonic_s()
+        try:
+            answer = await self._asking.ask(
+                f"allow:{named}",
+                f"Do you allow this, while {self._build.name} is built and whenever it runs? {wishes}",
+                ("yes", "no"),
+            )
+        finally:
+            self._waits_since_s = None
+            self._waited_s += self._clock.monotonic_s() - began_s
         if not is_yes(answer.text):
             self._said_no.update(dict.fromkeys(missing.hosts, answer.text or ""))
             return missing
@@ -338,6 +388,14 @@ class BuildTools:
         )
 
 
+def _no_answer_yet(question_id: str) -> ToolResult:
+    return ToolResult(
+        text="No answer yet: the build goes on when the user has answered.",
+        data={"waits_for": question_id},
+        ends_turn=True,
+    )
+
+
 def with_port(host: str) -> str:
     """A host as manifests have it."""
     return host if ":" in host else f"{host}:443"
@@ -349,7 +407,7 @@ def draft_hosts(draft: Draft) -> tuple[str, ...]:
 
 
 def _tool(
-    function: Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]],
+    function: _Function,
     name: str,
     description: str,
     properties: Mapping[str, Any],

@@ -54,7 +54,7 @@ class BuildWorker:
     """Runs the builds of a home.
 
     Attributes:
-        waiting: The builds that are to be built by a worker and have not ended. Adopts requests that have no build yet.
+        waiting: The builds that a worker can go on with. Adopts requests that have no build yet.
         build: Runs one build to its end.
         launch: Starts the job runner; blocks. It is given the function that runs a build in one of its threads.
         tell: Says what happens, for a log.
@@ -97,8 +97,9 @@ class BuildWorker:
             async def run_build(build_id: str) -> None:
                 self.tell(f"build {build_id}: begins, or goes on")
                 build = await self.build(build_id)
-                ended.append(build)
-                self.tell(f"{build.name}: {build.status}. {build.outcome}")
+                if build.has_ended:
+                    ended.append(build)
+                self.tell(f"{build.name}: {build.status}. {build.outcome}".rstrip())
 
             def run(build_id: str) -> None:
                 """Called in a thread of the job runner."""

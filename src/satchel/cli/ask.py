@@ -27,6 +27,7 @@ from satchel.errors import NotFound, UsageError
 from satchel.events import BuildPosted, Event, Notice, Permission, TurnStart, event_to_json
 from satchel.messages import usage_to_json
 from satchel.runtime import RunningTurn, TurnResult
+from satchel.runtime.build_answers import Heard, hear_line
 from satchel.runtime.build_news import lets_go_on
 from satchel.runtime.hosting import SharedSession
 from satchel.runtime.options import chosen_option
@@ -171,8 +172,11 @@ async def _in_session(
     question = session.pending_question
     if question is not None:
         text = chosen_option(text, question.options)
-    elif session.build_questions:
-        _print(await _answer_build(session, text), form=form, is_shown=False)
+    heard = await hear_line(session, text, by="satchel ask")
+    if heard.note and heard.is_message:
+        tell(heard.note)
+    if not heard.is_message:
+        _print(_answered(session, heard), form=form, is_shown=False)
         return 0
     began = session.last_seq
     running = await session.start(text, memory=message.memory)
@@ -252,6 +256,10 @@ async def _gone_on(
                         group.start_soon(_answer_question, session, event, asking)
                     elif event.kind != "progress":
                         asking.cancel()
+                    if event.status == "waiting" and not is_asked:
+                        tell(f"! {event.text}")
+                        tell(f"To continue when the build has ended: satchel ask --session {session.id} TEXT")
+                        return None
                     if event.kind in ("complete", "error"):
                         if not lets_go_on(event):
                             return None
@@ -265,22 +273,23 @@ async def _gone_on(
 
 
 async def _answer_question(session: SharedSession, question: BuildPosted, scope: anyio.CancelScope) -> None:
-    """Ask the user what a build asks. Without an answer, the Builder decides after a while."""
+    """Ask the user what a build asks, until it has an answer."""
     with scope, suppress(EOFError, KeyboardInterrupt, NotFound):
         text = await Editor.for_answers().ask("answer? ")
         await session.answer(question.id, chosen_option(text, question.options), by="satchel ask")
 
 
-async def _answer_build(session: SharedSession, text: str) -> TurnResult:
-    """Hand the message to the build that asks for it, instead of the model."""
-    question = session.build_questions[0]
-    await session.answer(question.id, chosen_option(text, question.options), by="satchel ask")
+def _answered(session: SharedSession, heard: Heard) -> TurnResult:
+    """The result of a message that did not go to the model."""
+    asked = heard.answered
     return TurnResult(
         session_id=session.id,
         turn=session.turns,
         status="done",
-        text=f"The Builder of {question.capability} has your answer to: {question.text}",
-        build_id=question.build_id,
+        text=heard.note
+        if asked is None
+        else f"The Builder of {asked.capability} has your answer to: {asked.text}",
+        build_id=asked.build_id if asked is not None else None,
     )
 
 

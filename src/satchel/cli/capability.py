@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import click
 
+from satchel.builder.records import BuildMessage
 from satchel.capabilities import (
     Access,
     Capability,
@@ -31,9 +32,10 @@ from satchel.cli.commands import CapabilityName, Text, confirm, json_option
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
-from satchel.errors import Refused, StorageError, UsageError
+from satchel.errors import NotFound, Refused, StorageError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.capability_parts import CapabilityParts
+from satchel.runtime.options import chosen_option
 from satchel.tui.terminal_text import one_line
 
 __all__ = ["capability"]
@@ -73,7 +75,12 @@ def capability() -> None:
 @json_option
 def list_(status: Any, as_json: bool) -> None:
     """List all capabilities, with how their runs went."""
-    found = _with_capabilities(lambda parts, _: parts.catalogue.list(*([status] if status else [])))
+
+    async def look(parts: CapabilityParts, _: Satchel) -> tuple[Sequence[Capability], Sequence[BuildMessage]]:
+        found = await parts.catalogue.list(*([status] if status else []))
+        return found, await parts.builds.queue.open_questions()
+
+    found, questions = _with_capabilities(look)
     if as_json:
         say_json([capability_to_json(each) for each in found])
         return
@@ -82,10 +89,17 @@ def list_(status: Any, as_json: bool) -> None:
         say(f"{each.name:24} {each.status:9} {_version(each):4} {_record(each):24} {about}".rstrip())
         for reason in each.reasons:
             tell(f"  ! {one_line(reason, 200)}")
+        _tell_questions(question for question in questions if question.name == each.name)
     if not found:
         tell(
             "There are no capabilities. Ask for one in a conversation, or: satchel capability build NAME DESCRIPTION"
         )
+
+
+def _tell_questions(questions: Iterable[BuildMessage]) -> None:
+    for asked in questions:
+        tell(f"  ? It waits for your answer: {one_line(asked.text, 500)}")
+        tell(f"    To answer: satchel capability answer {asked.name} TEXT")
 
 
 def _version(each: Capability) -> str:
@@ -114,6 +128,7 @@ def _record(each: Capability) -> str:
 @json_option
 def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> None:
     """Show a capability, what it may reach, and its newest runs."""
+    questions: list[BuildMessage] = []
 
     async def look(parts: CapabilityParts, _: Satchel) -> dict[str, Any]:
         catalogue = parts.catalogue
@@ -125,6 +140,8 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
         shown["versions"] = [version_to_json(version) for version in await catalogue.versions(found.id)]
         shown["runs"] = [run_to_json(run) for run in await catalogue.runs(found.id, limit=5)]
         builds = await parts.builds.queue.of_capability(found.id)
+        questions.extend(q for q in await parts.builds.queue.open_questions() if q.name == found.name)
+        shown["questions"] = [question.text for question in questions]
         shown["builds"] = [build.session_id for build in builds if build.attempts]
         chosen = number or found.version or len(shown["versions"])
         if chosen:
@@ -148,6 +165,7 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
         say(f"  - {sentence}")
     for reason in shown["reasons"]:
         tell(f"! {reason}")
+    _tell_questions(questions)
     if shown["status"] == "failed" and shown["builds"]:
         _tell_story(shown["builds"][-1])
     if shown.get("edited"):
@@ -345,6 +363,24 @@ def cancel(name: str, as_json: bool) -> None:
         tell(f"The build of {stopped.name} is cancelled.")
 
 
+@capability.command()
+@click.argument("name", type=CapabilityName)
+@click.argument("text", type=Text)
+def answer(name: str, text: str) -> None:
+    """Answer what the build of a capability asks; TEXT may be the number of an option."""
+
+    async def give(parts: CapabilityParts, _: Satchel) -> BuildMessage:
+        asked = next((q for q in await parts.builds.queue.open_questions() if q.name == name), None)
+        if asked is None:
+            raise NotFound(f"The build of {name} asks nothing now.")
+        words = chosen_option(text, asked.options)
+        await parts.builds.answer(asked.build_id, asked.id, words, by="satchel capability answer")
+        return asked
+
+    asked = _with_capabilities(give)
+    tell(f"The Builder of {asked.name} has your answer to: {one_line(asked.text, 500)}")
+
+
 def _tell_story(session_id: str) -> None:
     tell(f"What the Builder did: satchel session show {session_id}")
 
@@ -366,16 +402,22 @@ def _answer(prompt: str) -> str:
 
 
 async def _follow(parts: CapabilityParts, build_id: str) -> None:
-    """Show what a build says, and answer its questions on a terminal."""
+    """Show what a build says, and answer its questions on a terminal; without one, leave where it waits for that."""
     async for message in parts.builds.follow(build_id):
         if message.direction != "to_user":
             continue
         tell(f"{message.type}: {message.text}")
-        if message.type == "question" and not message.read and is_terminal(sys.stdin):
-            options = [str(option) for option in message.payload.get("options", ())]
+        can_answer = is_terminal(sys.stdin)
+        is_aside = message.payload.get("status") == "waiting"
+        if is_aside and not can_answer and (await parts.builds.queue.get(build_id)).status == "waiting":
+            return
+        if message.type == "question" and can_answer and await parts.builds.queue.is_open(message):
+            options = message.options
             prompt = f"Your answer ({', '.join(options)})" if options else "Your answer"
             text = await anyio.to_thread.run_sync(_answer, prompt, abandon_on_cancel=True)
-            await parts.builds.answer(build_id, message.id, text or None, by="terminal")
+            await parts.builds.answer(
+                build_id, message.id, chosen_option(text, options) or None, by="terminal"
+            )
 
 
 # ---- Deciding

@@ -29,6 +29,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.runtime import RunningTurn
+from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import CommandResult, SessionChange, SlashCommand, find_command
 from satchel.runtime.hosting import Host, SharedSession
 from satchel.runtime.lines import counted
@@ -208,7 +209,10 @@ class Talk:
             return
         found = find_command(text.strip())
         if found is None:
-            if not await self._answer_build(text):
+            heard = await hear_line(self._session, text, by="terminal")
+            if heard.note:
+                self.note(heard.note)
+            if heard.is_message:
                 await self._turn(text)
             return
         with anyio.CancelScope() as scope:
@@ -249,14 +253,6 @@ class Talk:
                 say(wrapped(plain(line.text), sys.stdout))
         for event in result.events:
             self.view.show(event)
-
-    async def _answer_build(self, text: str) -> bool:
-        """Hand a line to the build that asks for it. False if none does."""
-        question = next(iter(self._session.build_questions), None)
-        if question is None or self._session.pending_question is not None:
-            return False
-        await self._session.answer(question.id, chosen_option(text, question.options), by="terminal")
-        return True
 
     async def _turn(self, text: str) -> None:
         question = self._session.pending_question

@@ -269,7 +269,7 @@ class BuilderSettings:
     )
     timeout_s: float = setting(
         600.0,
-        "The time limit of a build in seconds. The time during which no process works on it does not count.",
+        "The time limit of a build in seconds. Only the time in which its tools work counts.",
         low=1,
         high=86_400,
     )
@@ -278,7 +278,8 @@ class BuilderSettings:
     )
     question_wait_s: float = setting(
         60.0,
-        "The number of seconds that a build waits for the answer to a question. Then the Builder decides.",
+        "The number of seconds that a build waits for the answer to a question. Then the Builder goes on with its "
+        "default, or the build is laid aside until the answer comes.",
         low=0,
         high=86_400,
     )

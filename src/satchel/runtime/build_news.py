@@ -15,6 +15,8 @@ class BuildNews:
         seen: The number of the last message that is in the log.
         questions: The questions that wait for an answer, by the id of their event, oldest first.
         asked: The builds that the model asked for and that have not ended.
+        fresh: The ids of the open ones that came after the user's last message.
+        settled: Those that were settled since the last turn began, each with what settled it, oldest first.
         due: The ids of the posts that tell the model of the end of a build that it asked for itself, if it can go on.
     """
 
@@ -22,6 +24,8 @@ class BuildNews:
         """Nothing is known yet."""
         self.seen = 0
         self.questions: dict[str, BuildPosted] = {}
+        self.fresh: set[str] = set()
+        self.settled: list[tuple[BuildPosted, BuildPosted]] = []
         self.due: set[str] = set()
         self.asked: set[str] = set()
 
@@ -29,29 +33,35 @@ class BuildNews:
         """A call of the model has asked for a build."""
         self.asked.add(build_id)
 
+    def begin_turn(self, said: str) -> None:
+        """A turn begins with a message of the user's, or by itself ("")."""
+        self.settled.clear()
+        if said.strip():
+            self.fresh.clear()
+
     def take(self, event: BuildPosted) -> None:
         """Take the next event."""
         self.seen = max(self.seen, event.number)
         match event.kind:
             case "question":
                 self.questions[event.id] = event
+                self.fresh.add(event.id)
             case "complete" | "error":
-                self._close(event.build_id)
+                self._close(event)
                 if event.build_id in self.asked and lets_go_on(event):
                     self.due.add(post_id(event))
                 self.asked.discard(event.build_id)
             case _ if event.question_id:
-                self._close(event.build_id, event.question_id)
+                self._close(event)
             case _:
                 pass
 
-    def _close(self, build_id: str, question_id: str | None = None) -> None:
-        self.questions = {
-            id: question
-            for id, question in self.questions.items()
-            if question.build_id != build_id
-            or (question_id is not None and question.question_id != question_id)
-        }
+    def _close(self, end: BuildPosted) -> None:
+        for id, question in list(self.questions.items()):
+            if question.build_id == end.build_id and end.question_id in ("", question.question_id):
+                del self.questions[id]
+                self.fresh.discard(id)
+                self.settled.append((question, end))
 
 
 def lets_go_on(event: BuildPosted) -> bool:

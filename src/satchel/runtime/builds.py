@@ -311,7 +311,11 @@ class Builds:
         """The builds that a worker has to run. Adopts requests whose program died before their build was stored."""
         await self._adopt()
         await self.sweep()
-        return [build for build in await self.queue.open_builds() if build.model]
+        return [build for build in await self._due() if build.model]
+
+    async def _due(self) -> Sequence[Build]:
+        """The builds that can go on: they have not ended and don't wait for the user."""
+        return [build for build in await self.queue.open_builds() if build.status != "waiting"]
 
     async def sweep(self) -> None:
         """Remove the working folders of builds that have ended: what they registered is elsewhere, and their story is a
@@ -350,9 +354,9 @@ class Builds:
                 await self.catalogue.fail(capability.id, [build.outcome], build_id=id)
 
     async def dispatch(self) -> None:
-        """Make sure that whatever waits is being built: here, or by a worker, which is started if there is none."""
+        """Make sure that whatever can go on is being built: here, or by a worker, which is started if there is none."""
         for_worker = False
-        for build in await self.queue.open_builds():
+        for build in await self._due():
             if build.model:
                 for_worker = True
             elif self._parts.models.given is not None and build.id not in self._here:
@@ -362,16 +366,19 @@ class Builds:
             self._start_worker()
 
     async def watch(self) -> None:
-        """Start a worker whenever builds wait and none is alive, for as long as this process runs."""
+        """Start a worker whenever builds can go on and none is alive, for as long as this process runs.
+
+        A build of a model object of this process goes on here, also after an answer that another process has stored.
+        """
         pause_s = _WATCH_S
         while True:
             await anyio.sleep(pause_s)
             with suppress(StorageError):
-                waits = any(build.model for build in await self.queue.open_builds())
-                is_alone = waits and not is_working(self._parts.settings.home, WORKER)
+                due = await self._due()
+                is_alone = any(b.model for b in due) and not is_working(self._parts.settings.home, WORKER)
                 # A worker that dies at each start is started less and less often.
                 pause_s = min(2 * pause_s, _MOST_WATCH_S) if is_alone else _WATCH_S
-                if is_alone:
+                if is_alone or any(not b.model for b in due):
                     await self.dispatch()
 
     def _start_worker(self) -> None:
@@ -387,7 +394,11 @@ class Builds:
         try:
             for _ in range(_RETRIES):
                 try:
-                    await builder.build(build_id)
+                    built = await builder.build(build_id)
+                    self._here.discard(build_id)
+                    if not built.has_ended:
+                        # An answer that came while it was laid aside has found it still at work.
+                        await self.dispatch()
                     return
                 except StorageLocked:
                     return  # another program with the same model is at it
@@ -492,7 +503,7 @@ class Builds:
     async def answer(
         self, build_id: str, question_id: str, text: str | None, *, by: str = ""
     ) -> BuildMessage:
-        """Answer a question of a build; see `BuildQueue.answer`. If its worker died, another one goes on with it."""
+        """Answer a question of a build, and have it go on if it waits or its worker died; see `BuildQueue.answer`."""
         answered = await self.queue.answer(build_id, question_id, text, by=by)
         try:
             await self.dispatch()
@@ -526,7 +537,7 @@ def posted_of(message: BuildMessage) -> BuildPosted:
         kind=message.type,
         text=message.text,
         question_id=message.id if message.type == "question" else str(payload.get("question_id") or ""),
-        options=tuple(str(option) for option in payload.get("options", ())),
+        options=message.options,
         status=str(payload.get("status") or ""),
     )
 

@@ -33,6 +33,7 @@ from satchel.runtime.lines import (
     usage_line,
     usage_table,
 )
+from satchel.runtime.options import chosen_option
 from satchel.runtime.session_options import read_mode
 from satchel.version import __version__
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from satchel.capabilities.checking import Registrar
     from satchel.capabilities.records import Capability
     from satchel.memory import Memory
+    from satchel.runtime.capability_parts import CapabilityParts
     from satchel.runtime.satchel import Satchel
     from satchel.runtime.session import Session
     from satchel.tools import ToolSpec
@@ -268,6 +270,27 @@ async def _skip(context: CommandContext, _rest: str) -> CommandResult:
     return _shown(notes=[f"The Builder of {question.capability} decides."])
 
 
+async def _answer(context: CommandContext, rest: str) -> CommandResult:
+    builds = context.satchel.builds
+    if builds is None:
+        raise UsageError("Capabilities are unavailable.")
+    every = await builds.queue.open_questions()
+    name, _, words = rest.partition(" ")
+    named = [asked for asked in every if asked.name == name and words.strip()]
+    own = await builds.queue.open_questions(asked_by=context.session.id)
+    chosen = named or own or list(every)
+    if not chosen:
+        raise NotFound("No build asks you anything now.")
+    if not rest or len({asked.build_id for asked in chosen}) > 1:
+        return _shown(
+            *(f"{asked.name}: {asked.text}" for asked in chosen), notes=["/answer NAME TEXT answers one."]
+        )
+    asked = chosen[0]
+    text = chosen_option(words.strip() if named else rest, asked.options)
+    await builds.answer(asked.build_id, asked.id, text, by="/answer")
+    return _shown(notes=[f"The Builder of {asked.name} has your answer."])
+
+
 async def _cancel(context: CommandContext, rest: str) -> CommandResult:
     builds = context.satchel.builds
     if builds is None:
@@ -291,10 +314,11 @@ async def _capability(context: CommandContext, rest: str) -> CommandResult:
         lines = [
             f"{_state_of(each):30} {one_line(each.description, 80)}" for each in await parts.catalogue.list()
         ]
-        return _shown(*(lines or ["There are no capabilities."]))
+        return _shown(*(lines or ["There are no capabilities."]), notes=await _asking(parts))
     word, _, wish = rest.partition(" ")
     if word not in ("approve", "change", "rollback", "disable", "enable"):
-        return _shown(*_capability_lines(await parts.catalogue.get(rest)))
+        found = await parts.catalogue.get(rest)
+        return _shown(*_capability_lines(found), notes=await _asking(parts, found.name))
     name, _, wish = wish.strip().partition(" ")
     if not name:
         raise UsageError(f"Name a capability: /capability {word} NAME. /capability lists them.")
@@ -336,6 +360,15 @@ async def _approving(session: Session, registrar: Registrar, found: Capability) 
         lines=tuple(CommandLine(text=text) for text in wishes),
         confirm=Confirm(question=f"Do you allow that to version {number} of {found.name}?", proceed=proceed),
     )
+
+
+async def _asking(parts: CapabilityParts, name: str = "") -> list[str]:
+    """The questions of all builds, or of one."""
+    return [
+        f"{asked.name} waits for your answer: {asked.text} To answer: /answer {asked.name} TEXT"
+        for asked in await parts.builds.queue.open_questions()
+        if name in ("", asked.name)
+    ]
 
 
 def _state_of(capability: Capability) -> str:
@@ -723,6 +756,7 @@ COMMANDS: Mapping[str, SlashCommand] = {
         SlashCommand(
             name="skip", arguments="", help="Leave the question of a build to the Builder.", run=_skip
         ),
+        SlashCommand(name="answer", arguments="[NAME] TEXT", help="Answer what a build asks.", run=_answer),
         SlashCommand(name="cancel", arguments="[NAME]", help="Cancel a build.", run=_cancel),
         SlashCommand(
             name="capability",

@@ -14,6 +14,7 @@ from satchel.errors import SatchelError, StorageError
 from satchel.events import BuildPosted, Event, Notice, Posted, Record
 from satchel.messages import TextBlock
 from satchel.models import ChatModel
+from satchel.runtime.build_news import BuildNews
 from satchel.runtime.builds import Builds
 from satchel.runtime.replay import Replay
 from satchel.sessions import SessionStore
@@ -146,6 +147,11 @@ class Deliveries:
     def is_due(self) -> bool:
         """Whether the end of a build waits for which the model has asked."""
         return not self._build_news.due.isdisjoint(self._posted)
+
+    @property
+    def build_news(self) -> BuildNews:
+        """What is known of the builds that the session asked for."""
+        return self._build_news
 
     @property
     def questions(self) -> tuple[BuildPosted, ...]:

@@ -14,6 +14,7 @@ from satchel.errors import SatchelError
 from satchel.events import AskUser, BuildPosted, Consent, Event, MessageWaiting, QuestionAsked
 from satchel.messages import Usage
 from satchel.runtime.broadcast import Subscription
+from satchel.runtime.build_news import BuildNews
 from satchel.runtime.commands import CommandContext, CommandResult, SlashCommand, completions, run_command
 from satchel.runtime.recap import Exchange, exchange_of
 from satchel.runtime.satchel import Satchel
@@ -101,6 +102,11 @@ class SharedSession(Protocol):
     @property
     def build_questions(self) -> tuple[BuildPosted, ...]:
         """The open questions of builds."""
+        ...
+
+    @property
+    def build_news(self) -> BuildNews:
+        """What is known of the builds that it asked for."""
         ...
 
     @property

@@ -696,6 +696,7 @@ class SessionHub:
         else:
             await self._record_turn(batch, gathered)
         for start in starts:
+            self.deliveries.build_news.begin_turn(start.message.text)
             await self.deliveries.settle(start.inbox)
 
     async def _record_turn(self, events: Sequence[Event], gathered: _Gathered) -> None:

@@ -365,6 +365,11 @@ class RemoteSession:
         return tuple(self._builds.questions.values())
 
     @property
+    def build_news(self) -> BuildNews:
+        """See `Session.build_news`."""
+        return self._builds
+
+    @property
     def waiting(self) -> tuple[MessageWaiting, ...]:
         """See `Session`."""
         return tuple(self._line.values())
@@ -621,6 +626,8 @@ class RemoteSession:
         self._builds = BuildNews()
         for asked in state.builds:
             self._builds.take(asked)
+        self._builds.fresh = set(state.fresh)
+        self._builds.settled = list(state.settled)
         if state.running is not None:
             self._turn(state.running.turn, state.running.waited).after_seq = min(
                 state.running.after_seq, self.last_seq
@@ -650,6 +657,7 @@ class RemoteSession:
         match event:
             case TurnStart(turn=turn, inbox=inbox):
                 self._question = None
+                self._builds.begin_turn(event.message.text)
                 waited = next((id for id in inbox if id in self._line), "")
                 self._line.pop(waited, None)
                 self._turn(turn, waited)

@@ -58,6 +58,7 @@ class Replay:
             case TurnStart() as event:
                 self.last_kept = True
                 self.questions.clear()
+                self.builds.begin_turn(event.message.text)
                 for id in event.inbox:
                     self.posted.pop(id, None)
                     self.waiting.pop(id, None)

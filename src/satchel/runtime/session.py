@@ -25,6 +25,7 @@ from satchel.loop import Sampling
 from satchel.messages import Message, ToolResultBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.broadcast import Subscription
+from satchel.runtime.build_news import BuildNews
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.turns import RunningTurn, TurnResult
 from satchel.tools import ModeGate, Registry, ToolResult
@@ -172,9 +173,15 @@ class Session:
     def build_questions(self) -> tuple[BuildPosted, ...]:
         """What the builds that this session asked for want to know, oldest first. `answer` takes the event's `id`.
 
-        The Builder waits a minute for the answer (builder.question_wait_s), and decides by itself after that.
+        The Builder waits a minute for the answer (builder.question_wait_s). After that it goes on with its default, or
+        the build waits without it until the answer comes.
         """
         return self._hub.deliveries.questions
+
+    @property
+    def build_news(self) -> BuildNews:
+        """What this session knows of the builds that it asked for, their questions among it. Not to be changed."""
+        return self._hub.deliveries.build_news
 
     # Turns
 

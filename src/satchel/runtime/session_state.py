@@ -46,7 +46,7 @@ class SessionState:
         is_interrupted: The program ended in the middle of the newest turn.
         question: The question of `ask_user` that the next message answers, or None.
         questions: What the running turn, or the interrupted one, asks.
-        builds: What the builds of this session ask.
+        builds: What the builds of this session ask; `fresh` and `settled` are as in `BuildNews`.
         waiting: The messages in line.
         failed_turn: The newest turn that an error ended without a result, and `failure` says why; 0 for none.
         project: The folder whose files (AGENTS.md, settings, tools) the program uses, or "".
@@ -65,6 +65,8 @@ class SessionState:
     question: AskUser | None = None
     questions: tuple[QuestionAsked, ...] = ()
     builds: tuple[BuildPosted, ...] = ()
+    fresh: tuple[str, ...] = ()
+    settled: tuple[tuple[BuildPosted, BuildPosted], ...] = ()
     waiting: tuple[MessageWaiting, ...] = ()
     failed_turn: int = 0
     failure: str = ""
@@ -90,6 +92,8 @@ def state_of(session: Session, *, failed_turn: int = 0, failure: str = "", proje
         question=session.pending_question,
         questions=tuple(asked for asked in session.open_questions if isinstance(asked, QuestionAsked)),
         builds=session.build_questions,
+        fresh=tuple(session.build_news.fresh),
+        settled=tuple(session.build_news.settled),
         waiting=session.waiting,
         failed_turn=failed_turn,
         failure=failure,
@@ -114,6 +118,8 @@ def state_to_json(state: SessionState) -> dict[str, Any]:
         "question": event_to_json(state.question) if state.question is not None else None,
         "questions": [event_to_json(question) for question in state.questions],
         "builds": [event_to_json(question) for question in state.builds],
+        "fresh": list(state.fresh),
+        "settled": [[event_to_json(question), event_to_json(end)] for question, end in state.settled],
         "waiting": [event_to_json(message) for message in state.waiting],
         "failed_turn": state.failed_turn,
         "failure": state.failure,
@@ -142,6 +148,11 @@ def state_from_json(value: Mapping[str, Any]) -> SessionState:
         question=_event(value["question"], AskUser) if value["question"] else None,
         questions=tuple(_event(each, QuestionAsked) for each in value["questions"]),
         builds=tuple(_event(each, BuildPosted) for each in value["builds"]),
+        fresh=tuple(value.get("fresh", ())),
+        settled=tuple(
+            (_event(question, BuildPosted), _event(end, BuildPosted))
+            for question, end in value.get("settled", ())
+        ),
         waiting=tuple(_event(each, MessageWaiting) for each in value.get("waiting", ())),
         failed_turn=value["failed_turn"],
         failure=value["failure"],

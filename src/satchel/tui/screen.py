@@ -36,6 +36,7 @@ from satchel.events import (
     TurnStart,
     is_transient,
 )
+from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import CommandResult, Confirm, SessionChange, SlashCommand, find_command
 from satchel.runtime.hosting import Host, SharedSession
 from satchel.runtime.lines import counted, usage_line
@@ -576,13 +577,13 @@ class ConversationScreen(App[int]):
     async def _send(self, text: str) -> None:
         try:
             question = self.session.pending_question
-            build = next(iter(self.session.build_questions), None)
+            heard = await hear_line(self.session, text, by=_NAME)
+            if heard.note:
+                self._tell(heard.note, "dim")
             if question is not None:
                 text = chosen_option(text, question.options)
-            elif build is not None:
-                await self.session.answer(build.id, chosen_option(text, build.options), by=_NAME)
-                return
-            await self.session.start(text)
+            if heard.is_message:
+                await self.session.start(text)
         except SatchelError as error:
             self._tell(f"✕ {error}" if isinstance(error, ServerUnavailable) else f"△ {error}", "warn")
             if not self._composer.text:

@@ -133,7 +133,7 @@ async def _page(
         entries=[await _entry(service, one) for one in chosen if not group or _group(one) == group],
         every=len(every),
         counts=counts,
-        questions={message.build_id for message in await parts.builds.queue.open_questions()},
+        questions={q.build_id: q.text for q in await parts.builds.queue.open_questions()},
         others=await _others(service),
         limits=service.satchel.settings.builder,
         name=name,
@@ -209,7 +209,7 @@ async def follow(request: Request, service: Serves, id: str) -> Response:
     said = [
         _Said(
             message=one,
-            options=[str(option) for option in one.payload.get("options") or ()],
+            options=one.options,
             is_open=one.type == "question" and one.id not in answers and not build.has_ended,
             answer=_answer_words(answers.get(one.id)),
         )
@@ -239,10 +239,11 @@ def _answer_words(answer: BuildMessage | None) -> str:
 
 def _build_state(build: Build, said: Sequence[_Said]) -> tuple[State, str]:
     if any(one.is_open for one in said):
-        return "asks", "Asks you something"
+        return "asks", "Waits for your answer"
     found: dict[str, tuple[State, str]] = {
         "queued": ("waits", "Waits for its turn"),
         "running": ("running", "Building"),
+        "waiting": ("asks", "Waits for your answer"),
         "active": ("done", "Built"),
         "proposed": ("asks", "Built; waits for your approval"),
         "failed": ("failed", "Failed"),

@@ -18,6 +18,7 @@ from satchel.events import Event
 from satchel.memory import MemoryRecord
 from satchel.memory.show.agenda import AgendaLine
 from satchel.runtime import ForgetReceipt, RunningTurn, Session
+from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import COMMANDS, CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.lines import counted, receipt_lines
 from satchel.runtime.turns import is_busy
@@ -246,6 +247,9 @@ async def _send(request: Request, service: Service, session_id: str | None) -> R
             return await context.run(request, *command)
         if is_open and model is not None and not await is_busy(session.running):
             session.use_model(await service.satchel.model(model))
+        heard = await hear_line(session, message, by="the web page")
+        if not heard.is_message:
+            return _done(request, f"/chat/{session.id}", say=Saying(text=heard.note) if heard.note else None)
         has_memory = session_id is None or not form.has("private")
         running = await session.start(message, memory=has_memory)
         return _following(request, service, session, running)

@@ -1,0 +1,112 @@
+"""Which line of the user answers a question of a build: one rule for all interfaces."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from satchel.events import BuildPosted
+from satchel.runtime.options import chosen_option
+
+if TYPE_CHECKING:
+    from satchel.runtime.hosting import SharedSession
+
+__all__ = ["Heard", "hear_line", "option_of"]
+
+_YES_OR_NO: Final = frozenset(
+    ("y", "yes", "n", "no", "ok", "okay", "sure", "allow", "deny", "never", "always")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What became of a line.
+
+    Attributes:
+        answered: The question that it answered, or None.
+        note: What the user is told beside that, or "".
+        is_message: It goes to the model.
+    """
+
+    answered: BuildPosted | None = None
+    note: str = ""
+    is_message: bool = False
+
+
+async def hear_line(session: SharedSession, text: str, *, by: str) -> Heard:
+    """Hand a line to the build that it answers, if it answers one.
+
+    It does if it is one of the options of an open question, or if the question came after the user's last message.
+    Where it fits the questions of several builds, nobody gets it. A line that looks like the answer to a question that
+    was settled since then is no message, either.
+
+    Args:
+        session: In which it was typed.
+        text: The line.
+        by: The name of this client.
+
+    Raises:
+        NotFound, UsageError: The question was settled at the same moment.
+        StorageError: The answer could not be stored.
+    """
+    news = session.build_news
+    if session.pending_question is not None:
+        return Heard(is_message=True)
+    asked = tuple(news.questions.values())
+    fitting = [each for each in asked if option_of(text, each)] or [
+        each for each in asked if each.id in news.fresh
+    ]
+    if len({each.build_id for each in fitting}) > 1:
+        names = " and ".join(each.capability for each in fitting)
+        return Heard(note=f"{names} ask you. Say which one you mean: /answer NAME TEXT")
+    if fitting:
+        await session.answer(fitting[0].id, option_of(text, fitting[0]) or text, by=by)
+        return Heard(answered=fitting[0])
+    if asked:
+        return Heard(
+            note="\n".join(
+                f"{each.capability} still asks: {each.text} To answer: {_how(each, asked)}" for each in asked
+            ),
+            is_message=True,
+        )
+    settled = next((pair for pair in reversed(news.settled) if _looks_like_answer(text, pair[0])), None)
+    if settled is not None:
+        return Heard(note=f"{_what_became(*settled)} If you meant something else, say it in more words.")
+    return Heard(is_message=True)
+
+
+def option_of(text: str, question: BuildPosted) -> str:
+    """The option of a question that a line names by its number or its words, or a plain yes or no; "" if it is none."""
+    words = _plain(chosen_option(text, question.options))
+    named = next((option for option in question.options if _plain(option) == words), "")
+    if not named and question.options == ("yes", "no") and words in _YES_OR_NO:
+        return words
+    return named
+
+
+def _plain(text: str) -> str:
+    return text.strip().rstrip(".!").casefold()
+
+
+def _looks_like_answer(text: str, question: BuildPosted) -> bool:
+    words = _plain(text)
+    return (
+        words in _YES_OR_NO or re.fullmatch(r"\d{1,3}", words) is not None or bool(option_of(text, question))
+    )
+
+
+def _how(question: BuildPosted, asked: tuple[BuildPosted, ...]) -> str:
+    alone = len({each.build_id for each in asked}) == 1
+    return "/answer TEXT" if alone else f"/answer {question.capability} TEXT"
+
+
+def _what_became(question: BuildPosted, end: BuildPosted) -> str:
+    match end.kind:
+        case "answer":
+            words = f"was answered: “{end.text}”." if end.text else "was left to the Builder."
+            return f"“{question.text}” {words}"
+        case "progress":
+            return f"“{question.text}” is settled: {end.text}"
+        case _:
+            return f"The build of {question.capability}, which asked “{question.text}”, has ended."

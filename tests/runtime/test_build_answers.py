@@ -1,0 +1,162 @@
+"""Lines that are typed while builds ask, late, early or in words of one's own."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from satchel.builder.records import Build
+from satchel.models.scripted import ScriptedModel
+from satchel.runtime import Satchel, Session
+from satchel.runtime.build_answers import hear_line
+from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
+from satchel.runtime.session_state import state_from_json, state_of, state_to_json
+from tests.requirements import requirement
+from tests.runtime.world import opened
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(autouse=True)
+def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The builds here are rows that nobody works on."""
+    monkeypatch.setattr("satchel.runtime.builds.start_satchel", lambda *_, **__: None)
+
+
+def opens(folder: Path) -> Any:
+    return opened(folder, ScriptedModel(lambda _: "Fine."))
+
+
+hear = partial(hear_line, by="test")
+
+
+async def begin(satchel: Satchel, session: Session, name: str) -> None:
+    now = satchel.clock.now()
+    assert satchel.builds is not None
+    await satchel.builds.queue.add(
+        Build(
+            id=f"b-{name}",
+            capability_id=name,
+            name=name,
+            kind="build",
+            task="Build it.",
+            asked_by=session.id,
+            session_id=f"build-{name}",
+            model="scripted:other",
+            status="running",
+            created_at=now,
+            updated_at=now,
+        )
+    )
+
+
+async def ask(satchel: Satchel, session: Session, name: str, id: str, *options: str) -> None:
+    assert satchel.builds is not None
+    payload = {"text": f"What of {id}?", "options": options}
+    await satchel.builds.queue.tell(f"b-{name}", id=id, type="question", payload=payload)
+    await heard_of(session, "question", id)
+
+
+async def heard_of(session: Session, kind: str, id: str) -> None:
+    with anyio.fail_after(60):
+        async for record in session.subscribe(0):
+            event = record.event
+            if event.type == "build_posted" and (event.kind, event.question_id) == (kind, id):  # type: ignore[union-attr]
+                return
+
+
+async def answer_to(satchel: Satchel, name: str, id: str) -> Any:
+    assert satchel.builds is not None
+    found = await satchel.builds.queue.answer_to(f"b-{name}", id)
+    return None if found is None else found.payload["text"]
+
+
+async def command(satchel: Satchel, session: Session, text: str) -> CommandResult:
+    found = find_command(text)
+    assert found is not None
+    context = CommandContext(satchel=satchel, session=session, show=lambda _: None, tell=lambda _: None)
+    return await run_command(context, *found)
+
+
+@requirement("builder:question")
+async def test_free_text_answers_the_newest_thing_said_and_later_only_an_option_does(tmp_path: Path) -> None:
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Build me something.")
+        await begin(satchel, session, "greet")
+        await ask(satchel, session, "greet", "q1")
+        heard = await hear(session, "As you like, but politely")
+        assert (heard.is_message, heard.answered is not None) == (False, True)
+        assert await answer_to(satchel, "greet", "q1") == "As you like, but politely"
+        await ask(satchel, session, "greet", "q2", "Celsius", "Fahrenheit")
+        await session.run_turn("Something else first.")
+        other = await hear(session, "What is the weather?")
+        assert other.is_message
+        assert other.note == "greet still asks: What of q2? To answer: /answer TEXT"
+        assert await answer_to(satchel, "greet", "q2") is None
+        assert not (await hear(session, "2")).is_message
+        assert await answer_to(satchel, "greet", "q2") == "Fahrenheit"
+        await ask(satchel, session, "greet", "q3", "yes", "no")
+        await session.run_turn("And something else.")
+        assert (await hear(session, "No, what I meant is this")).is_message
+        assert not (await hear(session, "Ok.")).is_message
+        assert await answer_to(satchel, "greet", "q3") == "ok"
+
+
+@requirement("builder:question")
+async def test_a_late_answer_is_told_what_became_of_the_question_until_something_new_is_said(
+    tmp_path: Path,
+) -> None:
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Build me something.")
+        await begin(satchel, session, "greet")
+        await ask(satchel, session, "greet", "q1", "Celsius", "Fahrenheit")
+        await satchel.builds.queue.give_up("b-greet", "q1", "No answer within 60 s. It goes on with: Celsius")
+        await heard_of(session, "progress", "q1")
+        for line in ("yes", "1", "fahrenheit"):
+            late = await hear(session, line)
+            assert not late.is_message
+            assert "“What of q1?” is settled: No answer within 60 s. It goes on with: Celsius" in late.note
+        assert (await hear(session, "Fahrenheit would have been better")).is_message
+        id = session.id
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session(id)
+        assert not (await hear(session, "yes")).is_message, "the next process knows it, too"
+        state = state_of(session)
+        assert state.settled
+        assert state_from_json(state_to_json(state)) == state
+        await session.run_turn("Never mind.")
+        assert (await hear(session, "yes")).is_message, "it answers what was said since"
+        await ask(satchel, session, "greet", "q2", "yes", "no")
+        await satchel.builds.answer("b-greet", "q2", "no", by="the web page")
+        await heard_of(session, "answer", "q2")
+        assert "“What of q2?” was answered: “no”." in (await hear(session, "yes")).note
+        assert state_of(session).fresh == ()
+
+
+@requirement("builder:question")
+async def test_of_two_builds_that_ask_none_gets_a_line_that_names_neither(tmp_path: Path) -> None:
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Build me two things.")
+        for name in ("one", "two"):
+            await begin(satchel, session, name)
+            await ask(satchel, session, name, f"q-{name}", "yes", "no")
+        for line in ("yes", "as you like"):
+            heard = await hear(session, line)
+            assert (heard.is_message, heard.note) == (
+                False, "one and two ask you. Say which one you mean: /answer NAME TEXT",
+            )  # fmt: skip
+        shown = await command(satchel, session, "/answer yes")
+        assert [line.text for line in shown.lines][:2] == ["one: What of q-one?", "two: What of q-two?"]
+        await command(satchel, session, "/answer two 1")
+        assert [await answer_to(satchel, n, f"q-{n}") for n in ("one", "two")] == [None, "yes"]
+        await heard_of(session, "answer", "q-two")
+        await session.run_turn("Later.")
+        assert (await hear(session, "no")).answered is not None
+        assert await answer_to(satchel, "one", "q-one") == "no"
