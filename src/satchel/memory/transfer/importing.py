@@ -242,17 +242,9 @@ class Intake:
         """Write new history entries, with references to the entries that they undo; return their number."""
         written = 0
         for change in (part for part in rest if isinstance(part, ImportedChange)):
-            values = {
-                "space_id": space,
-                "memory_id": change.memory_id,
-                "other_id": change.other_id,
-                "action": change.action,
-                "at": change.at,
-                "who": change.who,
-                "why": change.why,
-                "before": json.dumps(change.before, ensure_ascii=False),
-                "after": json.dumps(change.after, ensure_ascii=False),
-            }
+            before, after = (json.dumps(one, ensure_ascii=False) for one in (change.before, change.after))
+            values = {**asdict(change), "space_id": space, "before": before, "after": after}
+            del values["number"], values["undoes"]
             key = hash(tuple(values.values()))
             query = select(func.min(changes.c.id)).where(changes.c.id > self.last_ids.get(key, 0))
             for name, value in values.items():
