@@ -263,7 +263,7 @@ async def test_the_user_approves_changes_and_rolls_back_a_capability_in_the_conv
     def builds(request: ModelRequest) -> Reply | str:
         rounds = sum(message.role == "assistant" for message in request.messages)
         hosts = [] if "Repair the capability" in request.messages[0].text else ["example.org"]
-        return [*BUILD[1:2], Reply(calls=[register(hosts=hosts)])][rounds]
+        return [*BUILD[1:2], Reply(calls=[register(hosts=hosts)])][min(rounds, 1)]
 
     more = {"sandbox__allow_unsafe": True, "builder__question_wait_s": 0.0}
     async with opened(tmp_path, ScriptedModel(builds), **more) as satchel:
@@ -282,7 +282,12 @@ async def test_the_user_approves_changes_and_rolls_back_a_capability_in_the_conv
             return (await run(text)).lines[0].text
 
         session = await satchel.session()
-        await built(satchel)
+        requested = await made.build(Wanted(name="greet", description="Greet a city."))
+        async for message in made.follow(requested.build_id):
+            if message.payload.get("status") == "waiting":
+                waits = (await run("/capability")).lines[-1].text
+                assert waits.startswith("greet waits for your answer: Do you allow this")
+                assert await line("/answer no") == "The Builder of greet has your answer."
         assert (await line("/capability")).startswith("greet  proposed")
         asked = await run("/capability approve greet")
         assert "example.org" in asked.lines[0].text
