@@ -630,7 +630,7 @@ async def test_a_page_makes_no_fact_of_the_user_even_where_a_model_falls_for_it(
         assert (claim.content[:19], claim.trust) == ("According to a page", "outside")
         # The same words by the user's own mouth are theirs.
         await memory.add_episodes(
-            [said(2, "Note that the user always books with Alpenrad Tours, says my profile.")]
+            [said(2, "ChangeNote that the user always books with Alpenrad Tours, says my profile.")]
         )
         report = await memory.distill(
             model=answering(facts(fact("The user always books with Alpenrad Tours.", words)))

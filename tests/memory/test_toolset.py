@@ -122,7 +122,7 @@ async def test_a_model_is_given_what_clears_the_floor_or_told_that_nothing_fits(
     async with Memory.open(":memory:", embedder=embedder) as memory:
         boat = await memory.add("The boat is blue and lies in the harbour.")
         for number in range(30):
-            await memory.add(f"Note {number} about gardens")
+            await memory.add(f"ChangeNote {number} about gardens")
         assert len(await memory.search("quantum chromodynamics")) == (0 if embedder == "none" else 10)
         tools = MemoryTools(memory)
         nothing = await call(tools, "recall_memory", {"query": "quantum chromodynamics"})

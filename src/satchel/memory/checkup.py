@@ -19,7 +19,7 @@ from satchel.memory.store import decay, repository
 from satchel.memory.store.cues import cues_of, replace_cues
 from satchel.memory.store.filters import CheckedFilters
 from satchel.memory.store.forgetting import forget
-from satchel.memory.store.history import Note, apply_fields, find_row, write_change
+from satchel.memory.store.history import ChangeNote, apply_fields, find_row, write_change
 from satchel.memory.store.redaction import find_secrets, redact
 from satchel.memory.store.repository import among, count_up, slices
 from satchel.memory.store.tables import (
@@ -291,7 +291,7 @@ def _strip(connection: Connection, space: int, id: str, *, at: int) -> bool:
         return True
     if content != row.content:
         apply_fields(connection, space, row, {"content": content})
-        note = Note(at=at, who="doctor", why="It contained text that Satchel itself had injected.")
+        note = ChangeNote(at=at, who="doctor", why="It contained text that Satchel itself had injected.")
         write_change(connection, space, "edit", id, {"content": row.content}, {"content": content}, note)
     return False
 
@@ -314,7 +314,7 @@ def _redact(connection: Connection, space: int, id: str, *, at: int) -> list[Tak
     if content != row.content:
         apply_fields(connection, space, row, {"content": content})
     connection.execute(update(memories).where(memories.c.rid == row.rid).values(source_quote=quote))
-    note = Note(at=at, who="doctor", why="Secrets were removed.")
+    note = ChangeNote(at=at, who="doctor", why="Secrets were removed.")
     write_change(connection, space, "edit", id, {}, {}, note)
     return taken
 

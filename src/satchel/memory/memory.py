@@ -1088,10 +1088,10 @@ class Memory:
             raise UsageError(
                 "Facts are drawn by a language model, and there is none. `satchel model list` helps."
             )
-        from satchel.memory.distill.engine import Run  # noqa: PLC0415 - most processes don't distil
+        from satchel.memory.distill.engine import DistillRun  # noqa: PLC0415 - most processes don't distil
 
         report = await self._distiller.run(
-            Run(
+            DistillRun(
                 model=model,
                 small_model=small_model,
                 most_windows=most_windows,

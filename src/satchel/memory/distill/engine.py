@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from satchel.memory.store.page_lines import Section
     from satchel.memory.store.space import Space
 
-__all__ = ["Distiller", "Run"]
+__all__ = ["Distiller", "DistillRun"]
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class _Page(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class DistillRun:
     """The options of one run, see `Memory.distill`, and its results so far."""
 
     model: ChatModel
@@ -149,7 +149,7 @@ class Distiller:
     def _closing(self, every: int, after_s: float) -> ledger.Closing:
         return ledger.Closing(every=every, before=self._space.now_micros() - int(after_s * 1_000_000))
 
-    async def run(self, run: Run) -> DistillReport:
+    async def run(self, run: DistillRun) -> DistillReport:
         """Distil pending episodes; see `Memory.distill`."""
         async with self._lock:
             await self._read_sessions(run)
@@ -160,7 +160,7 @@ class Distiller:
                 windows=tuple(run.results), usage=run.usage, pending=pending, stopped=run.stopped
             )
 
-    async def _read_sessions(self, run: Run) -> None:
+    async def _read_sessions(self, run: DistillRun) -> None:
         gate = gate_version()
         closing = None if run.closed is None else self._closing(*run.closed)
 
@@ -184,7 +184,7 @@ class Distiller:
     def _claim_name(self, episodes: Sequence[EpisodePart]) -> str:
         return ledger.claim_name(self._space.id, episodes[0].session)
 
-    async def _read_stretch(self, stretch: Stretch, run: Run, *, is_judged: bool) -> None:
+    async def _read_stretch(self, stretch: Stretch, run: DistillRun, *, is_judged: bool) -> None:
         """Let the gate judge a stretch unless it has, or `is_judged`, and read its windows if they are worth it."""
         reason = ""
         if not any(piece.text.strip() for piece in stretch.new):
@@ -219,7 +219,7 @@ class Distiller:
             if run.leaves(window.session):
                 return
 
-    async def _paid(self, run: Run, ask: Callable[[list[Asked]], Awaitable[T]]) -> T:
+    async def _paid(self, run: DistillRun, ask: Callable[[list[Asked]], Awaitable[T]]) -> T:
         """Ask a model, and count what that costs, also where the call fails or is cancelled."""
         spent: list[Asked] = []
         try:
@@ -230,7 +230,7 @@ class Distiller:
                 with anyio.move_on_after(_WRITING_S, shield=True):
                     await self._space.write(add_usage, spent, local_day(self._space.clock.now()))
 
-    async def _may_go_on(self, run: Run) -> bool:
+    async def _may_go_on(self, run: DistillRun) -> bool:
         if run.most_windows is not None and len(run.results) >= run.most_windows:
             run.stopped = f"The limit of {run.most_windows} windows a run was reached."
         elif run.may_spend is not None:
@@ -240,14 +240,14 @@ class Distiller:
                 run.stopped = str(error)
         return not run.stopped
 
-    def _report(self, result: WindowResult, run: Run) -> None:
+    def _report(self, result: WindowResult, run: DistillRun) -> None:
         run.results.append(result)
         run.progress(result)
         if result.outcome == "failed":
             # The rest of this session is retried with this window; other sessions can go on.
             run.skip.append(result.session)
 
-    async def _read(self, window: Window, run: Run, reason: str) -> WindowResult:
+    async def _read(self, window: Window, run: DistillRun, reason: str) -> WindowResult:
         """Let the extractor read a window, and store what can be verified."""
         known = await self._known(window, run.page_tokens)
         there = known.facts
@@ -300,7 +300,7 @@ class Distiller:
                 good.append(checked)
         return good, refused
 
-    async def _failed(self, read: Window | Stretch, error: ModelError | Unreadable, run: Run) -> None:
+    async def _failed(self, read: Window | Stretch, error: ModelError | Unreadable, run: DistillRun) -> None:
         """Retry what can't be read now. What a model rejects or can't answer readably is given up after some
         attempts.
         """
@@ -314,7 +314,7 @@ class Distiller:
         await self._settle(read, outcome, run, error=str(error))
 
     async def _settle(
-        self, read: Window | Stretch, outcome: Outcome, run: Run, *, reason: str = "", error: str = ""
+        self, read: Window | Stretch, outcome: Outcome, run: DistillRun, *, reason: str = "", error: str = ""
     ) -> None:
         """Write and report what became of something that no facts are drawn from now."""
         written = await self._space.write(

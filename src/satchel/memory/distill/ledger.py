@@ -21,7 +21,7 @@ from satchel.memory.distill.windows import EpisodePart, Stretch, Window
 from satchel.memory.records import MemoryRecord
 from satchel.memory.store.cues import cues_of, replace_cues
 from satchel.memory.store.discretion_rows import AS_ASKED, part_to_read
-from satchel.memory.store.history import Note
+from satchel.memory.store.history import ChangeNote
 from satchel.memory.store.lifecycle import relate
 from satchel.memory.store.micros import from_micros, to_micros
 from satchel.memory.store.repository import MemoryDraft, count_up, insert_drafts, rids_by_id
@@ -387,7 +387,7 @@ def _link_to_known(connection: Connection, space: int, id: str, fact: CheckedFac
     # The known fact may be gone or linked already; the new one is kept anyway.
     with suppress(NotFound, UsageError):
         why = "read as a correction" if relation == "corrects" else "read as an addition"
-        note, end = Note(at=at, who=_WHO, why=why), _end_of_known(fact, known)
+        note, end = ChangeNote(at=at, who=_WHO, why=why), _end_of_known(fact, known)
         relate(connection, space, known.id, id, relation, note, valid_to=end)
 
 

@@ -18,7 +18,7 @@ from satchel.memory.store import cues, page_rows, repository, tables
 from satchel.memory.store.checking import printable
 from satchel.memory.store.filters import CheckedFilters
 from satchel.memory.store.history import (
-    Note,
+    ChangeNote,
     apply_fields,
     drop_changes,
     earlier_contents,
@@ -534,12 +534,12 @@ def _reopen(connection: Connection, space: int, ended: Sequence[_Ended], at: int
             put_edge(connection, heir, row, "supersedes", 1.0, at)
             before = {"valid_to": one.valid_to, "edge": {**edge, "weight": None}}
             after = {"valid_to": row.valid_to, "edge": {**edge, "weight": 1.0}}
-            note = Note(at=at, who="forget", why="what stood between the two was forgotten")
+            note = ChangeNote(at=at, who="forget", why="what stood between the two was forgotten")
             write_change(connection, space, "supersede", row.id, before, after, note, other_id=heir.id)
         elif one.valid_to != row.valid_to:
             before, after = {"valid_to": row.valid_to}, {"valid_to": one.valid_to}
             apply_fields(connection, space, row, after)
-            note = Note(at=at, who="forget", why="what had superseded it was forgotten")
+            note = ChangeNote(at=at, who="forget", why="what had superseded it was forgotten")
             write_change(connection, space, "edit", row.id, before, after, note)
             reopened.append(row.id)
     return reopened

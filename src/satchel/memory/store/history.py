@@ -32,7 +32,7 @@ from satchel.memory.text.hashing import WordHasher
 
 __all__ = [
     "Change",
-    "Note",
+    "ChangeNote",
     "apply_fields",
     "as_written",
     "change_to_json",
@@ -76,7 +76,7 @@ _NO_COMPARING = "comparing by words no longer marks anything"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class ChangeNote:
     """What the history keeps of a change besides its fields: when (microseconds since 1970), who, and what for."""
 
     at: int
@@ -208,7 +208,7 @@ def write_change(
     memory_id: str,
     before: Mapping[str, Any],
     after: Mapping[str, Any],
-    note: Note,
+    note: ChangeNote,
     *,
     other_id: str | None = None,
     undoes: int | None = None,
@@ -306,7 +306,7 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
     return found
 
 
-def undo_change(connection: Connection, space: int, change_id: str, note: Note) -> str:
+def undo_change(connection: Connection, space: int, change_id: str, note: ChangeNote) -> str:
     """Undo a change. This is a change too, and undoing it restores the first one.
 
     Returns:
@@ -397,7 +397,7 @@ def undo_comparing(connection: Connection, space: int, *, at: int) -> None:
     )
     for id in found.scalars().all():
         with suppress(NotFound, UsageError):
-            undo_change(connection, space, f"c{id}", Note(at=at, who="upgrade", why=_NO_COMPARING))
+            undo_change(connection, space, f"c{id}", ChangeNote(at=at, who="upgrade", why=_NO_COMPARING))
 
 
 def _is_superseded(connection: Connection, rid: int) -> bool:

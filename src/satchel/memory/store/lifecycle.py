@@ -19,7 +19,7 @@ from satchel.memory.store.discretion_rows import as_asked_elsewhere, as_asked_in
 from satchel.memory.store.filters import CheckedFilters
 from satchel.memory.store.graph import MAY_REPLACE, Successor, is_superseded_by
 from satchel.memory.store.history import (
-    Note,
+    ChangeNote,
     apply_fields,
     earlier_contents,
     find_row,
@@ -137,14 +137,14 @@ async def checked(space: Space, edits: Edits) -> dict[str, Any]:
     return fields
 
 
-def note_of(space: Space, by: str, why: str) -> Note:
+def note_of(space: Space, by: str, why: str) -> ChangeNote:
     """Who makes a change now, and what for.
 
     Raises:
         UsageError: `by` is empty.
     """
     who = checking.clean(by, "name of who changes it")[:200]
-    return Note(at=space.now_micros(), who=who, why=checking.printable(why)[:2000])
+    return ChangeNote(at=space.now_micros(), who=who, why=checking.printable(why)[:2000])
 
 
 def checked_weight(weight: float) -> float:
@@ -235,7 +235,7 @@ def _cues_in_logs(
     return {ids[rid]: found for rid, found in cues_of(connection, list(ids)).items()}
 
 
-def pin(connection: Connection, space: int, id: str, note: Note, *, pinned: bool) -> str | None:
+def pin(connection: Connection, space: int, id: str, note: ChangeNote, *, pinned: bool) -> str | None:
     """Pin a memory or unpin it; see `Memory.pin`."""
     row = find_row(connection, space, id)
     if pinned and row.trust == "outside":
@@ -251,7 +251,9 @@ def pin(connection: Connection, space: int, id: str, note: Note, *, pinned: bool
     return edit(connection, space, id, {"pinned": int(pinned)}, note)
 
 
-def edit(connection: Connection, space: int, id: str, fields: Mapping[str, Any], note: Note) -> str | None:
+def edit(
+    connection: Connection, space: int, id: str, fields: Mapping[str, Any], note: ChangeNote
+) -> str | None:
     """Change fields of a memory.
 
     Args:
@@ -292,7 +294,7 @@ def link(
     target: str,
     relation: str,
     weight: float | None,
-    note: Note,
+    note: ChangeNote,
 ) -> str | None:
     """Set the weight of an edge, or take the edge away with a weight of None.
 
@@ -316,7 +318,7 @@ def link(
 
 
 def supersede(
-    connection: Connection, space: int, older: str, newer: str, note: Note, *, valid_to: int | None
+    connection: Connection, space: int, older: str, newer: str, note: ChangeNote, *, valid_to: int | None
 ) -> str | None:
     """Let a newer memory take the place of an older one: an edge, and an end to the older one's validity.
 
@@ -401,7 +403,7 @@ def relate(
     older: str,
     newer: str,
     relation: Relating,
-    note: Note,
+    note: ChangeNote,
     *,
     valid_to: int | None = None,
 ) -> str | None:

@@ -141,7 +141,7 @@ def insert_version(
 
 
 def set_changed(connection: Connection, space: int, number: int, changed: int) -> None:
-    """Note up to which change of a space facts were taken to a version."""
+    """ChangeNote up to which change of a space facts were taken to a version."""
     connection.execute(update(pages).where(_is(space, number)).values(changed=changed))
 
 
