@@ -394,7 +394,7 @@ async def test_a_question_without_a_default_waits_overnight_and_its_answer_is_us
         assert (build.status, capability.status) == ("waiting", "building")
         assert (await world.said(build))[-1] == (
             "progress",
-            "It waits for your answer, now or later (satchel capability answer greet TEXT): "
+            "It waits for your answer, now or later (/answer TEXT, or satchel capability answer greet TEXT): "
             "Celsius or Fahrenheit?",
         )
         again = await world.builder.build(build.id)

@@ -156,7 +156,7 @@ async def test_who_cannot_answer_learns_that_a_build_waits_and_anybody_answers_i
             assert ran.code == 0, ran.err
             return ran
 
-        how = "It waits for your answer, now or later (satchel capability answer greet TEXT): Which greeting?"
+        how = "It waits for your answer, now or later (/answer TEXT, or satchel capability answer greet TEXT): Which greeting?"
         asked = await run("ask", "Make a tool and greet Rome.")
         assert how in asked.err
         with suppress(ProcessLookupError, ValueError):

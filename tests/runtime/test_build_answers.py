@@ -105,6 +105,14 @@ async def test_free_text_answers_the_newest_thing_said_and_later_only_an_option_
         assert (await hear(session, "No, what I meant is this")).is_message
         assert not (await hear(session, "Ok.")).is_message
         assert await answer_to(satchel, "greet", "q3") == "ok"
+        await ask(satchel, session, "greet", "q4", "hot", "cold")
+        await satchel.builds.queue.lay_aside("b-greet")
+        await heard_of(session, "progress", "")
+        assert (await hear(session, "What is the capital of Portugal?")).is_message, (
+            "a build that waits is patient"
+        )
+        assert not (await hear(session, "cold")).is_message
+        assert await answer_to(satchel, "greet", "q4") == "cold"
 
 
 @requirement("builder:question")

@@ -160,8 +160,8 @@ class BuildQueue:
                 asked = select(_question.c.payload).where(_question.c.build_id == build_id, _ASKS)
                 questions = connection.execute(asked.order_by(_question.c.number)).scalars()
                 text = (
-                    f"It waits for your answer, now or later (satchel capability answer {build.name} TEXT): "
-                    + " ".join(json.loads(payload)["text"] for payload in questions)
+                    "It waits for your answer, now or later (/answer TEXT, or satchel capability answer "
+                    f"{build.name} TEXT): " + " ".join(json.loads(payload)["text"] for payload in questions)
                 )
                 # Once for each time: how often it was begun tells them apart.
                 id, payload = f"waits:{build.attempts}", {"text": text, "status": build.status}

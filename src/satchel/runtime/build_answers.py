@@ -37,7 +37,8 @@ class Heard:
 async def hear_line(session: SharedSession, text: str, *, by: str) -> Heard:
     """Hand a line to the build that it answers, if it answers one.
 
-    It does if it is one of the options of an open question, or if the question came after the user's last message.
+    It does if it is one of the options of an open question, or if the question came after the user's last message and
+    its build was not laid aside since.
     Where it fits the questions of several builds, nobody gets it. A line that looks like the answer to a question that
     was settled since then is no message, either.
 

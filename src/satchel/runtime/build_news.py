@@ -15,7 +15,7 @@ class BuildNews:
         seen: The number of the last message that is in the log.
         questions: The questions that wait for an answer, by the id of their event, oldest first.
         asked: The builds that the model asked for and that have not ended.
-        fresh: The ids of the open ones that came after the user's last message.
+        fresh: The ids of the open ones that came after the user's last message, and whose builds still stand by.
         settled: Those that were settled since the last turn began, each with what settled it, oldest first.
         due: The ids of the posts that tell the model of the end of a build that it asked for itself, if it can go on.
     """
@@ -51,6 +51,11 @@ class BuildNews:
                 if event.build_id in self.asked and lets_go_on(event):
                     self.due.add(post_id(event))
                 self.asked.discard(event.build_id)
+            case "progress" if event.status == "waiting":
+                # Laid aside: what the user says now is seldom the answer, unless it names an option.
+                self.fresh.difference_update(
+                    id for id, question in self.questions.items() if question.build_id == event.build_id
+                )
             case _ if event.question_id:
                 self._close(event)
             case _:
