@@ -229,7 +229,7 @@ def test_a_build_is_shown_and_its_question_answered(world: World) -> None:
         parts(client, path, until=asks)
         page = open_page(client, path)
         [card] = page.find_class("build")
-        assert "Building weather" in words_of(card)
+        assert "Building weather waits for you" in words_of(card)
         assert "<i>Looking</i> around." in words_of(card)
         assert [each.get("value") for each in card.xpath(".//button[@name='option']")] == [
             "Ulm",
