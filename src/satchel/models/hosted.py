@@ -251,7 +251,7 @@ class HostedModel(ABC):
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise ModelUnavailable(
                 f"{self._endpoint.name} cannot be reached: {str(error) or type(error).__name__}. "
-                f"Is it running, and is its address ({_place(self._url())}) right?"
+                f"Is it running, and is its address ({_place(self._settings.base_url or self._url())}) right?"
             ) from error
         if not response.is_success:
             try:
@@ -318,7 +318,7 @@ class HostedModel(ABC):
         raise ModelRejected(
             f"{self._endpoint.name} answered with something that is not JSON: "
             f"{' '.join(text.split())[:200] or 'nothing'}. Is its address "
-            f"({_place(self._url())}) right?"
+            f"({_place(self._settings.base_url or self._url())}) right?"
         )
 
     def _checked(self, value: dict[str, Any] | None, data: str, offered_tools: bool) -> dict[str, Any]:
