@@ -280,6 +280,11 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
         )
     if setting.key.endswith(".base_url") and value and not _is_address(value):
         raise ConfigError(f'{where()}: this is not an address; use one such as "https://api.example.com/v1".')
+    if setting.key == "database" and "://" in value and not value.startswith("sqlite:///"):
+        raise ConfigError(
+            f"{where()}: the database is a SQLite file; use its path, or sqlite:/// and its path. "
+            "Other databases are not supported."
+        )
     if setting.key == "permissions.N.tool" and not _RULE.fullmatch(value):
         raise ConfigError(
             f"{where()}: {_short(value)} is not a rule; use a tool's name, or a name and a pattern: "
