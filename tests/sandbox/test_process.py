@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from satchel.errors import SandboxError
+from satchel.sandbox import process
 from satchel.sandbox.process import MARK, REPORT_FD, Captured, ProcessResult, StreamName, run_process
 from tests.requirements import requirement
 from tests.sandbox.lifeline import Lifeline
@@ -196,6 +197,16 @@ async def test_someone_who_holds_the_pipe_and_escaped_does_not_hang_us(tmp_path:
 
 async def test_a_process_substitution_gets_a_moment_to_finish(tmp_path: Path) -> None:
     result = await bash("echo a > >(cat; echo b)", tmp_path)
+    assert (result.stdout.data, result.left_behind) == (b"a\nb\n", 0)
+
+
+async def test_the_moment_does_not_run_while_a_process_waits_for_a_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A busy machine, seen from the process: it has 20 ms before it is looked at, and needs more.
+    monkeypatch.setattr(process, "LINGER_S", 0.02)
+    monkeypatch.setattr(process, "_is_held_up", lambda pid: process._stat(pid) is not None)
+    result = await bash("echo a > >(cat; sleep 0.2; echo b)", tmp_path)
     assert (result.stdout.data, result.left_behind) == (b"a\nb\n", 0)
 
 

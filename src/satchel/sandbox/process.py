@@ -61,7 +61,10 @@ MAX_PIPE_BYTES = 1_048_576
 QUICK_RUN_S = 5.0
 """In a shorter run, the pid counter can't have wrapped around, so only pids after the leader's are examined."""
 LINGER_S = 0.1
-"""How long remaining processes may take to end by themselves, such as the `tee` of a process substitution."""
+"""How long remaining processes may take to end by themselves, such as the `tee` of a process substitution. Time in
+which one of them waits for a processor doesn't count."""
+LINGER_MOST_S = 5.0
+"""The limit of that on a machine that is too busy to run them."""
 UNCLEAR_S = 0.005
 UNCLEAR_LOOKS = 3
 """The number of times that an unidentified process is examined again, with `UNCLEAR_S` between; execve takes less time
@@ -482,12 +485,14 @@ async def _feed(pipe: _Pipe, data: bytes, scope: anyio.CancelScope) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stat:
-    """The needed fields of /proc/PID/stat; `started` is in clock ticks since boot."""
+    """The needed fields of /proc/PID/stat; `started` is in clock ticks since boot, `spent` in ticks of a processor."""
 
     pid: int
+    state: bytes
     parent: int
     group: int
     session: int
+    spent: int
     started: int
 
 
@@ -545,8 +550,7 @@ class _Tree:
             return
         running = await self._look()
         if running and self._leader.pid not in running:
-            await self._wait_for_exit(LINGER_S)
-            running = await self._look()
+            running = await self._linger(running)
             self.left_behind = max(self.left_behind, len(running))
         if running:
             self._signal(signal.SIGTERM)
@@ -560,6 +564,17 @@ class _Tree:
             await self._wait_for_exit(KILL_WAIT_S)
         self._reap()
         self._over = True
+
+    async def _linger(self, running: list[int]) -> list[int]:
+        """Let remaining processes end by themselves. Returns those that have not."""
+        until_s = time.monotonic() + LINGER_MOST_S
+        while True:
+            before = running
+            await self._wait_for_exit(LINGER_S)
+            running = await self._look()
+            goes_on = set(running) != set(before) or any(map(_is_held_up, running))
+            if not running or not goes_on or time.monotonic() > until_s:
+                return running
 
     def kill_now(self) -> None:
         """Send SIGKILL to all and wait only for the leader, because the interpreter is exiting."""
@@ -760,5 +775,19 @@ def _stat(pid: int) -> _Stat | None:
     if len(rest) < 20 or rest[0] in {b"Z", b"X"}:
         return None
     return _Stat(
-        pid=pid, parent=int(rest[1]), group=int(rest[2]), session=int(rest[3]), started=int(rest[19])
+        pid=pid,
+        state=rest[0],
+        parent=int(rest[1]),
+        group=int(rest[2]),
+        session=int(rest[3]),
+        spent=int(rest[11]) + int(rest[12]),
+        started=int(rest[19]),
+    )
+
+
+def _is_held_up(pid: int) -> bool:
+    """Whether a process would run, or reads from a disk, and has hardly had a processor yet."""
+    stat = _stat(pid)
+    return (
+        stat is not None and stat.state in (b"R", b"D") and stat.spent < LINGER_S * os.sysconf("SC_CLK_TCK")
     )
