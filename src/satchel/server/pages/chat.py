@@ -29,6 +29,7 @@ from satchel.server.pages.site import page, see_other
 from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EventStream
+from satchel.sessions.attachments import FOLDER
 from satchel.tools.builtin.fence import Place
 
 __all__ = ["router"]
@@ -156,8 +157,17 @@ async def made_file(service: Serves, id: str, call: str, path: str) -> Response:
 
     Its content is untrusted: nothing in it may run, and no other page may use it.
     """
+    return await _file_of(service, id, (f"{call}-files", *path.split("/")), path)
+
+
+@router.get("/chat/{id}/attached/{name}")
+async def attached_file(service: Serves, id: str, name: str) -> Response:
+    """A file that the user attached: a picture as one, anything else as a download."""
+    return await _file_of(service, id, (FOLDER, name), name)
+
+
+async def _file_of(service: Service, id: str, parts: tuple[str, ...], path: str) -> Response:
     info = await service.satchel.sessions.info(id)
-    parts = (f"{call}-files", *path.split("/"))
     if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
         raise NotFound("There is no such file.")
     place = Place(root=info.path.with_suffix(".spill"), parts=parts, name=path)
