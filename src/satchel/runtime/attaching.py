@@ -15,7 +15,7 @@ from satchel.errors import UsageError
 from satchel.messages import FileBlock
 from satchel.sessions.attachments import MOST_FILES, Uploads
 
-__all__ = ["attach", "files_named", "named_in", "uploads_of"]
+__all__ = ["attach", "files_named", "keep", "named_in", "uploads_of"]
 
 _PIECE: Final = 1 << 20
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
@@ -43,7 +43,7 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
             continue
         try:
             if not path.expanduser().is_file():
-                raise UsageError(f"{path} is not a file.")
+                raise UsageError("there is no such file.")
             with path.expanduser().open("rb") as file:
                 files.append(uploads.add(_pieces(file), name=path.name, now=now))
         except UsageError as error:
@@ -63,6 +63,17 @@ def named_in(text: str, cwd: Path) -> list[Path]:
                 found[path] = None
                 break
     return list(found)
+
+
+def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[FileBlock]:
+    """Keep files that came as names and bytes for the next message. Blocks.
+
+    Raises:
+        UsageError: One is empty or too long.
+        StorageUnwritable: The home can't take it.
+    """
+    uploads, now = uploads_of(settings), SystemClock().now()
+    return [uploads.add([content], name=name, now=now) for name, content in contents]
 
 
 def files_named(settings: Settings, text: str, cwd: Path) -> list[FileBlock]:

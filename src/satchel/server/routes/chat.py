@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, HTTPException, Query, Request
@@ -86,10 +85,7 @@ async def attach(
 
     At most 15 MB. What it is is judged by its bytes.
     """
-    body = await request.body()
-    parts = service.satchel.parts
-    file = await parts.pool.run(partial(parts.uploads.add, [body], name=filename, now=parts.clock.now()))
-    return JsonAnswer(block_to_json(file), status_code=201)
+    return JsonAnswer(block_to_json(await service.uploaded(await request.body(), filename)), status_code=201)
 
 
 async def _check_known(service: Service, session: Session, request: ChatRequest) -> None:
