@@ -31,6 +31,7 @@ from satchel.events import (
 )
 from satchel.messages import (
     Block,
+    FileBlock,
     Message,
     Origin,
     TextBlock,
@@ -284,7 +285,9 @@ class Conversation:
         self.question = None
         self.turns = max(self.turns, event.turn)
         self.turn = NewestTurn(start=event)
-        self.untrusted = self.untrusted or not self._untrusted_posts.isdisjoint(event.inbox)
+        # Whoever wrote a file may not be the user.
+        brought_in = bool(event.message.files) or not self._untrusted_posts.isdisjoint(event.inbox)
+        self.untrusted = self.untrusted or brought_in
         self._say(blocks)
 
     def _add_context(self, text: str, origin: Origin, *, untrusted: bool) -> None:
@@ -474,6 +477,8 @@ def _cleaned(block: Block, clean: Callable[[str], str]) -> Block:
     match block:
         case TextBlock():
             return replace(block, text=clean(block.text))
+        case FileBlock():
+            return replace(block, name=clean(block.name))
         case ToolResultBlock():
             return replace(block, content=clean(block.content))
         case ToolUseBlock(input=None):

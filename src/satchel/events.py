@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origi
 
 from satchel.messages import (
     Block,
+    FileBlock,
     Message,
     StopReason,
     Usage,
@@ -465,6 +466,7 @@ class MessageWaiting:
         id: Names the message; unique in its session.
         memory: Whether the model is shown memories, and the turn is captured as memory.
         attached: What the user sent along and did not say.
+        files: The files that the user attached; their copies are with the session.
     """
 
     type: ClassVar = "message_waiting"
@@ -472,6 +474,7 @@ class MessageWaiting:
     text: str
     memory: bool = True
     attached: str = ""
+    files: tuple[FileBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 __all__ = [
     "Block",
+    "FileBlock",
     "Message",
     "Origin",
     "Role",
@@ -37,6 +39,10 @@ something to say ("notice"), or it describes the circumstances ("context"), such
 
 Only what was *said* is ever captured as memory (the echo guard)."""
 
+IMAGES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""The pictures that models take."""
+_UNSAFE: Final = re.compile(r"[^\w.-]+")
+
 StopReason: TypeAlias = Literal["end_turn", "tool_use", "max_tokens", "refusal", "other"]
 
 
@@ -46,6 +52,38 @@ class TextBlock:
 
     text: str
     origin: Origin = "said"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileBlock:
+    """A file that the user attached: which bytes they are. The bytes are beside the session's log.
+
+    Attributes:
+        sha256: Of the bytes, 64 hexadecimal digits.
+        media_type: What the bytes are, whatever the sender claimed: "image/png", "application/octet-stream" if unknown.
+        name: As the user called it, without folders.
+        size: In bytes.
+    """
+
+    sha256: str
+    media_type: str
+    name: str
+    size: int
+
+    @property
+    def is_image(self) -> bool:
+        """Whether models that see take it as a picture."""
+        return self.media_type in IMAGES
+
+    @property
+    def file_name(self) -> str:
+        """The name of its copy: different for other bytes, and readable for people and tools; a picture ends as one."""
+        name = _UNSAFE.sub("-", self.name)[-80:].lstrip(".-") or "file"
+        ending = self.media_type.partition("/")[2]
+        is_told = not self.is_image or name.lower().endswith(
+            (f".{ending}", ".jpg" if ending == "jpeg" else ".")
+        )
+        return f"{self.sha256[:16]}-{name}" if is_told else f"{self.sha256[:16]}-{name}.{ending}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +123,7 @@ class ToolResultBlock:
     is_error: bool = False
 
 
-Block: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
+Block: TypeAlias = TextBlock | FileBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +141,11 @@ class Message:
     def text(self) -> str:
         """What was said in the message, without thinking, tools, surfaced memories and notices."""
         return text_of(self.blocks)
+
+    @property
+    def files(self) -> tuple[FileBlock, ...]:
+        """What was attached to it, in order."""
+        return tuple(block for block in self.blocks if isinstance(block, FileBlock))
 
     @property
     def tool_uses(self) -> tuple[ToolUseBlock, ...]:
@@ -148,6 +191,11 @@ class Usage:
         return self.input_tokens + self.output_tokens
 
 
+_IMAGE_BYTES = 6_400
+"""What a picture counts as in a request: 1,600 tokens of four bytes, what Anthropic's documentation gives for the
+largest one that it does not scale down."""
+_DOCUMENT_SHARE = 8
+"""A document counts as its size through this: a guess, which the provider's own count of tokens corrects."""
 _BLOCK_OVERHEAD = 24
 """The bytes of a block's JSON around its text: `{"type":"text","text":""}` and a comma."""
 
@@ -177,6 +225,8 @@ def size_of_message(message: Message) -> int:
         match block:
             case TextBlock(text=text):
                 size += size_of_text(text)
+            case FileBlock():
+                size += _IMAGE_BYTES if block.is_image else block.size // _DOCUMENT_SHARE
             case ThinkingBlock(text=text, signature=signature):
                 size += size_of_text(text) + len(signature)
             case ToolUseBlock(name=name, input=None, unparsed=unparsed):
@@ -202,6 +252,14 @@ def block_to_json(block: Block) -> dict[str, Any]:
             return {"type": "text", "text": text}
         case TextBlock(text=text, origin=origin):
             return {"type": "text", "text": text, "origin": origin}
+        case FileBlock(sha256=sha256, media_type=media_type, name=name, size=size):
+            return {
+                "type": "file",
+                "sha256": sha256,
+                "media_type": media_type,
+                "filename": name,
+                "size": size,
+            }
         case ThinkingBlock(text=text, signature=signature, redacted=redacted):
             value: dict[str, Any] = {"type": "thinking", "text": text}
             if signature:
@@ -227,6 +285,13 @@ def block_from_json(value: Mapping[str, Any]) -> Block:
     match value["type"]:
         case "text":
             return TextBlock(text=value["text"], origin=value.get("origin", "said"))
+        case "file":
+            return FileBlock(
+                sha256=value["sha256"],
+                media_type=value["media_type"],
+                name=value["filename"],
+                size=value["size"],
+            )
         case "thinking":
             return ThinkingBlock(
                 text=value["text"],

@@ -339,8 +339,10 @@ async def test_what_an_editor_attaches_reaches_the_model_and_is_not_what_the_use
         kept = " ".join(record.content for record in await satchel.memory.list(limit=10))
         assert "Count them" in kept
         assert "40 trees" not in kept
-        with pytest.raises(RequestError, match="text"):
-            await say(client, id, image_block("aGk=", "image/png"))
+        with pytest.raises(RequestError, match="base64"):
+            await say(client, id, image_block("?", "image/png"))
+        assert await say(client, id, text_block("Look"), image_block("aGk=", "image/png")) == "end_turn"
+        assert [file.size for file in scripted.requests[-1].messages[-1].files] == [2]
         with pytest.raises(RequestError, match="no text"):
             await say(client, id, "  ")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from satchel.runtime.attaching import named_in
 from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, chats, said_to, satchel, scripted, sent_to, speaks, start
 from tests.models.loopback import as_json, loopback
@@ -57,6 +58,37 @@ async def test_what_was_said_is_remembered_in_the_next_process_and_shown_only_wh
     # The profile, which stands in every session, is no answer to a question.
     assert (third.json["memory"], "<satchel-memory>" in said_to(chats(server)[2])) == ([], False)
     assert second.json["session_id"] != first.json["session_id"]
+
+
+@requirement("content:attachments:terminal")
+def test_files_are_attached_by_an_option_and_stdin_is_one(run: Run, tmp_path: Path) -> None:
+    picture = tmp_path / "label.png"
+    picture.write_bytes(b"\x89PNG\r\n\x1a\n")
+    with serving(scripted(speaks("A label."))) as server:
+        ran = run(
+            "ask",
+            "--attach",
+            str(picture),
+            "--attach",
+            "-",
+            "What is it?",
+            server=server,
+            stdin="line 1\nline 2\n",
+        )
+        assert (ran.code, ran.out) == (0, "A label.\n")
+        missing = run("ask", "--attach", str(tmp_path / "none.png"), "Hm?", server=server)
+    assert (missing.code, missing.err) == (2, f"satchel: {tmp_path}/none.png: there is no such file.\n")
+    kinds = [part["type"] for part in chats(server)[0].body["messages"][-1]["content"]]
+    assert kinds == ["image_url", "text", "text"]
+    assert "[stdin]\nline 1\nline 2" in said_to(chats(server)[0])
+
+
+@requirement("content:attachments:terminal")
+def test_a_word_names_a_file_only_if_it_is_there(tmp_path: Path) -> None:
+    for name in ("a.png", "my notes.txt"):
+        (tmp_path / name).write_text("x")
+    text = '@a.png, @"my notes.txt" @nobody me@a.png mail@a.png @a.png?'
+    assert [path.name for path in named_in(text, tmp_path)] == ["a.png", "my notes.txt"]
 
 
 @requirement("cli:ask:no-memory")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -20,7 +22,7 @@ from satchel.errors import (
     ToolsUnsupported,
 )
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
-from satchel.messages import Message, TextBlock, ThinkingBlock, ToolUseBlock, Usage
+from satchel.messages import FileBlock, Message, TextBlock, ThinkingBlock, ToolUseBlock, Usage
 from satchel.models import AbilityStore, ChatModel, ModelEvent, Retrying, open_model
 from satchel.models.anthropic import AnthropicModel
 from satchel.models.hosted import HostedModel
@@ -693,3 +695,43 @@ async def test_tools_are_sent_in_each_providers_own_format(wire: Wire, tmp_path:
         assert body["tool_choice"] == "auto"
     else:
         assert body["tools"] == [{"name": "look", "description": "Looks.", "input_schema": LOOK.input_schema}]
+
+
+PICTURE = FileBlock(sha256="a" * 64, media_type="image/png", name="label.png", size=3)
+PAPER = FileBlock(sha256="b" * 64, media_type="application/pdf", name="paper.pdf", size=5)
+
+
+@requirement("content:models")
+@both
+async def test_an_endpoint_gets_pictures_and_documents_until_it_refuses_them_and_then_is_told_of_them(
+    wire: Wire, tmp_path: Path
+) -> None:
+    refusals = [
+        as_json({"error": {"message": words}}, status=400)
+        for words in ("unknown content type: file or document", "image input is not supported")
+    ]
+    said = Message(role="user", blocks=(PICTURE, PAPER, TextBlock(text="What is it?")))
+    asked = request(said, read_file=lambda file: b"png" if file is PICTURE else b"%PDF-")
+    answers = [*refusals, *[as_events(says(wire, "Hi"))] * 2]
+    async with loopback(answers) as server, model_at(server, wire, tmp_path) as model:
+        for _ in range(2):
+            await ask(model, asked)
+    sent = [json.dumps(each.body["messages"][-1]) for each in server.asked]
+    picture, paper = base64.b64encode(b"png").decode(), base64.b64encode(b"%PDF-").decode()
+    assert [picture in each for each in sent] == [True, True, False, False]
+    assert [paper in each for each in sent] == [True, False, False, False]
+    assert "label.png: image/png. You can't see pictures here." in sent[-1]
+    assert "paper.pdf: application/pdf." in sent[-1]
+
+
+@requirement("content:models")
+async def test_a_picture_that_is_too_large_for_the_provider_is_named_instead(tmp_path: Path) -> None:
+    said = Message(role="user", blocks=(PICTURE,))
+    asked = request(said, read_file=lambda _: bytes(4_000_000))
+    answers = [as_events(messages("Hi"))]
+    async with loopback(answers) as server, model_at(server, "anthropic", tmp_path) as model:
+        await ask(model, asked)
+    [part] = server.asked[0].body["messages"][0]["content"]
+    assert part["text"] == (
+        "[label.png: image/png. The picture has more than the 3.7 MB that you can be sent.]"
+    )

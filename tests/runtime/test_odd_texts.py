@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from satchel.memory.text.framing import quoted
-from satchel.messages import ToolResultBlock, ToolUseBlock
+from satchel.messages import FileBlock, ToolResultBlock, ToolUseBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.spacing import normal_form
 from tests.requirements import requirement
@@ -182,5 +182,7 @@ def _texts(request: ModelRequest) -> Iterator[str]:
                 yield block.content
             case ToolUseBlock():
                 yield json.dumps(block.input, ensure_ascii=False)
+            case FileBlock():
+                yield block.name
             case _:
                 yield block.text

@@ -55,6 +55,7 @@ from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError, UserError
 from satchel.events import BuildPosted, Event, QuestionAnswered, QuestionAsked, TurnEnd, TurnStart
 from satchel.runtime import RunningTurn
+from satchel.runtime.attaching import keep
 from satchel.runtime.broadcast import Subscription
 from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import COMMANDS, CommandResult, find_command
@@ -163,7 +164,7 @@ class AcpAgent:
             agent_info=Implementation(name="satchel", title="Satchel", version=__version__),
             agent_capabilities=AgentCapabilities(
                 load_session=True,
-                prompt_capabilities=PromptCapabilities(image=False, audio=False, embedded_context=True),
+                prompt_capabilities=PromptCapabilities(image=True, audio=False, embedded_context=True),
                 mcp_capabilities=McpCapabilities(http=True, sse=False),
                 session_capabilities=SessionCapabilities(
                     list=SessionListCapabilities(),
@@ -344,7 +345,7 @@ class AcpAgent:
 
     async def _say(self, opened: _Open, message: PromptContent) -> RunningTurn | None:
         session = opened.session
-        if not message.attached:
+        if not message.attached and not message.files:
             heard = await hear_line(session, message.text, by=BY)
             if heard.note:
                 await self._send(session.id, update_agent_message_text(f"{heard.note}\n"))
@@ -356,7 +357,8 @@ class AcpAgent:
         number = session.turns + 1
         opened.own.add(number)
         try:
-            running = await session.start(text, attached=message.attached)
+            files = await anyio.to_thread.run_sync(keep, self._place.host.settings, message.files)
+            running = await session.start(text, attached=message.attached, files=files)
         except SatchelError:
             opened.own.discard(number)
             raise

@@ -11,6 +11,7 @@ from typing import Any, Final
 from acp.schema import (
     BlobResourceContents,
     EmbeddedResourceContentBlock,
+    ImageContentBlock,
     ResourceContentBlock,
     TextContentBlock,
     TextResourceContents,
@@ -33,19 +34,21 @@ class PromptContent:
     Attributes:
         text: The user's words, with the addresses of what they mention.
         attached: The content of files and other resources that the editor sends along; "" if there is none.
+        files: Pictures that it sends along: name and bytes.
     """
 
     text: str
     attached: str
+    files: tuple[tuple[str, bytes], ...] = ()
 
 
 def read_prompt(blocks: Sequence[Any]) -> PromptContent:
     """Read the blocks of a prompt.
 
     Raises:
-        UsageError: There is a block that a message can't contain, such as an image, or no words.
+        UsageError: There is a block that a message can't contain, such as sound, or nothing at all.
     """
-    words, attached = [], []
+    words, attached, files = [], [], []
     for block in blocks:
         match block:
             case TextContentBlock():
@@ -56,15 +59,22 @@ def read_prompt(blocks: Sequence[Any]) -> PromptContent:
                 uri = visible(block.resource.uri[:_MOST_URI_CHARS])
                 words.append(f"({uri}, attached)")
                 attached.append(f"[{uri}]\n{_text_of(block.resource)}")
+            case ImageContentBlock():
+                name = (block.uri or "").rstrip("/").rpartition("/")[2]
+                try:
+                    files.append((name or "picture", base64.b64decode(block.data, validate=True)))
+                except binascii.Error as error:
+                    raise UsageError("The picture isn't valid base64.") from error
             case _:
+                kind = getattr(block, "type", "?")
                 raise UsageError(
-                    f"Satchel's messages are text: a block of the type {getattr(block, 'type', '?')} can't be sent. "
-                    "Send the file's address as a resource_link instead."
+                    f"Satchel's messages are text and pictures: a block of the type {kind} can't be sent. Send the "
+                    "file's address as a resource_link instead."
                 )
     text = "\n".join(words).strip()
-    if not text:
+    if not text and not files:
         raise UsageError("The prompt has no text.")
-    return PromptContent(text=text, attached="\n\n".join(attached))
+    return PromptContent(text=text, attached="\n\n".join(attached), files=tuple(files))
 
 
 def _text_of(resource: TextResourceContents | BlobResourceContents) -> str:

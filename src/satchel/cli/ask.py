@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -25,8 +26,9 @@ from satchel.clock import SystemClock
 from satchel.config import Settings
 from satchel.errors import NotFound, UsageError
 from satchel.events import BuildPosted, Event, Notice, Permission, TurnStart, event_to_json
-from satchel.messages import usage_to_json
+from satchel.messages import FileBlock, usage_to_json
 from satchel.runtime import RunningTurn, TurnResult
+from satchel.runtime.attaching import attach, named_in
 from satchel.runtime.build_answers import Heard, hear_line
 from satchel.runtime.build_news import lets_go_on
 from satchel.runtime.hosting import SharedSession
@@ -63,6 +65,14 @@ machine."""
     help='Allow matching calls, such as "bash(git *)"; may be repeated.',
 )
 @click.option(
+    "--attach",
+    "attached",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help='Attach a file, "-" for stdin; may be repeated.',
+)
+@click.option(
     "--mode",
     type=click.Choice(["ask", "auto", "plan", "bypass"]),
     help="How to decide calls that no rule covers.",
@@ -77,6 +87,7 @@ def ask(
     no_memory: bool,
     private: bool,
     allow: Sequence[str],
+    attached: Sequence[Path],
     mode: str | None,
 ) -> int:
     """Send one message and print the answer.
@@ -88,14 +99,17 @@ def ask(
         raise UsageError("Give either --session or --last, not both.")
     if as_json and stream_json:
         raise UsageError("Give either --json or --stream-json, not both.")
-    words = _words(text)
+    words = _words(text, attached)
     settings = read_settings({"model": model, "agent.mode": mode})
+    named = named_in(words, Path.cwd()) if is_terminal(sys.stdin) else []
+    files = attach(settings, [*attached, *named], clock=SystemClock())
 
     async def body() -> int:
         message = _Message(
             text=words,
             form="json" if as_json else "stream" if stream_json else "text",
             memory=not no_memory,
+            files=files,
         )
         wish = SessionWish(session_id=session_id, last=last, model=model, mode=mode, private=private)
         return await _ask(message, settings, wish, allow)
@@ -103,8 +117,10 @@ def ask(
     return anyio.run(body)
 
 
-def _words(text: Sequence[str]) -> str:
-    if list(text) == ["-"] or (not text and not is_terminal(sys.stdin)):
+def _words(text: Sequence[str], attached: Sequence[Path]) -> str:
+    if Path("-") in attached and list(text) != ["-"]:
+        words = " ".join(text)
+    elif list(text) == ["-"] or (not text and not attached and not is_terminal(sys.stdin)):
         raw = sys.stdin.buffer.read(_MOST_STDIN + 1)
         if len(raw) > _MOST_STDIN:
             raise UsageError(
@@ -114,7 +130,7 @@ def _words(text: Sequence[str]) -> str:
         words = raw.decode("utf-8", "replace")
     else:
         words = " ".join(text)
-    if not words.strip():
+    if not words.strip() and not attached:
         raise UsageError('There is no message. Pass it as an argument, or pass "-" and write it to stdin.')
     return words
 
@@ -125,12 +141,13 @@ class _Message:
 
     Attributes:
         form: "text", "json", or "stream" for each event as a line of JSON.
-        memory: See `Session.start`.
+        memory: See `Session.start`; so is `files`.
     """
 
     text: str
     form: str
     memory: bool
+    files: Sequence[FileBlock] = ()
 
 
 async def _ask(message: _Message, settings: Settings, wish: SessionWish, allow: Sequence[str]) -> int:
@@ -172,14 +189,14 @@ async def _in_session(
     question = session.pending_question
     if question is not None:
         text = chosen_option(text, question.options)
-    heard = await hear_line(session, text, by="satchel ask")
+    heard = await hear_line(session, text, by="satchel ask") if not message.files else Heard(is_message=True)
     if heard.note and heard.is_message:
         tell(heard.note)
     if not heard.is_message:
         _print(_answered(session, heard), form=form, is_shown=False)
         return 0
     began = session.last_seq
-    running = await session.start(text, memory=message.memory)
+    running = await session.start(text, memory=message.memory, files=message.files)
     if running.waits:
         tell("The message waits until the turn that runs in this session ends.")
     turn = await _turn(session, running, form, view, is_asked, notices)

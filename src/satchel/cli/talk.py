@@ -29,6 +29,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.runtime import RunningTurn
+from satchel.runtime.attaching import files_named
 from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import CommandResult, SessionChange, SlashCommand, find_command
 from satchel.runtime.hosting import Host, SharedSession
@@ -269,7 +270,10 @@ class Talk:
         with anyio.CancelScope() as scope:
             self._work = scope
             try:
-                return await self._session.start(text)
+                files = await anyio.to_thread.run_sync(
+                    files_named, self.host.settings, text, self._session.cwd
+                )
+                return await self._session.start(text, files=files)
             finally:
                 self._work = None
         self.reader.keep(text)

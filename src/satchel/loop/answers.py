@@ -15,6 +15,7 @@ from satchel.events import Event, Notice, TextDelta, ThinkingDelta, ToolInputDel
 from satchel.loop.limits import Patience
 from satchel.messages import (
     Block,
+    FileBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
@@ -196,7 +197,7 @@ def normalise(completion: Completion, *, taken: Set[str]) -> Completion:
                     unique = _unique(id, taken, used)
                     used.add(unique)
                     blocks.append(block if unique == id else replace(block, id=unique))
-            case ToolResultBlock():
+            case ToolResultBlock() | FileBlock():
                 pass
             case _:
                 assert_never(block)

@@ -16,6 +16,7 @@ from satchel.loop.limits import Patience
 from satchel.loop.tokens import TokenEstimator
 from satchel.messages import (
     Block,
+    FileBlock,
     Message,
     TextBlock,
     ThinkingBlock,
@@ -309,6 +310,8 @@ def _lines(message: Message) -> Iterable[str]:
                 yield f"CONTEXT: {_ends(text, _MOST_CHARS)}"
             case TextBlock(text=text, origin="notice"):
                 yield f"NOTICE: {_ends(text, 4 * _MOST_CHARS)}"
+            case FileBlock():
+                yield f"FILE {block.name} ({block.media_type})"
             case ToolUseBlock(name=name, input=input, unparsed=unparsed):
                 yield f"CALL {name}: {_ends(_written(input, unparsed), _MOST_CHARS)}"
             case ToolResultBlock(content=content, is_error=is_error):

@@ -43,6 +43,7 @@ from satchel.loop.rounds import Repeats, Round
 from satchel.loop.tokens import TokenEstimator
 from satchel.messages import (
     Block,
+    FileBlock,
     Message,
     StopReason,
     TextBlock,
@@ -53,7 +54,7 @@ from satchel.messages import (
     size_of_message,
     text_of,
 )
-from satchel.models.port import ChatModel, Completion, ModelRequest
+from satchel.models.port import ChatModel, Completion, FileReader, ModelRequest
 
 __all__ = ["Standing", "Surface", "TurnInput", "TurnOutcome", "TurnRunner", "TurnState", "run_turn"]
 
@@ -148,6 +149,7 @@ class TurnInput:
         hooks: Called in this order.
         estimator: The session's estimator.
         watch: The session's watch.
+        read_file: Reads the files that the user attached.
         refresh: Called before each request. It takes words out of the conversation that were forgotten meanwhile.
     """
 
@@ -169,6 +171,7 @@ class TurnInput:
     hooks: Sequence[Hook] = ()
     estimator: TokenEstimator = field(default_factory=TokenEstimator)
     watch: PrefixWatch = field(default_factory=PrefixWatch)
+    read_file: FileReader | None = None
     refresh: Callable[[], Awaitable[None]] | None = None
 
 
@@ -471,6 +474,7 @@ class TurnRunner:
             temperature=sampling.temperature,
             response_schema=sampling.response_schema,
             session_id=self._environment.session_id,
+            read_file=self._inputs.read_file,
         )
         # A guest's request is another one on purpose, and the user's go on from the user's last.
         broken = "" if self._inputs.is_guests else self._inputs.watch.check(request)
@@ -811,6 +815,8 @@ def _checked(message: Message | None, conversation: Conversation) -> Message | N
                     raise UsageError(f"No open call has the id {id!r}, or its result is given twice.")
                 is_open.remove(id)
                 blocks.append(replace(block, content=clean_text(content)))
+            case FileBlock():
+                blocks.append(block)
             case TextBlock():
                 raise UsageError("The message is empty.")
             case _:

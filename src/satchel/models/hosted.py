@@ -177,7 +177,7 @@ class HostedModel(ABC):
         """An empty answer."""
 
     @abstractmethod
-    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
+    def _adapt_to(self, refusal: str, sent: bytes, request: ModelRequest) -> bool:
         """Change later requests according to what the endpoint refused in this one.
 
         Returns:
@@ -194,7 +194,7 @@ class HostedModel(ABC):
             except ModelRejected as refusal:
                 # Only a plain refusal can be about an optional parameter; subclasses of the error have another cause.
                 plain = type(refusal) is ModelRejected
-                if not plain or not retries_left or not self._adapt_to(str(refusal), body):
+                if not plain or not retries_left or not self._adapt_to(str(refusal), body, request):
                     raise
         else:  # pragma: no cover  the last refusal was raised
             raise AssertionError

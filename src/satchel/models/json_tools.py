@@ -14,7 +14,15 @@ from typing import Any, Final, Literal
 
 from satchel.errors import ToolsUnsupported
 from satchel.events import TextDelta, ToolInputDelta
-from satchel.messages import Block, Message, TextBlock, ThinkingBlock, ToolResultBlock, ToolUseBlock
+from satchel.messages import (
+    Block,
+    FileBlock,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+)
 from satchel.models.abilities import AbilityStore
 from satchel.models.identifiers import CallIds
 from satchel.models.json_answer import JsonAnswerReader
@@ -290,7 +298,7 @@ def _message_as_text(message: Message, names: Mapping[str, str]) -> Message:
     if message.role == "assistant":
         return Message(role="assistant", blocks=tuple(_answer_as_text(message)))
     results = [block for block in message.blocks if isinstance(block, ToolResultBlock)]
-    rest = tuple(block for block in message.blocks if isinstance(block, TextBlock))
+    rest = tuple(block for block in message.blocks if isinstance(block, TextBlock | FileBlock))
     if not results:
         return Message(role="user", blocks=rest)
     return Message(role="user", blocks=(TextBlock(text=_observation(results, names)), *rest))

@@ -6,12 +6,12 @@ tools (native, JSON in text, none) produce the same blocks for the caller.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
-from satchel.messages import Block, Message, StopReason, Usage
+from satchel.messages import Block, FileBlock, Message, StopReason, Usage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,7 @@ __all__ = [
     "EmbedRole",
     "Embedder",
     "EmbedderInfo",
+    "FileReader",
     "ModelEvent",
     "ModelRequest",
     "Retrying",
@@ -33,6 +34,10 @@ __all__ = [
 
 # A string, because numpy is expensive to import and only embedders need it.
 Vectors: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float32]]"
+
+
+FileReader: TypeAlias = Callable[[FileBlock], bytes | None]
+"""Blocks for as long as reading a file of some megabytes takes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +60,7 @@ class ModelRequest:
         max_tokens: The limit for the output; None uses the model's own.
         response_schema: A JSON Schema that the text of the answer must match, if the endpoint supports it.
         session_id: For providers that use it for routing, so that requests reach the same prefix cache.
+        read_file: Reads the bytes of a `FileBlock`; None where they are gone. Without it, models get no files.
     """
 
     system: str
@@ -64,6 +70,7 @@ class ModelRequest:
     temperature: float | None = None
     response_schema: Mapping[str, Any] | None = None
     session_id: str = ""
+    read_file: FileReader | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

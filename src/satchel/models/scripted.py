@@ -10,7 +10,18 @@ from typing import Any, TypeAlias
 
 from satchel.errors import ModelError, ModelUnavailable
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
-from satchel.messages import Block, StopReason, TextBlock, ThinkingBlock, ToolUseBlock, Usage
+from satchel.messages import (
+    Block,
+    FileBlock,
+    Message,
+    StopReason,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+    size_of_message,
+)
 from satchel.models.port import Completion, ModelEvent, ModelRequest, Retrying
 
 __all__ = ["Call", "Reply", "Script", "ScriptedModel"]
@@ -199,5 +210,7 @@ def _length(block: Block) -> int:
             return len(text)
         case ToolUseBlock(input=arguments, unparsed=unparsed):
             return len(unparsed) + len(str(arguments or ""))
-        case _:
-            return len(block.content)
+        case ToolResultBlock(content=content):
+            return len(content)
+        case FileBlock():
+            return size_of_message(Message(role="user", blocks=(block,)))

@@ -8,9 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
+
 from satchel.errors import NotFound, StorageError
 from satchel.memory import Memory, MemoryRecord, Receipt, receipt_to_json
+from satchel.messages import FileBlock
 from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words
+from satchel.sessions.attachments import kept_path
 from satchel.sessions.view import LastWords, SessionTurn
 
 __all__ = ["ForgetReceipt", "forget"]
@@ -98,12 +102,37 @@ async def forget(
     if words:
         on_words(words, [record.id for record, _ in found])
     gone = [record.id for record, _ in found]
+    attached = [path for record, _ in found for path in await _attached_to(record, sessions)]
     logs = await sessions.redact(words, memory_ids=gone) if words else Redaction()
+    await anyio.to_thread.run_sync(_remove, attached)
     store = await memory.forget(ids, shown_in=[entry.session_id for entry in logs.sessions])
     if words:
         # Until then, a running session could still find the memories, and log them after its log had been redacted.
         logs = logs.with_more(await sessions.redact(words, memory_ids=gone, only_open=True))
     return ForgetReceipt(store=store, logs=logs, backups=tuple(backups) if store.forgotten else ())
+
+
+async def _attached_to(record: MemoryRecord, sessions: SessionStore) -> list[Path]:
+    """The files that the user attached to the message that an episode is."""
+    source = record.source
+    if record.kind != "episode" or source.session is None or source.position not in (0, None):
+        return []
+    found: list[FileBlock] = []
+
+    def visit(turn: SessionTurn) -> None:
+        if turn.number == source.turn and turn.start is not None:
+            found.extend(turn.start.message.files)
+
+    with suppress(NotFound, StorageError):  # as in `_as_logged`
+        path = (await sessions.info(source.session)).path
+        await sessions.read_turns(source.session, visit)
+        return [kept_path(path.with_suffix(".spill"), file) for file in found]
+    return []
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 async def _as_logged(record: MemoryRecord, sessions: SessionStore) -> list[str]:

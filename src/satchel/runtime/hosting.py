@@ -9,10 +9,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
-from satchel.config import Mode
+from satchel.config import Mode, Settings
 from satchel.errors import SatchelError
 from satchel.events import AskUser, BuildPosted, Consent, Event, MessageWaiting, QuestionAsked
-from satchel.messages import Usage
+from satchel.messages import FileBlock, Usage
 from satchel.runtime.broadcast import Subscription
 from satchel.runtime.build_news import BuildNews
 from satchel.runtime.commands import CommandContext, CommandResult, SlashCommand, completions, run_command
@@ -126,7 +126,7 @@ class SharedSession(Protocol):
 
     def subscribe(self, after_seq: int | None = None) -> Subscription: ...  # noqa: D102
     async def start(  # noqa: D102
-        self, text: str = "", *, memory: bool = True, attached: str = ""
+        self, text: str = "", *, memory: bool = True, attached: str = "", files: Sequence[FileBlock] = ()
     ) -> RunningTurn: ...
     async def resume(self) -> RunningTurn: ...  # noqa: D102
     async def answer(  # noqa: D102
@@ -156,10 +156,13 @@ class Host(Protocol):
 
     Attributes:
         url: The address of the server; "" in this process.
+        settings: Those of the home, which is on this machine in any case.
     """
 
     @property
     def url(self) -> str: ...  # noqa: D102
+    @property
+    def settings(self) -> Settings: ...  # noqa: D102
 
     async def session(
         self,
@@ -225,6 +228,11 @@ class LocalHost:
     def __init__(self, satchel: Satchel) -> None:
         """`satchel` is opened and closed by the caller."""
         self._satchel = satchel
+
+    @property
+    def settings(self) -> Settings:
+        """The settings."""
+        return self._satchel.settings
 
     async def session(
         self,

@@ -56,7 +56,7 @@ from satchel.loop import (
     compact_now,
     run_call,
 )
-from satchel.messages import Block, Message, TextBlock, ToolResultBlock, Usage
+from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models import ChatModel, Completion
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.broadcast import Broadcast, Subscription
@@ -77,6 +77,7 @@ from satchel.runtime.taking_over import turns_of
 from satchel.runtime.turns import RunningTurn, TurnResult, result_of
 from satchel.runtime.web import close_state
 from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
+from satchel.sessions.attachments import MOST_FILES, kept_path
 from satchel.sessions.view import SessionView, turns_in
 from satchel.tools import ModeGate, Registry, ToolResult
 
@@ -364,6 +365,7 @@ class SessionHub:
         captures: bool = True,
         sampling: Sampling | None = None,
         attached: str = "",
+        files: Sequence[FileBlock] = (),
         waited: RunningTurn | None = None,
     ) -> RunningTurn:
         """Begin a turn, which continues in the background, whether or not anybody follows it.
@@ -376,6 +378,7 @@ class SessionHub:
             captures: See `Session.start`.
             sampling: See `Session.start`.
             attached: See `Session.start`.
+            files: What is attached; the copies are with the session.
             waited: The turn whose message has waited in line.
 
         Raises:
@@ -384,7 +387,7 @@ class SessionHub:
         """
         if not isinstance(text, str):
             raise UsageError(f"A message must be a text, not {type(text).__name__}.")
-        if not text.strip() and not results:
+        if not text.strip() and not results and not files:
             raise UsageError("The message is empty.")
         self._refuse_while_busy()
         question = self.conversation.question
@@ -395,7 +398,7 @@ class SessionHub:
         self.attachments.waiting = attached
         return self._begin(
             lambda running, gathered: self._runner(
-                text, running, gathered, memory=memory, results=results, sampling=sampling
+                text, running, gathered, memory=memory, results=results, files=files, sampling=sampling
             ),
             number=self.conversation.turns + 1,
             keeps=memory and captures,
@@ -410,7 +413,14 @@ class SessionHub:
         return tuple(one.message for one in self._line)
 
     async def send(
-        self, text: str, *, memory: bool, results: Sequence[ToolResultBlock], attached: str, **options: Any
+        self,
+        text: str,
+        *,
+        memory: bool,
+        results: Sequence[ToolResultBlock],
+        attached: str,
+        files: Sequence[FileBlock] = (),
+        **options: Any,
     ) -> RunningTurn:
         """Begin a turn, or let the message wait for the end of what runs and of those that came before it.
 
@@ -419,17 +429,24 @@ class SessionHub:
         Raises:
             LineFull: Too many messages wait.
             StorageError: It can't be written to disk; it doesn't wait.
-            UsageError, NotFound: As `start`.
+            UsageError, NotFound: As `start`; or a file was never sent.
         """
+        files = await self._taken(files)
         waits = self._activity or (self._line and not self._awaits_answer)
-        if not waits or results or not text.strip() or self._is_closing:
-            return self.start(text, memory=memory, results=results, attached=attached, **options)
+        if not waits or results or not (text.strip() or files) or self._is_closing:
+            running = self.start(
+                text, memory=memory, results=results, attached=attached, files=files, **options
+            )
+            await self._drop(files)
+            return running
         if len(self._line) >= _MOST_WAITING:
             raise LineFull(
                 f"{_MOST_WAITING} messages wait in session {self.id}, and no more may. Wait until one of them begins, "
                 "or take one back."
             )
-        message = MessageWaiting(id=f"said-{uuid4().hex}", text=text, memory=memory, attached=attached)
+        message = MessageWaiting(
+            id=f"said-{uuid4().hex}", text=text, memory=memory, attached=attached, files=tuple(files)
+        )
         one = self._stand_in_line(message, options)
         one.is_written = False
         try:
@@ -439,8 +456,28 @@ class SessionHub:
                 self._leave_line(one)
             raise
         one.is_written = True
+        await self._drop(files)
         self._advance()
         return one.running
+
+    async def _taken(self, files: Sequence[FileBlock]) -> Sequence[FileBlock]:
+        """Copy what is attached to the session, so that the log names nothing that isn't there."""
+        if not files:
+            return ()
+        if len(files) > MOST_FILES:
+            raise UsageError(f"A message may have {MOST_FILES} files at most.")
+        return await self._parts.pool.run(self._parts.uploads.take, files, self._environment.spill_dir)
+
+    async def _drop(self, files: Sequence[FileBlock]) -> None:
+        if files:
+            await self._parts.pool.run(self._parts.uploads.drop, files)
+
+    def _read_file(self, file: FileBlock) -> bytes | None:
+        """The bytes of an attached file; None if they are gone."""
+        try:
+            return kept_path(self._environment.spill_dir, file).read_bytes()
+        except OSError:
+            return None
 
     def _stand_in_line(self, message: MessageWaiting, options: Mapping[str, Any] | None = None) -> _Waiting:
         one = _Waiting(message, RunningTurn(0, self.broadcast, waited=message.id), options or {})
@@ -478,7 +515,12 @@ class SessionHub:
             del self._line[0]
             said = one.message
             self.start(
-                said.text, memory=said.memory, attached=said.attached, waited=one.running, **one.options
+                said.text,
+                memory=said.memory,
+                attached=said.attached,
+                files=said.files,
+                waited=one.running,
+                **one.options,
             )
 
     def _rest(self) -> None:
@@ -566,6 +608,7 @@ class SessionHub:
         *,
         memory: bool = True,
         results: Sequence[ToolResultBlock] = (),
+        files: Sequence[FileBlock] = (),
         sampling: Sampling | None = None,
         goes_on: bool = False,
     ) -> TurnRunner:
@@ -579,7 +622,9 @@ class SessionHub:
         await self.deliveries.collect_builds()
         self.tools.fix()
         posted = self.deliveries.next if text is not None else ()
-        message = None if text is None else self._message(text, memory, results, posted, goes_on=goes_on)
+        message = (
+            None if text is None else self._message(text, memory, [*results, *files], posted, goes_on=goes_on)
+        )
         self._environment = replace(
             self._environment,
             tools=self.tools.toolbox,
@@ -626,6 +671,7 @@ class SessionHub:
                 estimator=self._estimator,
                 watch=self._watch,
                 refresh=refresh,
+                read_file=self._read_file,
             )
         )
 
@@ -633,14 +679,24 @@ class SessionHub:
         self,
         text: str,
         memory: bool,
-        results: Sequence[ToolResultBlock],
+        first: Sequence[Block],
         posted: Sequence[Posted],
         *,
         goes_on: bool,
     ) -> Message:
-        blocks: list[Block] = [*results]
+        blocks: list[Block] = [*first]
         if text.strip():
             blocks.append(TextBlock(text=text))
+        folder = self._environment.spill_dir
+        blocks += [
+            TextBlock(
+                text=f"[Attached by the user: {file.name}, {file.media_type}, {file.size:,} bytes. Tools find it at "
+                f"{kept_path(folder, file)}]",
+                origin="context",
+            )
+            for file in first
+            if isinstance(file, FileBlock) and folder is not None
+        ]
         blocks += [post_block(post) for post in posted]
         if goes_on:
             blocks.append(TextBlock(text=_GOES_ON, origin="notice"))

@@ -11,6 +11,7 @@ from satchel.runtime.background import Background
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.open_models import OpenModels
 from satchel.runtime.sandboxes import Sandboxes
+from satchel.sessions.attachments import Uploads
 from satchel.tools.boxed import Workspaces
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
@@ -31,6 +32,7 @@ class Parts:
         sandboxes: Where boxes are opened, and code runs that nobody vouches for.
         background: Runs tasks that outlive the call that started them.
         notices: What the user should know.
+        uploads: Files that wait for the message that they are attached to.
     """
 
     settings: Settings
@@ -43,3 +45,4 @@ class Parts:
     sandboxes: Sandboxes
     background: Background
     notices: NoticeBoard
+    uploads: Uploads

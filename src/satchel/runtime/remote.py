@@ -41,7 +41,7 @@ from satchel.events import (
 from satchel.events import (
     Final as FinalEvent,
 )
-from satchel.messages import Usage
+from satchel.messages import FileBlock, Usage, block_to_json
 from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.build_news import BuildNews
 from satchel.runtime.commands import CommandResult, SlashCommand, result_from_json
@@ -86,6 +86,11 @@ class RemoteHost:
         self._found = found
         self._api: ServerApi | None = None
         self._opening = anyio.Lock()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings."""
+        return self._settings
 
     @classmethod
     @asynccontextmanager
@@ -378,7 +383,9 @@ class RemoteSession:
         """See `Session`."""
         return self._broadcast.subscribe(after_seq)
 
-    async def start(self, text: str = "", *, memory: bool = True, attached: str = "") -> RunningTurn:
+    async def start(
+        self, text: str = "", *, memory: bool = True, attached: str = "", files: Sequence[FileBlock] = ()
+    ) -> RunningTurn:
         """See `Session`. A message whose acknowledgement was lost is sent again, unless it has arrived.
 
         Raises:
@@ -392,6 +399,7 @@ class RemoteSession:
             "turn": number,
             "interactive": self._is_interactive,
             "attached": attached,
+            "files": [block_to_json(file) for file in files],
         }
         while True:
             try:

@@ -34,6 +34,7 @@ from satchel.memory import Memory
 from satchel.models import ChatModel, Choice, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder
+from satchel.runtime.attaching import uploads_of
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
@@ -218,6 +219,7 @@ class Satchel:
             ),
             background=background,
             notices=notices,
+            uploads=uploads_of(settings),
         )
         satchel = cls(parts, home, Tooling(parts, home), Distilling(parts, home), hubs)
         home.on_redacted.append(satchel._reload)

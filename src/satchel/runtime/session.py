@@ -22,7 +22,7 @@ from satchel.events import (
     QuestionAsked,
 )
 from satchel.loop import Sampling
-from satchel.messages import Message, ToolResultBlock, Usage
+from satchel.messages import FileBlock, Message, ToolResultBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.broadcast import Subscription
 from satchel.runtime.build_news import BuildNews
@@ -239,6 +239,7 @@ class Session:
         captures: bool = True,
         sampling: Sampling | None = None,
         attached: str = "",
+        files: Sequence[FileBlock] = (),
     ) -> RunningTurn:
         """Begin a turn and return at once. The turn continues in the background, whether or not anybody follows it.
 
@@ -252,15 +253,23 @@ class Session:
             sampling: How the model answers in this turn.
             attached: What the user sent along and did not say, such as files: at most 20,000 characters. The model gets
                 it as coming from outside, and memory doesn't keep it.
+            files: Files that were sent before (`Uploads.add`). The session keeps copies.
 
         Raises:
+            NotFound: A file isn't there.
             UsageError: The text is empty, the session is closed, or a turn is running and these are results for it.
             LineFull: Ten messages wait already.
             StorageError: A message that waits could not be written to disk.
         """
         self._check_held()
         return await self._hub.send(
-            text, memory=memory, results=results, attached=attached, captures=captures, sampling=sampling
+            text,
+            memory=memory,
+            results=results,
+            attached=attached,
+            files=files,
+            captures=captures,
+            sampling=sampling,
         )
 
     @property

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 from typing import Any, Final, Literal
@@ -53,18 +53,28 @@ class ClientCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClientFile:
+    """A file in a message, with its bytes."""
+
+    name: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClientMessage:
     """One message as the client sent it.
 
     Attributes:
         role: "tool" brings the result of the call `call_id`.
         calls: The calls in an answer.
+        files: What the user attached. Models get those of the newest messages; a session keeps its own.
         is_error: Whether a result is an error.
     """
 
     role: Literal["user", "assistant", "tool"]
     text: str
     calls: tuple[ClientCall, ...] = ()
+    files: tuple[ClientFile, ...] = ()
     call_id: str = ""
     is_error: bool = False
 
@@ -125,6 +135,11 @@ class ClientRequest:
         return "\n\n".join(one.text for one in self.new if one.role == "user" and one.text.strip())
 
     @property
+    def files(self) -> tuple[ClientFile, ...]:
+        """What the user attaches now."""
+        return tuple(file for one in self.new for file in one.files)
+
+    @property
     def results(self) -> tuple[ToolResultBlock, ...]:
         """The results of calls that the client ran."""
         return tuple(
@@ -160,7 +175,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
         UsageError: There is nothing new to answer.
         StorageError: No session can be written.
     """
-    if not asked.words and not asked.results:
+    if not asked.words and not asked.results and not asked.files:
         raise UsageError(
             "The last message must be the user's or the result of a call, and must not be empty."
         )
@@ -276,7 +291,13 @@ async def _continued(
 
 async def _start(service: Service, session: Session, asked: ClientRequest, *, captures: bool) -> RunningTurn:
     results = _open_results(session, asked)
-    running = await session.start(asked.words, results=results, captures=captures, sampling=asked.sampling)
+    running = await session.start(
+        asked.words,
+        results=results,
+        captures=captures,
+        sampling=asked.sampling,
+        files=[await service.uploaded(file.content, file.name) for file in asked.files],
+    )
     service.sessions.follow_turn(session, running, interactive=asked.interactive)
     return running
 
@@ -361,7 +382,8 @@ def _key(asked: ClientRequest, said: Sequence[ClientMessage], what: str) -> str:
 def _plain(one: ClientMessage) -> list[Any]:
     """The parts that clients return unchanged. They trim texts and reformat arguments."""
     calls = [[call.id, call.name, _plain_arguments(call.arguments)] for call in one.calls]
-    return [one.role, one.text.strip(), calls, one.call_id]
+    files = [sha256(file.content).hexdigest() for file in one.files]
+    return [one.role, one.text.strip(), calls, one.call_id, *([files] if files else [])]
 
 
 def _plain_arguments(arguments: str) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from base64 import b64decode
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from satchel.runtime import Sampling
 from satchel.runtime.turns import memories_to_json, result_of
 from satchel.server.client_turns import (
     ClientCall,
+    ClientFile,
     ClientMessage,
     ClientRequest,
     ClientTool,
@@ -252,7 +254,8 @@ def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], li
         if role in ("system", "developer"):
             instructions.append(_text(content, f"{where}.content"))
         elif role == "user":
-            said.append(ClientMessage(role="user", text=_text(content, f"{where}.content")))
+            files, rest = _files(content, f"{where}.content")
+            said.append(ClientMessage(role="user", text=_text(rest, f"{where}.content"), files=files))
             open_calls = set()
         elif role == "assistant":
             calls = _read_calls(message.get("tool_calls"), f"{where}.tool_calls")
@@ -285,6 +288,34 @@ def _read_calls(calls: Any, where: str) -> tuple[ClientCall, ...]:
     return tuple(found)
 
 
+def _files(content: Any, where: str) -> tuple[tuple[ClientFile, ...], Any]:
+    """The files among the parts of a user's message, and the other parts."""
+    if not isinstance(content, list):
+        return (), content
+    files, rest = [], []
+    for number, part in enumerate(content):
+        match part:
+            case {"type": "image_url", "image_url": {"url": str(address)}}:
+                files.append(ClientFile(name="picture", content=_inlined(address, f"{where}[{number}]")))
+            case {"type": "file", "file": {"file_data": str(address), **about}}:
+                name = str(about.get("filename") or "file")
+                files.append(ClientFile(name=name, content=_inlined(address, f"{where}[{number}]")))
+            case _:
+                rest.append(part)
+    return tuple(files), rest
+
+
+def _inlined(address: str, where: str) -> bytes:
+    """The bytes of a `data:` address. Satchel fetches nothing that a client names."""
+    head, comma, content = address.partition(",")
+    if not comma or not head.startswith("data:") or not head.endswith(";base64"):
+        raise _invalid(where, 'must hold its content as "data:…;base64,…"; Satchel fetches no addresses')
+    try:
+        return b64decode(content, validate=True)
+    except ValueError:
+        raise _invalid(where, "isn't valid base64") from None
+
+
 def _text(content: Any, where: str) -> str:
     if isinstance(content, str):
         return content
@@ -298,7 +329,8 @@ def _text(content: Any, where: str) -> str:
             case {"type": str(kind)}:
                 raise V1Failure(
                     400,
-                    f"{where}[{number}] is {kind[:50]!r}. Satchel accepts text only. Describe the content in words.",
+                    f"{where}[{number}] is {kind[:50]!r}. Satchel accepts text here, and pictures and "
+                    "files of the user.",
                     param=f"{where}[{number}]",
                     code="unsupported_content",
                 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 from fastapi import Depends, Request
 
 from satchel.errors import StorageError
 from satchel.memory import Memory
+from satchel.messages import FileBlock
 from satchel.runtime import Satchel
 from satchel.runtime.capability_parts import CapabilityParts
 from satchel.runtime.other_agents.capturing import AgentsQueue
@@ -43,6 +45,11 @@ class Service:
                 "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
             )
         return self.satchel.memory
+
+    async def uploaded(self, content: bytes, name: str) -> FileBlock:
+        """Keep a file until its message comes; see `Uploads.add`."""
+        parts = self.satchel.parts
+        return await parts.pool.run(partial(parts.uploads.add, [content], name=name, now=parts.clock.now()))
 
     @property
     def capabilities(self) -> CapabilityParts:

@@ -15,6 +15,8 @@ from satchel.config import Mode
 from satchel.events import Consent
 from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Tier, Trust
 from satchel.memory.store.cues import MOST_CUE_CHARS, MOST_CUES
+from satchel.messages import FileBlock
+from satchel.sessions.attachments import MOST_FILES
 
 __all__ = [
     "TurnRequest",
@@ -111,6 +113,38 @@ _Turn: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000_000)]
 # Conversations
 
 
+class AttachedFile(FromOutside):
+    """A file that was sent before with POST /api/attachments."""
+
+    type: Literal["file"] = "file"
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    filename: Annotated[str, Field(max_length=1_000)] = Field("", description="What the user calls it.")
+    media_type: str = Field("", description="As it was answered; Satchel looks at the bytes again.")
+    size: int = Field(0, description="As it was answered, in bytes.")
+
+    def block(self) -> FileBlock:
+        """What it is in a message."""
+        return FileBlock(
+            sha256=self.sha256, media_type=self.media_type, name=self.filename or "file", size=self.size
+        )
+
+
+_Files: TypeAlias = Annotated[
+    list[AttachedFile],
+    Field(description="Files that were sent with POST /api/attachments.", max_length=MOST_FILES),
+]
+
+
+class Attachment(_Answered):
+    """A file that waits for its message, for a day."""
+
+    type: Literal["file"]
+    sha256: str
+    media_type: str = Field(description="What the bytes are, whatever the name says.")
+    filename: str
+    size: int
+
+
 class ChatRequest(FromOutside):
     """A message to the agent."""
 
@@ -133,6 +167,7 @@ class ChatRequest(FromOutside):
         description="The client answers `question` events by POST /api/sessions/{id}/answer, and the turn waits for "
         "it. Otherwise calls that need permission are refused.",
     )
+    attachments: _Files = Field(default_factory=list)
 
 
 class Answer(FromOutside):
@@ -229,7 +264,7 @@ class TurnRequest(FromOutside):
 
     model_config = _for_instance(text="And when is it?", turn=2)
 
-    text: Annotated[Text, Field(min_length=1)]
+    text: Text = ""
     turn: _Turn | None = Field(
         None,
         description="The number that the turn has to get. A client that repeats a request of which it doesn't know "
@@ -245,6 +280,7 @@ class TurnRequest(FromOutside):
         "",
         description="What the user sent along and did not say, such as files: from outside, and not remembered.",
     )
+    files: _Files = Field(default_factory=list)
 
 
 class Command(FromOutside):

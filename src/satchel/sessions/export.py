@@ -64,6 +64,9 @@ def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
         if turn.start is not None:
             who = "You" if turn.said else "Without a message"
             parts += [f"## {turn.number}. {who} ({turn.at:%Y-%m-%d %H:%M})", turn.said]
+            parts += [
+                f"*Attached: {_one_line(file.name)} ({file.media_type})*" for file in turn.start.message.files
+            ]
         is_answered = any(turn.of(Said))
         for part in turn.parts:
             parts += _part(part, is_answered=is_answered)

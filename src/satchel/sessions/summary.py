@@ -137,7 +137,8 @@ def passages_of(record: Record) -> tuple[LogPassage, ...]:
     event: Event = record.event
     match event:
         case TurnStart():
-            kind, text = "user", event.message.text
+            names = (file.name for file in event.message.files)
+            kind, text = "user", "\n".join([event.message.text, *names]).strip()
         case Assistant():
             kind, text = "assistant", text_of(event.blocks)
         case Action():
@@ -183,7 +184,8 @@ class Summary:
                 self.private = event.private
             case TurnStart():
                 self.turns = max(self.turns, event.turn)
-                self.title = self.title or title_of(event.message.text)
+                names = ", ".join(file.name for file in event.message.files)
+                self.title = self.title or title_of(event.message.text.strip() or names)
             case Assistant():
                 self.provider, self.model = event.provider, event.model
                 self._spend(record, _CONVERSATION, event.usage)

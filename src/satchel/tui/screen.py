@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
+import anyio
+import anyio.to_thread
 from rich.table import Table
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -36,6 +38,7 @@ from satchel.events import (
     TurnStart,
     is_transient,
 )
+from satchel.runtime.attaching import files_named
 from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import CommandResult, Confirm, SessionChange, SlashCommand, find_command
 from satchel.runtime.hosting import Host, SharedSession
@@ -583,7 +586,10 @@ class ConversationScreen(App[int]):
             if question is not None:
                 text = chosen_option(text, question.options)
             if heard.is_message:
-                await self.session.start(text)
+                files = await anyio.to_thread.run_sync(
+                    files_named, self._host.settings, text, self.session.cwd
+                )
+                await self.session.start(text, files=files)
         except SatchelError as error:
             self._tell(f"✕ {error}" if isinstance(error, ServerUnavailable) else f"△ {error}", "warn")
             if not self._composer.text:

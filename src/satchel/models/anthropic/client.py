@@ -8,9 +8,10 @@ from typing import Any, Final
 from satchel.messages import Message, ToolResultBlock
 from satchel.models.anthropic.wire import MessagesAnswer, message_to_wire, system_to_wire, tools_to_wire
 from satchel.models.encoding import encode
+from satchel.models.files import Takes, less
 from satchel.models.hosted import HostedModel
 from satchel.models.identifiers import CallIds
-from satchel.models.port import ModelRequest, ToolDefinition
+from satchel.models.port import FileReader, ModelRequest, ToolDefinition
 from satchel.models.prefix import MessageCache
 
 __all__ = ["AnthropicModel"]
@@ -39,11 +40,17 @@ class AnthropicModel(HostedModel):
     def __init__(self, *args: Any, **options: Any) -> None:
         """See `HostedModel`."""
         super().__init__(*args, **options)
+        self._takes: Takes = "all"
+        self._read_file: FileReader | None = None
         self._max_tokens = _MAX_TOKENS
         self._caches = True
         self._takes_temperature = True
-        self._cache: MessageCache[bytes] = MessageCache(limit=_CACHE_BYTES, weigh=len)
+        self._cache: MessageCache[bytes] = self._new_cache()
         self._tools: tuple[tuple[ToolDefinition, ...], bool, bytes] = ((), False, b"[]")
+
+    @staticmethod
+    def _new_cache() -> MessageCache[bytes]:
+        return MessageCache(limit=_CACHE_BYTES, weigh=len)
 
     def _url(self) -> str:
         # Configured addresses often contain /v1.
@@ -56,6 +63,7 @@ class AnthropicModel(HostedModel):
         return headers if self._is_at_home() else {**headers, "X-Api-Key": api_key}
 
     def _body(self, request: ModelRequest) -> bytes:
+        self._read_file = request.read_file
         limit = request.max_tokens or self._settings.max_tokens or self._max_tokens
         head: dict[str, Any] = {"model": self._model, "max_tokens": min(limit, self._capped(limit))}
         if self._streams:
@@ -91,7 +99,13 @@ class AnthropicModel(HostedModel):
         return [part for part in mapped if part]
 
     def _encoded(self, message: Message, *, cached: bool = False, calls_as_text: bool = False) -> bytes:
-        wire = message_to_wire(message, cached=cached, calls_as_text=calls_as_text)
+        wire = message_to_wire(
+            message,
+            cached=cached,
+            calls_as_text=calls_as_text,
+            read_file=self._read_file,
+            takes=self._takes,
+        )
         return b"" if wire is None else encode(wire)
 
     def _tools_bytes(self, tools: tuple[ToolDefinition, ...], cached: bool) -> bytes:
@@ -102,7 +116,10 @@ class AnthropicModel(HostedModel):
     def _answer(self, request: ModelRequest) -> MessagesAnswer:
         return MessagesAnswer(CallIds.of(request))
 
-    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
+    def _adapt_to(self, refusal: str, sent: bytes, request: ModelRequest) -> bool:
+        if (takes := less(self._takes, refusal, request.messages)) is not None:
+            self._takes, self._cache = takes, self._new_cache()
+            return True
         if (found := _TOO_MANY.search(refusal)) and f'"max_tokens":{found[1]},'.encode() not in sent:
             self._max_tokens = int(found[1])
             return True

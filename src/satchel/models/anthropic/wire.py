@@ -8,6 +8,7 @@ from typing import Any, Final
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
 from satchel.messages import (
     Block,
+    FileBlock,
     Message,
     StopReason,
     TextBlock,
@@ -18,9 +19,10 @@ from satchel.messages import (
     clean_text,
 )
 from satchel.models.encoding import encode, parse_object
+from satchel.models.files import FilePart, Takes, part_of
 from satchel.models.hosted import Delta, Result
 from satchel.models.identifiers import CallIds, wire_id, wire_name
-from satchel.models.port import ToolDefinition
+from satchel.models.port import FileReader, ToolDefinition
 
 __all__ = ["CACHED", "MessagesAnswer", "message_to_wire", "system_to_wire", "tools_to_wire"]
 
@@ -39,8 +41,17 @@ _STOP_REASONS: Final[Mapping[str, StopReason]] = {
 }
 
 
+MOST_PICTURE: Final = 3_700_000
+"""Bytes of a picture: 5 MB in base64, the limit that Anthropic documents."""
+
+
 def message_to_wire(
-    message: Message, *, cached: bool = False, calls_as_text: bool = False
+    message: Message,
+    *,
+    cached: bool = False,
+    calls_as_text: bool = False,
+    read_file: FileReader | None = None,
+    takes: Takes = "all",
 ) -> dict[str, Any] | None:
     """One of our messages in their format, or None if it has nothing to send.
 
@@ -48,6 +59,8 @@ def message_to_wire(
         message: Any of a valid history.
         cached: Put a cache mark on its last block; for a user's message.
         calls_as_text: Convert calls and results to text, because a request without tools may not contain any.
+        read_file: Reads what is attached.
+        takes: The kinds of files that the endpoint takes.
     """
     wire: list[dict[str, Any]] = []
     late: list[dict[str, Any]] = []
@@ -57,6 +70,9 @@ def message_to_wire(
                 # A text that consists of white space is refused.
                 if text.strip():
                     late.append({"type": "text", "text": text})
+            case FileBlock():
+                part = part_of(block, read_file, takes=takes, most_picture=MOST_PICTURE)
+                late.append(_file_to_wire(part))
             case ThinkingBlock():
                 if (thinking := _thinking_to_wire(block)) is not None:
                     late.append(thinking)
@@ -88,6 +104,17 @@ def message_to_wire(
     if cached:
         wire[-1]["cache_control"] = CACHED
     return {"role": message.role, "content": wire}
+
+
+def _file_to_wire(part: FilePart) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": part.media_type, "data": part.content}
+    match part.kind:
+        case "picture":
+            return {"type": "image", "source": source}
+        case "document":
+            return {"type": "document", "source": source, "title": part.name}
+        case "text":
+            return {"type": "text", "text": part.content}
 
 
 def _thinking_to_wire(block: ThinkingBlock) -> dict[str, Any] | None:

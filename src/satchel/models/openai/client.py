@@ -8,10 +8,11 @@ from urllib.parse import urlsplit
 
 from satchel.messages import Message
 from satchel.models.encoding import encode
+from satchel.models.files import Takes, less
 from satchel.models.hosted import HostedModel
 from satchel.models.identifiers import CallIds
 from satchel.models.openai.wire import ChatAnswer, message_to_wire, response_format_to_wire, tools_to_wire
-from satchel.models.port import ModelRequest, ToolDefinition
+from satchel.models.port import FileReader, ModelRequest, ToolDefinition
 from satchel.models.prefix import MessageCache
 
 __all__ = ["OpenAIModel"]
@@ -43,6 +44,8 @@ class OpenAIModel(HostedModel):
     def __init__(self, *args: Any, **options: Any) -> None:
         """See `HostedModel`."""
         super().__init__(*args, **options)
+        self._takes: Takes = "all"
+        self._read_file: FileReader | None = None
         host = urlsplit(self._settings.base_url or _HOME).hostname or ""
         self._is_openai = host == "api.openai.com" or host.endswith(".openai.azure.com")
         self._replays_thinking = host.endswith(_REPLAYS_THINKING)
@@ -64,6 +67,7 @@ class OpenAIModel(HostedModel):
         return {"Authorization": f"Bearer {api_key}"}
 
     def _body(self, request: ModelRequest) -> bytes:
+        self._read_file = request.read_file
         head: dict[str, Any] = {"model": self._model}
         if self._streams:
             head["stream"] = True
@@ -88,7 +92,13 @@ class OpenAIModel(HostedModel):
         return b"".join(parts)
 
     def _message(self, message: Message) -> bytes:
-        wire = message_to_wire(message, replay_thinking=self._replays_thinking, sign_calls=self._signs_calls)
+        wire = message_to_wire(
+            message,
+            replay_thinking=self._replays_thinking,
+            sign_calls=self._signs_calls,
+            read_file=self._read_file,
+            takes=self._takes,
+        )
         return encode(wire)[1:-1]
 
     def _tools_bytes(self, tools: tuple[ToolDefinition, ...]) -> bytes:
@@ -99,7 +109,10 @@ class OpenAIModel(HostedModel):
     def _answer(self, request: ModelRequest) -> ChatAnswer:
         return ChatAnswer(CallIds.of(request))
 
-    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
+    def _adapt_to(self, refusal: str, sent: bytes, request: ModelRequest) -> bool:
+        if (takes := less(self._takes, refusal, request.messages)) is not None:
+            self._takes, self._cache = takes, self._new_cache()
+            return True
         if "reasoning_content" in refusal and not self._replays_thinking:
             self._replays_thinking, self._cache = True, self._new_cache()
             return True

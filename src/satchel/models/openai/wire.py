@@ -8,6 +8,7 @@ from typing import Any, Final
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
 from satchel.messages import (
     Block,
+    FileBlock,
     Message,
     StopReason,
     TextBlock,
@@ -18,9 +19,10 @@ from satchel.messages import (
     clean_text,
 )
 from satchel.models.encoding import encode, parse_object
+from satchel.models.files import FilePart, Takes, part_of
 from satchel.models.hosted import Delta, Result
 from satchel.models.identifiers import CallIds, wire_id, wire_name
-from satchel.models.port import ToolDefinition
+from satchel.models.port import FileReader, ToolDefinition
 
 __all__ = ["ChatAnswer", "response_format_to_wire", "message_to_wire", "tools_to_wire"]
 
@@ -44,8 +46,17 @@ _GOOGLE: Final = "google:"
 _NO_PROOF: Final = "skip_thought_signature_validator"
 
 
+MOST_PICTURE: Final = 20_000_000
+"""Bytes of a picture. OpenAI documents 50 MB for a whole request."""
+
+
 def message_to_wire(
-    message: Message, *, replay_thinking: bool = False, sign_calls: bool = False
+    message: Message,
+    *,
+    replay_thinking: bool = False,
+    sign_calls: bool = False,
+    read_file: FileReader | None = None,
+    takes: Takes = "all",
 ) -> list[dict[str, Any]]:
     """One of our messages in their format: results become separate messages before the text.
 
@@ -54,6 +65,8 @@ def message_to_wire(
         replay_thinking: Send the model's reasoning back with its calls. DeepSeek and Moonshot refuse a history
             without it; others don't know the field.
         sign_calls: Send back the signature that came with a call, which Gemini requires.
+        read_file: Reads what is attached.
+        takes: The kinds of files that the endpoint takes.
     """
     texts = [block.text for block in message.blocks if isinstance(block, TextBlock) and block.text]
     text = "\n\n".join(texts)
@@ -72,6 +85,12 @@ def message_to_wire(
             # A message with only the time would look like something that the user said, so it is added to the newest
             # result.
             wire[-1]["content"] += f"\n\n{text}"
+        elif message.files:
+            parts = [
+                _file_to_wire(part_of(file, read_file, takes=takes, most_picture=MOST_PICTURE))
+                for file in message.files
+            ]
+            wire.append({"role": "user", "content": [*parts, {"type": "text", "text": text or "(no text)"}]})
         elif text or not wire:
             wire.append({"role": "user", "content": text or "(no text)"})
         return wire
@@ -88,9 +107,23 @@ def message_to_wire(
     return [answer]
 
 
+def _file_to_wire(part: FilePart) -> dict[str, Any]:
+    address = f"data:{part.media_type};base64,{part.content}"
+    match part.kind:
+        case "picture":
+            return {"type": "image_url", "image_url": {"url": address}}
+        case "document":
+            return {"type": "file", "file": {"filename": part.name, "file_data": address}}
+        case "text":
+            return {"type": "text", "text": part.content}
+
+
 def _is_said(message: Message) -> bool:
-    """Whether it contains more than the time and the like: words, memories, or a notice."""
-    return any(isinstance(block, TextBlock) and block.origin != "context" for block in message.blocks)
+    """Whether it contains more than the time and the like: words, files, memories, or a notice."""
+    return any(
+        isinstance(block, FileBlock) or (isinstance(block, TextBlock) and block.origin != "context")
+        for block in message.blocks
+    )
 
 
 def _proof_in(message: Message) -> str:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import anyio.to_thread
 from fastapi import APIRouter, Header, HTTPException, Query, Request
+from pydantic import ValidationError
 from starlette.responses import Response
 
 from satchel.capabilities.files import content_of
@@ -17,8 +18,9 @@ from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event
 from satchel.memory import MemoryRecord
 from satchel.memory.show.agenda import AgendaLine
+from satchel.messages import FileBlock
 from satchel.runtime import ForgetReceipt, RunningTurn, Session
-from satchel.runtime.build_answers import hear_line
+from satchel.runtime.build_answers import Heard, hear_line
 from satchel.runtime.commands import COMMANDS, CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.lines import counted, receipt_lines
 from satchel.runtime.turns import is_busy
@@ -28,7 +30,9 @@ from satchel.server.pages.rendering import PICTURES, Form, Saying, form_of, text
 from satchel.server.pages.site import page, see_other
 from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
+from satchel.server.shapes import AttachedFile
 from satchel.server.streams import EventStream
+from satchel.sessions.attachments import FOLDER
 from satchel.tools.builtin.fence import Place
 
 __all__ = ["router"]
@@ -156,8 +160,17 @@ async def made_file(service: Serves, id: str, call: str, path: str) -> Response:
 
     Its content is untrusted: nothing in it may run, and no other page may use it.
     """
+    return await _file_of(service, id, (f"{call}-files", *path.split("/")), path)
+
+
+@router.get("/chat/{id}/attached/{name}")
+async def attached_file(service: Serves, id: str, name: str) -> Response:
+    """A file that the user attached: a picture as one, anything else as a download."""
+    return await _file_of(service, id, (FOLDER, name), name)
+
+
+async def _file_of(service: Service, id: str, parts: tuple[str, ...], path: str) -> Response:
     info = await service.satchel.sessions.info(id)
-    parts = (f"{call}-files", *path.split("/"))
     if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
         raise NotFound("There is no such file.")
     place = Place(root=info.path.with_suffix(".spill"), parts=parts, name=path)
@@ -227,7 +240,8 @@ async def _send(request: Request, service: Service, session_id: str | None) -> R
     form = await form_of(request)
     message = form.get("message")
     command = find_command(message)
-    if not message:
+    files = _attached(form)
+    if not message and not files:
         raise UsageError("The message is empty.")
     if service.stopping.has_begun:
         raise HTTPException(503, "The server is stopping.")
@@ -247,12 +261,20 @@ async def _send(request: Request, service: Service, session_id: str | None) -> R
             return await context.run(request, *command)
         if is_open and model is not None and not await is_busy(session.running):
             session.use_model(await service.satchel.model(model))
-        heard = await hear_line(session, message, by="the web page")
+        heard = Heard(is_message=True) if files else await hear_line(session, message, by="the web page")
         if not heard.is_message:
             return _done(request, f"/chat/{session.id}", say=Saying(text=heard.note) if heard.note else None)
         has_memory = session_id is None or not form.has("private")
-        running = await session.start(message, memory=has_memory)
+        running = await session.start(message, memory=has_memory, files=files)
         return _following(request, service, session, running)
+
+
+def _attached(form: Form) -> list[FileBlock]:
+    """The files that the message names."""
+    try:
+        return [AttachedFile.model_validate_json(text).block() for text in form.all("attached")]
+    except ValidationError as error:
+        raise UsageError("The form names no file that was sent.") from error
 
 
 def _mode(form: Form) -> Mode | None:

@@ -35,7 +35,7 @@ from satchel.events import (
     TurnStart,
     TurnStatus,
 )
-from satchel.messages import Usage
+from satchel.messages import FileBlock, Usage
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.server.pages.markdown import MarkdownBlocks
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
@@ -236,6 +236,7 @@ class Turn:
     Attributes:
         after_seq: The number of the record before its first one.
         said: The user's words.
+        files: What is attached to them.
         recalled: The memories that were shown, the best first; `profile` and `agenda` are how many lines of those the
             model was shown.
         status: How it ended; None while it runs, or where it was cut off.
@@ -246,6 +247,7 @@ class Turn:
     at: datetime
     after_seq: int
     said: str
+    files: tuple[FileBlock, ...] = ()
     recalled: list[SurfacedMemory] = field(default_factory=list)
     profile: int = 0
     agenda: int = 0
@@ -436,6 +438,7 @@ class Transcript:
             at=record.at,
             after_seq=min(before, record.seq - 1),
             said=event.message.text,
+            files=event.message.files,
         )
         # The agent's question is no longer open when the user sends another message.
         for earlier in self.turns.values():

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Header, HTTPException
+from fastapi import APIRouter, Header, HTTPException, Query, Request
 from starlette.responses import Response
 
 from satchel.errors import NotFound, UsageError
 from satchel.events import Record, TurnStart
+from satchel.messages import block_to_json
 from satchel.runtime import Session
 from satchel.runtime.turns import is_busy
+from satchel.server.json_answers import JsonAnswer
 from satchel.server.routes.documented import STREAMS
 from satchel.server.service import Serves, Service
-from satchel.server.shapes import ChatRequest
+from satchel.server.shapes import Attachment, ChatRequest
 from satchel.server.streams import EventStream
 from satchel.server.turn_stream import TurnPosition, begun_events, logged_turn, turn_events
 
@@ -61,10 +63,29 @@ async def chat(
     ) as session:
         if known:
             await _check_known(service, session, request)
-        running = await session.start(request.message, memory=request.memory)
+        running = await session.start(
+            request.message,
+            memory=request.memory,
+            files=[file.block() for file in request.attachments],
+        )
         service.sessions.follow_turn(session, running, interactive=request.interactive)
     events = begun_events(session.id, running)
     return EventStream(events, stopping=service.stopping, metrics=service.metrics)
+
+
+@router.post(
+    "/api/attachments", response_model=Attachment, status_code=201, summary="Send a file for a message"
+)
+async def attach(
+    service: Serves,
+    request: Request,
+    filename: Annotated[str, Query(max_length=1_000, description="What the user calls it.")] = "",
+) -> Response:
+    """Store the body as a file that waits for its message, for a day. `attachments` of POST /api/chat names it.
+
+    At most 15 MB. What it is is judged by its bytes.
+    """
+    return JsonAnswer(block_to_json(await service.uploaded(await request.body(), filename)), status_code=201)
 
 
 async def _check_known(service: Service, session: Session, request: ChatRequest) -> None:

@@ -269,7 +269,12 @@ async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> R
                 f"Session {session.id} has {counted(session.turns, 'turn')}, so the next one is not number "
                 f"{request.turn}.",
             )
-        running = await session.start(request.text, memory=request.memory, attached=request.attached)
+        running = await session.start(
+            request.text,
+            memory=request.memory,
+            attached=request.attached,
+            files=[file.block() for file in request.files],
+        )
         service.sessions.follow_turn(session, running, interactive=request.interactive)
         begun = {"turn": running.number, "after_seq": running.after_seq, "waiting": ""}
         if running.waits:

@@ -1,6 +1,7 @@
 // The chat page: follows the session, sends messages, keeps drafts, and adds what only a script can.
 // Without it the page works by its forms.
 
+import { attaching } from "./attach.js";
 import { formToken, inPlace, logInAgain, notice } from "./page.js";
 import { dictate, speak } from "./voice.js";
 
@@ -281,15 +282,19 @@ function begun(said) {
   }
 }
 
+const attached = attaching(composer, (words) => tell(notice(words)));
+
 async function send(text, { shows = true } = {}) {
   const fields = new FormData(composer);
   fields.set("message", text);
   message.value = "";
+  if (text.startsWith("/")) fields.delete("attached");
   keepDraft();
   running = running || !text.startsWith("/");
   showRunning();
   try {
     const said = await post(session ? inPlace(`/chat/${session}`) : inPlace("/chat"), fields);
+    if (!text.startsWith("/")) attached.clear();
     if (!said.turn) { running = false; showRunning(); }
     if (shows) show(said);
     if (session && !said.turn) refreshAround();   // a command may have changed the title
@@ -308,9 +313,10 @@ composer.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (event.submitter === stopButton) { stop(); return; }
   const text = message.value.trim();
-  if (!text) return;
+  if (!text && !attached.count) return;
+  if (attached.isBusy) { tell(notice("A file is still being sent.")); return; }
   hideCommands();
-  if (running && !text.startsWith("/")) { wait(text); return; }
+  if (running && text && !text.startsWith("/")) { wait(text); return; }
   await send(text);
 });
 

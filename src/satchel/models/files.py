@@ -1,0 +1,96 @@
+"""What a model gets of an attached file: a picture, a document, its text, or a sentence that says why it gets none."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from satchel.messages import FileBlock, Message
+from satchel.models.port import FileReader
+
+__all__ = ["FilePart", "Takes", "less", "part_of"]
+
+Takes: TypeAlias = Literal["all", "pictures", "text"]
+"""What an endpoint takes, which is tried: all kinds at first, and less after it has refused a kind."""
+
+_ABOUT_FILES: Final = re.compile(
+    r"image|vision|visual|modal|media|\bfile|document|pdf|content", re.IGNORECASE
+)
+MOST_TEXT: Final = 200_000
+"""Characters of a text that are sent, about 50,000 tokens; tools read the rest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """A part of a message.
+
+    Attributes:
+        content: The text, or the bytes in base64.
+    """
+
+    kind: Literal["picture", "document", "text"]
+    content: str
+    media_type: str = ""
+    name: str = ""
+
+
+def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_picture: int) -> FilePart:
+    """What is sent of a file.
+
+    Args:
+        file: Which.
+        read: Reads its bytes.
+        takes: What the endpoint takes.
+        most_picture: The bytes that a picture may have there.
+    """
+    content = read(file) if read is not None else None
+    if content is None:
+        return _sentence(file, "It isn't there any more.")
+    if file.is_image:
+        if takes == "text":
+            return _sentence(file, "You can't see pictures here.")
+        if len(content) > most_picture:
+            most = f"{most_picture / 1_000_000:.3g} MB"
+            return _sentence(file, f"The picture has more than the {most} that you can be sent.")
+        return _encoded(file, "picture", content)
+    if file.media_type == "application/pdf" and takes == "all":
+        return _encoded(file, "document", content)
+    if file.media_type.startswith("text/"):
+        text = content.decode("utf-8", "replace")
+        cut = (
+            ""
+            if len(text) <= MOST_TEXT
+            else f"\n[… {len(text) - MOST_TEXT:,} characters more; a tool can read them]"
+        )
+        return FilePart(kind="text", content=f"[{file.name}]\n{text[:MOST_TEXT]}{cut}")
+    return _sentence(file, "You can't be shown what is in it; a tool may read it.")
+
+
+def less(takes: Takes, refusal: str, messages: Iterable[Message]) -> Takes | None:
+    """What an endpoint takes that refused a request; None if the refusal is about something else.
+
+    Args:
+        takes: What was sent.
+        refusal: What it said. Endpoints of text models say "image input is not supported", "unknown content type",
+            "content must be a string" and the like.
+        messages: Those of the request.
+    """
+    files = [file for message in messages for file in message.files]
+    if takes == "text" or not _ABOUT_FILES.search(refusal):
+        return None
+    if takes == "all" and any(file.media_type == "application/pdf" for file in files):
+        return "pictures"
+    return "text" if any(file.is_image for file in files) else None
+
+
+def _encoded(file: FileBlock, kind: Literal["picture", "document"], content: bytes) -> FilePart:
+    return FilePart(
+        kind=kind, content=b64encode(content).decode("ascii"), media_type=file.media_type, name=file.name
+    )
+
+
+def _sentence(file: FileBlock, why: str) -> FilePart:
+    return FilePart(kind="text", content=f"[{file.name}: {file.media_type}. {why}]")

@@ -1,0 +1,154 @@
+"""Files that the user attaches to messages: sent first, then kept beside the log of their session."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from satchel.errors import NotFound, StorageUnwritable, UsageError
+from satchel.messages import FileBlock
+
+__all__ = ["FOLDER", "MOST_BYTES", "MOST_FILES", "Uploads", "kept_path", "media_type_of"]
+
+MOST_BYTES: Final = 15 << 20
+"""Of one file. Anthropic takes requests of 32 MB, and base64 makes four bytes of three."""
+MOST_FILES: Final = 20
+"""Of one message."""
+FOLDER: Final = "attached"
+"""Below the folder of the session's long results, with which the files are deleted, backed up and shown."""
+
+_KEPT: Final = timedelta(days=1)
+"""How long a file waits for its message."""
+_MOST_NAME: Final = 120
+_MAGIC: Final = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+
+
+def media_type_of(content: bytes) -> str:
+    """What bytes are, by the bytes alone: a type that models take, "text/plain", or "application/octet-stream"."""
+    for start, media_type in _MAGIC:
+        if content.startswith(start):
+            return media_type
+    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
+        return "image/webp"
+    if b"\0" not in content:
+        with suppress(UnicodeDecodeError):
+            content.decode()
+            return "text/plain"
+    return "application/octet-stream"
+
+
+def kept_path(spill_dir: Path, file: FileBlock) -> Path:
+    """Where the copy of a file is that belongs to a session."""
+    return spill_dir / FOLDER / file.file_name
+
+
+class Uploads:
+    """Files that were sent and are in no message yet, by the hash of their bytes. All methods block."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take the folder, which is created with the first file."""
+        self._folder = folder
+
+    def add(self, pieces: Iterable[bytes], *, name: str, now: datetime) -> FileBlock:
+        """Keep a file until its message comes, for a day at most.
+
+        Args:
+            pieces: Its bytes. Not more than one piece is in memory.
+            name: What the user calls it; a path loses its folders.
+            now: Decides which files have waited too long.
+
+        Raises:
+            UsageError: It is empty, or longer than `MOST_BYTES`; nothing is kept.
+            StorageUnwritable: It can't be stored; nothing is kept.
+        """
+        digest, size = hashlib.sha256(), 0
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._sweep(now)
+            handle, temporary = tempfile.mkstemp(dir=self._folder, prefix=".")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    for piece in pieces:
+                        size += len(piece)
+                        if size > MOST_BYTES:
+                            raise UsageError(f"A file may have {MOST_BYTES >> 20} MB at most.")
+                        digest.update(piece)
+                        file.write(piece)
+                if not size:
+                    raise UsageError("The file is empty.")
+                media_type = media_type_of(Path(temporary).read_bytes())
+                Path(temporary).replace(self._folder / digest.hexdigest())
+            except BaseException:
+                Path(temporary).unlink(missing_ok=True)
+                raise
+        except OSError as error:
+            raise StorageUnwritable(
+                f"The file can't be stored in {self._folder}: {error.strerror}."
+            ) from error
+        return FileBlock(sha256=digest.hexdigest(), media_type=media_type, name=_plain_name(name), size=size)
+
+    def take(self, files: Iterable[FileBlock], spill_dir: Path) -> list[FileBlock]:
+        """Copy files to a session, and return them as they are: size and type are never what a client says.
+
+        Raises:
+            NotFound: One was never sent, or has waited too long.
+            StorageUnwritable: It can't be copied.
+        """
+        taken = []
+        for file in files:
+            source = self._folder / file.sha256
+            known = len(file.sha256) == hashlib.sha256().digest_size * 2 and file.sha256.isalnum()
+            if not known or not source.is_file():
+                raise NotFound(f"The file {file.name[:80]!r} isn't here any more. Send it again.")
+            content = source.read_bytes()
+            true = FileBlock(
+                sha256=file.sha256,
+                media_type=media_type_of(content),
+                name=_plain_name(file.name),
+                size=len(content),
+            )
+            target = kept_path(spill_dir, true)
+            try:
+                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".")
+                with os.fdopen(handle, "wb") as copy, source.open("rb") as original:
+                    shutil.copyfileobj(original, copy)
+                    copy.flush()
+                    # The message that names it is synced, and would outlive it.
+                    os.fsync(copy.fileno())
+                Path(temporary).replace(target)
+            except OSError as error:
+                raise StorageUnwritable(f"{true.name} can't be stored: {error.strerror}.") from error
+            taken.append(true)
+        return taken
+
+    def drop(self, files: Iterable[FileBlock]) -> None:
+        """Forget files whose message is on its way: the session has copies."""
+        for file in files:
+            with suppress(OSError):
+                (self._folder / file.sha256).unlink()
+
+    def _sweep(self, now: datetime) -> None:
+        for path in self._folder.iterdir():
+            with suppress(OSError):
+                if now.timestamp() - path.stat().st_mtime > _KEPT.total_seconds():
+                    path.unlink()
+
+
+def _plain_name(name: str) -> str:
+    """The last part of a path, on one line."""
+    last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return "".join(c for c in last if c.isprintable())[-_MOST_NAME:].strip() or "file"

@@ -1,0 +1,152 @@
+"""Files that the user attaches: sent, kept with the session, shown to the model, shown on the page, forgotten."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+from satchel.errors import UsageError
+from satchel.messages import FileBlock
+from satchel.sessions.attachments import MOST_BYTES, Uploads, media_type_of
+from tests.requirements import requirement
+from tests.server.browsers import browser, open_page
+from tests.server.world import World, chat, events_in
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
+NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+def sent(client: httpx2.Client, content: bytes, filename: str) -> dict[str, Any]:
+    answer = client.post("/api/attachments", params={"filename": filename}, content=content)
+    assert answer.status_code == 201, answer.text
+    file: dict[str, Any] = answer.json()
+    return file
+
+
+def asked(world: World, words: str) -> tuple[FileBlock, ...]:
+    """The files in the newest request that has these words."""
+    model: Any = world.satchel.parts.models.given
+    request = next(r for r in reversed(model.requests) if words in r.messages[-1].text)
+    files: tuple[FileBlock, ...] = request.messages[-1].files
+    return files
+
+
+def files_of(world: World) -> list[Path]:
+    return [path for path in world.home.rglob("*") if path.is_file()]
+
+
+@requirement("content:attachments")
+def test_a_file_is_sent_then_named_by_a_message_and_is_gone_when_that_is_forgotten(
+    world: World, client: httpx2.Client
+) -> None:
+    picture = sent(client, PNG, "../../etc/boiler label.png")
+    assert (picture["filename"], picture["media_type"]) == ("boiler label.png", "image/png")
+    table = sent(client, b"a,b\n1,2\n", "t.csv")
+    events = chat(client, "The label of the boiler.", attachments=[picture, table])
+    id = events[0].data["sessionId"]
+
+    assert [file.name for file in asked(world, "label of the boiler")] == ["boiler label.png", "t.csv"]
+    [log] = [path for path in files_of(world) if path.name.endswith(f"_{id}.jsonl")]
+    assert base64.b64encode(PNG)[:40] not in log.read_bytes()
+    assert not list((world.home / "uploads").iterdir())
+    with browser(world) as page:
+        shown = open_page(page, f"/chat/{id}")
+        [place] = shown.xpath("//div[@class='body']/p[@class='made']//img/@src")
+        answer = page.get(place)
+        assert answer.content == PNG
+        assert answer.headers["content-type"] == "image/png"
+        [link] = shown.xpath("//p[@class='made']/a[@download]")
+        assert link.text_content() == "t.csv"
+        assert "attachment" in page.get(link.get("href")).headers["content-disposition"]
+
+    memory = world.satchel.memory
+    assert memory is not None
+    [said] = [each for each in world.call(memory.list) if each.content == "The label of the boiler."]
+    world.call(world.satchel.forget, [said.id])
+    assert not [
+        path for path in files_of(world) if PNG in path.read_bytes() or path.read_bytes() == b"a,b\n1,2\n"
+    ]
+
+
+@requirement("content:attachments")
+def test_a_message_may_be_a_file_alone_and_names_none_that_was_never_sent(client: httpx2.Client) -> None:
+    id = chat(client, "", attachments=[sent(client, PNG, "a.png")])[0].data["sessionId"]
+    assert client.get(f"/api/sessions/{id}").json()["title"] == "a.png"
+    unknown = {"sha256": "0" * 64, "filename": "x"}
+    answer = client.post("/api/chat", json={"message": "Hm", "attachments": [unknown]})
+    assert answer.status_code == 404
+    assert "Send it again" in answer.text
+    for bad in ({"sha256": "../token"}, {"sha256": "0" * 64, "path": "/etc/passwd"}):
+        assert client.post("/api/chat", json={"message": "Hm", "attachments": [bad]}).status_code == 422
+
+
+@requirement("content:attachments:v1")
+def test_pictures_in_chat_completions_reach_the_model_and_addresses_are_not_fetched(
+    world: World, client: httpx2.Client
+) -> None:
+    def ask(url: str) -> httpx2.Response:
+        parts = [
+            {"type": "text", "text": "Which colour is it?"},
+            {"type": "image_url", "image_url": {"url": url}},
+        ]
+        body = {"model": "satchel", "messages": [{"role": "user", "content": parts}]}
+        return client.post("/v1/chat/completions", json=body)
+
+    assert ask(f"data:image/png;base64,{base64.b64encode(PNG).decode()}").status_code == 200
+    [file] = asked(world, "Which colour is it?")
+    assert (file.media_type, file.size) == ("image/png", len(PNG))
+    for bad in ("http://127.0.0.1:1/x.png", "data:image/png;base64,%%%", "file:///etc/passwd"):
+        assert ask(bad).status_code == 400
+
+
+@requirement("content:attachments:bounds")
+def test_what_is_too_long_empty_or_not_what_it_says_is_kept_as_what_it_is_or_not_at_all(
+    tmp_path: Path,
+) -> None:
+    uploads = Uploads(tmp_path / "uploads")
+    with pytest.raises(UsageError, match="15 MB"):
+        uploads.add((b"x" * (1 << 20) for _ in range(2048)), name="big", now=NOW)
+    with pytest.raises(UsageError, match="empty"):
+        uploads.add([], name="none", now=NOW)
+    assert not list((tmp_path / "uploads").iterdir())
+    lie = uploads.add([b"<html><script>1</script>"], name="C:\\x\\pretty\n.png", now=NOW)
+    assert (lie.media_type, lie.name) == ("text/plain", "pretty.png")
+    assert media_type_of(b"GIF89a" + b"\0") == "image/gif"
+    assert media_type_of(b"PK\x03\x04\0") == "application/octet-stream"
+    assert MOST_BYTES < 16_000_000  # the longest body that the server takes
+    # What no message came for is swept with the next file.
+    uploads.add([b"later"], name="b", now=NOW + timedelta(days=20_000))
+    assert [path.read_bytes() for path in (tmp_path / "uploads").iterdir()] == [b"later"]
+
+
+@requirement("content:attachments")
+def test_the_log_is_read_again_with_its_files(world: World, client: httpx2.Client) -> None:
+    id = chat(client, "Once more.", attachments=[sent(client, PNG, "again.png")])[0].data["sessionId"]
+    shown = world.call(lambda: world.satchel.sessions.export(id, form="markdown"))
+    assert "*Attached: again.png (image/png)*" in shown
+
+
+@requirement("content:attachments")
+def test_a_file_waits_in_line_with_its_message(world: World, client: httpx2.Client) -> None:
+    world.held.reached.clear()
+    world.held.go_on.clear()
+    file = sent(client, PNG, "late.png")
+    with client.stream("POST", "/api/chat", json={"message": "hold"}) as first:
+        begun = next(events_in(first.iter_lines()))
+        world.held.reached.wait()
+        session = {"session_id": begun.data["sessionId"]}
+        with client.stream(
+            "POST", "/api/chat", json={"message": "Look here.", "attachments": [file], **session}
+        ) as later:
+            events = events_in(later.iter_lines())
+            assert next(events).name == "waiting"
+            world.held.go_on.set()
+            assert [event.name for event in events][-1] == "response"
+    assert [each.name for each in asked(world, "Look here.")] == ["late.png"]
