@@ -397,6 +397,8 @@ class _LateAnswers:
 
     async def on_observation(self, action: Action, result: ToolResult) -> ToolResult | None:
         """See `satchel.loop.OnObservation`."""
+        if isinstance(result.data, Mapping) and result.data.get("answered"):
+            self._taken.add(action.call_id)
         messages = await self._queue.messages(self._build.id)
         given_up = {m.payload.get("question_id") for m in messages if m.type == "progress"} - {None}
         late = [

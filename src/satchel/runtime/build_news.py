@@ -61,12 +61,25 @@ class BuildNews:
             case _:
                 pass
 
+    @property
+    def given_up(self) -> tuple[BuildPosted, ...]:
+        """Those of the settled questions without whose answers the Builder went on, and which nobody answered since."""
+        return tuple(question for question, end in self.settled if end.kind == "progress")
+
     def _close(self, end: BuildPosted) -> None:
         for id, question in list(self.questions.items()):
             if question.build_id == end.build_id and end.question_id in ("", question.question_id):
                 del self.questions[id]
                 self.fresh.discard(id)
                 self.settled.append((question, end))
+        if end.kind == "answer":
+            self.settled = [
+                (question, end if _is_about(end, question) else before) for question, before in self.settled
+            ]
+
+
+def _is_about(answer: BuildPosted, question: BuildPosted) -> bool:
+    return (answer.build_id, answer.question_id) == (question.build_id, question.question_id)
 
 
 def lets_go_on(event: BuildPosted) -> bool:

@@ -546,7 +546,7 @@ def _for_model(posted: BuildPosted) -> Posted:
     """What the session's model is told at the end of a build."""
     text = posted.text or f"The build of {posted.capability} ended: {posted.status}."
     if posted.kind == "error":
-        text = f"The build of {posted.capability} ended without a version: {text}"
+        text = f"{posted.capability} could not be built: {text}"
     if posted.status == "active":
         text += f" Call it as cap_{posted.capability}, through tool_call if it is not in your list."
     return Posted(
