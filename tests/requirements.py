@@ -904,6 +904,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "mcp-server:provenance", "issue 12", "What an agent stores over MCP names the agent, counts as from outside, never enters the profile, and holds no secrets."),
     built(12, "mcp-server:permission", "DESIGN 6", "A call over MCP that needs permission is asked through the client's elicitation, bound to that call, and refused with the rule where nobody can be asked."),
     built(12, "mcp-server:capabilities", "issue 12", "Active capabilities are typed tools over MCP, with list-changed when they come and go."),
+    built(23, "mcp-server:manages", "issue 23", "Other agents can show a capability, and have it changed, approved or rolled back, each after a question to the user."),
     built(12, "mcp-server:resources", "issue 12", "Conversations of the own home are MCP resources, private ones are not, and no path trick reads anything else."),
     built(12, "mcp-server:logging", "issue 12", "A client over MCP of an older revision that asks for log messages gets them from its level on: how its calls went."),
     built(12, "mcp-server:prompts", "issue 12", "MCP prompts bring relevant memory, the profile and the user's skills."),
