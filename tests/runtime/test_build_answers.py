@@ -198,6 +198,13 @@ async def test_an_answer_after_the_end_of_a_build_is_offered_as_a_change(tmp_pat
         assert "To have it changed: /capability change greet and what shall be different." in late.note
         shown = await command(satchel, session, "/answer greet 2")
         assert [line.text for line in shown.lines] == [late.note]
+        # The model has used it of its own accord: what it said may be what "2" answers, but not "Fahrenheit".
+        session.build_news.begin_turn("")
+        assert state_from_json(state_to_json(state_of(session))).went_on
+        assert (await hear(session, "2")).is_message
+        assert (await hear(session, "Fahrenheit")) == late
+        await session.run_turn("Thanks.")
+        assert (await hear(session, "Fahrenheit")).is_message
 
 
 @requirement("builder:late")

@@ -91,7 +91,14 @@ async def hear_line(session: Asked, text: str, *, by: str) -> Heard:
             ),
             is_message=True,
         )
-    settled = next((pair for pair in reversed(news.settled) if _looks_like_answer(text, pair[0])), None)
+    settled = next(
+        (
+            (question, end)
+            for question, end in reversed(news.settled)
+            if _looks_like_answer(text, question) and (not news.went_on or _names_option(text, question))
+        ),
+        None,
+    )
     if settled is not None:
         return await hear_late(session, text, *settled, by=by)
     return Heard(is_message=True)
@@ -141,6 +148,12 @@ def _looks_like_answer(text: str, question: BuildPosted) -> bool:
     return (
         words in _YES_OR_NO or re.fullmatch(r"\d{1,3}", words) is not None or bool(option_of(text, question))
     )
+
+
+def _names_option(text: str, question: BuildPosted) -> bool:
+    """Whether a line is an option in its words, which would hardly answer anything else."""
+    words = _plain(text)
+    return words not in _YES_OR_NO and words in map(_plain, question.options)
 
 
 def _how(question: BuildPosted, asked: tuple[BuildPosted, ...]) -> str:

@@ -645,6 +645,7 @@ class RemoteSession:
             self._builds.take(asked)
         self._builds.fresh = set(state.fresh)
         self._builds.settled = list(state.settled)
+        self._builds.went_on = state.went_on
 
     def _abandon(self, running: RunningTurn, state: SessionState) -> None:
         if state.failed_turn == running.number:
