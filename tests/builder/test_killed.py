@@ -142,12 +142,14 @@ async def check(queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore,
 
 
 class Cut:
-    """A queue whose writer is gone after its write number `at`. `told` is awaited after each write, as the user."""
+    """A queue whose writer is gone before or after its write number `at`. `told` is awaited after each, as the user."""
 
     WRITES = ("begin", "tell", "give_up", "lay_aside", "mark_read", "end")
 
-    def __init__(self, queue: BuildQueue, at: int, told: Callable[[str], Awaitable[None]]) -> None:
-        self.queue, self.left, self.told = queue, at, told
+    def __init__(
+        self, queue: BuildQueue, at: int, told: Callable[[str], Awaitable[None]], *, is_before: bool
+    ) -> None:
+        self.queue, self.left, self.told, self.is_before = queue, at, told, is_before
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.queue, name)
@@ -155,9 +157,11 @@ class Cut:
             return method
 
         async def write(*args: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left == 0 and self.is_before:
+                raise Killed
             done = await method(*args, **named)
             await self.told(named.get("type", name))
-            self.left -= 1
             if self.left == 0:
                 raise Killed
             return done
@@ -168,7 +172,7 @@ class Cut:
 @requirement("builder:durable", "builder:question")
 @pytest.mark.anyio
 @pytest.mark.parametrize("moment", ["question", "give_up", "waiting"], ids=["early", "late", "open"])
-async def test_a_build_that_is_cut_after_any_write_gets_the_answer_once_whenever_it_comes(
+async def test_a_build_that_is_cut_around_any_write_gets_the_answer_once_whenever_it_comes(
     tmp_path: Path, moment: str
 ) -> None:
     """The answer comes while the build looks for it, after the default was taken, or when the build waits."""
@@ -188,9 +192,9 @@ async def test_a_build_that_is_cut_after_any_write_gets_the_answer_once_whenever
         if question is not None and not any(message.type == "answer" for message in messages):
             await queue.answer(id, question.id, "Servus", by="test")
 
-    async def lives(home: Path, at: int) -> bool:
-        """From the request to the end, through a death after the write number `at`; whether there was one."""
-        build_id, life, is_killed = "", 0, False
+    async def lives(home: Path, at: int, is_before: bool) -> bool:
+        """From the request to the end, through a death at the write number `at`; whether there was one."""
+        build_id, life, left, is_killed = "", 0, at, False
         while True:
             async with open_world(home, answered) as world:
                 queue = world.queue
@@ -203,32 +207,34 @@ async def test_a_build_that_is_cut_after_any_write_gets_the_answer_once_whenever
 
                 if life:
                     await answer_it(queue, build_id)
-                world.queue = Cut(queue, 0 if life else at, told)  # type: ignore[assignment]
+                world.queue = cut = Cut(queue, left, told, is_before=is_before)  # type: ignore[assignment]
                 try:
                     await world.builder.build(build_id)
                 except* Killed:
                     is_killed = True
+                left = 0 if is_killed else cut.left
                 build = await queue.get(build_id)
                 if build.has_ended:
                     kinds = Counter(message.type for message in await queue.messages(build_id))
                     assert (build.status, kinds["question"], kinds["answer"], kinds["complete"]) == (
                         "active", 1, 1, 1,
-                    ), f"cut after write {at}: {build.outcome}"  # fmt: skip
+                    ), f"cut at write {at}: {build.outcome}"  # fmt: skip
                     log = await world.sessions.load(build.session_id)
                     texts = [
                         event.text if isinstance(event, Observation) else event.message.text
                         for event in (record.event for record in log.records)
                         if isinstance(event, Observation | TurnStart)
                     ]
-                    assert sum(text.count("Servus") for text in texts) == 1, f"cut after write {at}: {texts}"
+                    assert sum(text.count("Servus") for text in texts) == 1, f"cut at write {at}: {texts}"
                     return is_killed
             life += 1
             assert life < 5
 
-    at = 1
-    while await lives(tmp_path / str(at), at):
-        at += 1
-    assert at > 4
+    for is_before in (False, True):
+        at = 1
+        while await lives(tmp_path / f"{at}-{is_before}", at, is_before):
+            at += 1
+        assert at > 4
 
 
 @requirement("builder:durable")
