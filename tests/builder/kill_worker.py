@@ -22,6 +22,8 @@ def settings_of(home: str, url: str) -> Settings:
         "OPENAI_BASE_URL": f"{url}/v1",
         "SATCHEL_MODEL": "openai:m-1",
         "SATCHEL_MEMORY_EMBEDDER": "none",
+        # Questions that are not answered at once lay their builds aside, so that some kills meet that.
+        "SATCHEL_BUILDER_QUESTION_WAIT_S": "0.2",
         "SATCHEL_SANDBOX_ALLOW_UNSAFE": "true",
     }
     return load(environ, cwd=Path(home))

@@ -11,6 +11,7 @@ import pytest
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED
 from satchel.builder.workshop import wanted_packages
+from satchel.capabilities.records import Access
 from satchel.clock import ManualClock
 from satchel.config import PermissionRule, RuleAction, RuleOptions
 from satchel.errors import ModelUnavailable, NotFound, StorageUnwritable, UsageError
@@ -101,6 +102,10 @@ async def test_registering_without_the_files_names_them(tmp_path: Path) -> None:
         assert "main.py and tests/cases.jsonl is missing" in world.results[1]
         assert (build.status, capability.status) == ("failed", "failed")
         assert capability.reasons == ("Cannot build: I give up.",)
+        # Nothing that others wrote was read, so the reason is not told as coming from outside.
+        assert (await world.queue.messages(build.id))[-1].payload["is_own"]
+        await world.catalogue.approve("greet", Access(hosts=("api.example.org:443",)))
+        assert await world.builder.registering.reads_others(build)
 
 
 @requirement("builder:limits")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.records import Wanted
 from satchel.clock import SystemClock
 from satchel.conversation import INTERRUPTED
-from satchel.events import Event, Observation
+from satchel.events import Event, Observation, TurnStart
 from satchel.messages import ToolResultBlock
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
@@ -123,20 +123,118 @@ async def answer_first(queue: BuildQueue, build_id: str) -> None:
 async def check(queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore, build: Build) -> None:
     """What a user sees of a build, whatever happened to it."""
     messages = await queue.messages(build.id)
-    kinds = Counter(message.type for message in messages)
+    # Each time that it was laid aside, the user was told.
+    kinds = Counter(message.type for message in messages if not message.id.startswith("waits:"))
     assert kinds == {"progress": 1, "question": 1, "answer": 1, "complete": 1}, [m.text for m in messages]
     versions = await catalogue.versions(build.name)
     assert [version.number for version in versions] == [1]
     assert versions[0].provenance.build_id == build.id
     log = await sessions.load(build.session_id)
     told = [
-        record.event.text
-        for record in log.records
-        if isinstance(record.event, Observation) and record.event.tool == "ask_user"
+        event.text if isinstance(event, Observation) else event.message.text
+        for event in (record.event for record in log.records)
+        if (isinstance(event, Observation) and event.tool == "ask_user") or isinstance(event, TurnStart)
     ]
-    assert told == ["Hello"], "the answer reached the model, once"
+    heard = [text for text in told if text == "Hello" or "\nThey answer: Hello\n" in text]
+    assert len(heard) == 1, "the answer reached the model, once"
     capability = await catalogue.get(build.name)
     assert (capability.status, capability.build_id) == ("active", "")
+
+
+class Cut:
+    """A queue whose writer is gone before or after its write number `at`. `told` is awaited after each, as the user."""
+
+    WRITES = ("begin", "tell", "give_up", "lay_aside", "mark_read", "end")
+
+    def __init__(
+        self, queue: BuildQueue, at: int, told: Callable[[str], Awaitable[None]], *, is_before: bool
+    ) -> None:
+        self.queue, self.left, self.told, self.is_before = queue, at, told, is_before
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.queue, name)
+        if name not in self.WRITES:
+            return method
+
+        async def write(*args: Any, **named: Any) -> Any:
+            self.left -= 1
+            if self.left == 0 and self.is_before:
+                raise Killed
+            done = await method(*args, **named)
+            await self.told(named.get("type", name))
+            if self.left == 0:
+                raise Killed
+            return done
+
+        return write
+
+
+@requirement("builder:durable", "builder:question")
+@pytest.mark.anyio
+@pytest.mark.parametrize("moment", ["question", "give_up", "waiting"], ids=["early", "late", "open"])
+async def test_a_build_that_is_cut_around_any_write_gets_the_answer_once_whenever_it_comes(
+    tmp_path: Path, moment: str
+) -> None:
+    """The answer comes while the build looks for it, after the default was taken, or when the build waits."""
+    asked = {"question": "Which greeting?", **({"default": "Hi"} if moment == "give_up" else {})}
+
+    def answered(request: ModelRequest) -> Reply:
+        rounds = sum(message.role == "assistant" for message in request.messages)
+        plan = [
+            [Call(name="ask_user", input=asked)],
+            [write("main.py", GREET), write("tests/cases.jsonl", CASES), tries()],
+        ]
+        return Reply(calls=plan[rounds] if rounds < len(plan) else [register()])
+
+    async def answer_it(queue: BuildQueue, id: str) -> None:
+        messages = await queue.messages(id)
+        question = next((message for message in messages if message.type == "question"), None)
+        if question is not None and not any(message.type == "answer" for message in messages):
+            await queue.answer(id, question.id, "Servus", by="test")
+
+    async def lives(home: Path, at: int, is_before: bool) -> bool:
+        """From the request to the end, through a death at the write number `at`; whether there was one."""
+        build_id, life, left, is_killed = "", 0, at, False
+        while True:
+            async with open_world(home, answered) as world:
+                queue = world.queue
+                build_id = build_id or (await world.request()).id
+                world.model._calls = 100 * life  # the ids of a provider are unique
+
+                async def told(what: str, queue: BuildQueue = queue, id: str = build_id) -> None:
+                    if what == moment:
+                        await answer_it(queue, id)
+
+                if life:
+                    await answer_it(queue, build_id)
+                world.queue = cut = Cut(queue, left, told, is_before=is_before)  # type: ignore[assignment]
+                try:
+                    await world.builder.build(build_id)
+                except* Killed:
+                    is_killed = True
+                left = 0 if is_killed else cut.left
+                build = await queue.get(build_id)
+                if build.has_ended:
+                    kinds = Counter(message.type for message in await queue.messages(build_id))
+                    assert (build.status, kinds["question"], kinds["answer"], kinds["complete"]) == (
+                        "active", 1, 1, 1,
+                    ), f"cut at write {at}: {build.outcome}"  # fmt: skip
+                    log = await world.sessions.load(build.session_id)
+                    texts = [
+                        event.text if isinstance(event, Observation) else event.message.text
+                        for event in (record.event for record in log.records)
+                        if isinstance(event, Observation | TurnStart)
+                    ]
+                    assert sum(text.count("Servus") for text in texts) == 1, f"cut at write {at}: {texts}"
+                    return is_killed
+            life += 1
+            assert life < 5
+
+    for is_before in (False, True):
+        at = 1
+        while await lives(tmp_path / f"{at}-{is_before}", at, is_before):
+            at += 1
+        assert at > 4
 
 
 @requirement("builder:durable")

@@ -82,12 +82,28 @@ async def test_a_crash_does_not_count_as_the_refusal_of_a_bad_input(tmp_path: Pa
             await bench.register(spoilt=draft(cases=bad))
 
 
-async def test_a_refused_version_says_which_host_the_sandbox_refused(tmp_path: Path) -> None:
+@requirement("builder:unapproved")
+async def test_a_host_that_was_not_approved_is_not_told_as_an_error_of_the_code(tmp_path: Path) -> None:
+    def refused(host: str) -> RunResult:
+        denied = (Denial(kind="network", target=host, reason="It is not allowed."),)
+        return RunResult(
+            status=Status.ERROR, error="no answer", traceback="URLError: no answer", denied=denied
+        )
+
     async with open_workbench(tmp_path) as bench:
-        denied = (Denial(kind="network", target="other.example:443", reason="It is not allowed."),)
-        bench.sandbox.answers = [RunResult(status=Status.ERROR, error="no answer", denied=denied)]
-        with pytest.raises(UsageError, match="The sandbox refused other.example:443"):
+        bench.sandbox.answers = [refused("other.example:443")]
+        with pytest.raises(UsageError) as error:
             await bench.register()
+        assert str(error.value) == (
+            "- Case 'Austin': it wants to reach other.example:443, which nobody has approved: no host is reached that "
+            "the capability does not name in `hosts`. Name it there, so that the user is asked, or do without it"
+        )
+        # One that it names, in a case that doesn't say that it needs it.
+        bench.sandbox.answers = [refused("api.example.org:443")]
+        done = await bench.register(spoilt=ONLINE)
+        assert (done.is_active, done.capability.status) == (False, "proposed")
+        assert done.checks[0].passed is None
+        assert done.checks[0].reason == "it needs api.example.org:443, which is not approved yet"
 
 
 async def test_a_version_that_wants_a_host_is_proposed_until_the_user_approves_it(tmp_path: Path) -> None:

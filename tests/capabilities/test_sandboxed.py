@@ -223,3 +223,24 @@ def run(args: dict) -> str:
         assert bad.status == "error"
         runs = await home.catalogue.runs("greet")
         assert "4711" not in repr((good, bad, runs))
+
+
+@requirement("builder:unapproved")
+async def test_a_case_without_any_network_still_says_which_host_its_code_wants(tmp_path: Path) -> None:
+    code = """
+from urllib.request import urlopen
+
+def run(args: dict) -> str:
+    return urlopen(f"https://{args['city']}.example.org/", timeout=5).read().decode()
+"""
+    made = draft(
+        code=code,
+        cases=cases(
+            {"name": "a city", "input": {"city": "ulm"}, "expect": {"contains": "ulm"}},
+            {"name": "none", "input": {}, "expect": {"error": "city"}},
+        ),
+    )
+    async with opened(tmp_path) as home:
+        await home.catalogue.request(Wanted(name="greet", description="x"))
+        with pytest.raises(UsageError, match="'a city': it wants to reach ulm.example.org:443, which nobody"):
+            await home.registrar.register("greet", made, provenance=BY_BUILDER)

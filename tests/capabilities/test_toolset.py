@@ -163,6 +163,12 @@ async def test_a_request_for_the_same_under_another_name_finds_what_is_there_unl
             "request_capability", name="greeting_city", description="Greet a city by the name."
         )
         assert (same.data["capability_id"], same.data["similar"]) == (one.id, True)
+        if embedder != "none":
+            # What `lookup_capability` finds by the description is found here, too, whatever the name is.
+            odd = await tools.call(
+                "request_capability", name="qa_wb_ec_rd_tf", description="Greet a city by its name."
+            )
+            assert odd.data["similar"]
         other = await tools.call(
             "request_capability", name="invoice", description="Write a bill for a customer."
         )

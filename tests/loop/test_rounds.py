@@ -158,7 +158,7 @@ async def test_an_input_that_does_not_fit_the_schema_is_refused_with_the_path_of
     assert outcome.steps[0].result == (
         "The input of write is not valid, so it was not run:\n"
         "- $.path: is missing\n"
-        "- $: Additional properties are not allowed ('q' was unexpected)\n"
+        "- $: Additional properties are not allowed ('q' was unexpected; there are path, edits)\n"
         "- $.edits[1].line: 'two' is not of type 'integer'"
     )
 

@@ -126,11 +126,23 @@ async def test_a_late_answer_is_told_what_became_of_the_question_until_something
         await ask(satchel, session, "greet", "q1", "Celsius", "Fahrenheit")
         await satchel.builds.queue.give_up("b-greet", "q1", "No answer within 60 s. It goes on with: Celsius")
         await heard_of(session, "progress", "q1")
-        for line in ("yes", "1", "fahrenheit"):
-            late = await hear(session, line)
-            assert not late.is_message
-            assert "“What of q1?” is settled: No answer within 60 s. It goes on with: Celsius" in late.note
+        late = await hear(session, "yes")
+        assert not late.is_message
+        assert "“What of q1?” is settled: No answer within 60 s. It goes on with: Celsius" in late.note
         assert (await hear(session, "Fahrenheit would have been better")).is_message
+        # The Builder is still at work, so it can be told; see `tests/builder/test_building.py`.
+        late = await hear(session, "2")
+        assert (late.is_message, late.answered is not None) == (False, True)
+        assert late.note == (
+            "The Builder of greet went on without it, and is told now: Fahrenheit. If that is too late: /capability "
+            "change greet and what shall be different."
+        )
+        assert await answer_to(satchel, "greet", "q1") == "Fahrenheit"
+        late = await hear(session, "celsius")
+        assert (
+            "“What of q1?” was answered: “Fahrenheit”. To have it changed: /capability change greet"
+            in late.note
+        )
         id = session.id
     async with opens(tmp_path) as satchel:
         session = await satchel.session(id)
@@ -168,3 +180,51 @@ async def test_of_two_builds_that_ask_none_gets_a_line_that_names_neither(tmp_pa
         await session.run_turn("Later.")
         assert (await hear(session, "no")).answered is not None
         assert await answer_to(satchel, "one", "q-one") == "no"
+
+
+@requirement("builder:late")
+async def test_an_answer_after_the_end_of_a_build_is_offered_as_a_change(tmp_path: Path) -> None:
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Build me something.")
+        await begin(satchel, session, "greet")
+        await ask(satchel, session, "greet", "q1", "Celsius", "Fahrenheit")
+        await satchel.builds.queue.give_up("b-greet", "q1", "No answer. It goes on with: Celsius")
+        await satchel.builds.queue.end("b-greet", "active", "greet is ready.")
+        await heard_of(session, "complete", "")
+        late = await hear(session, "Fahrenheit")
+        assert late.answered is None
+        assert not late.is_message
+        assert "To have it changed: /capability change greet and what shall be different." in late.note
+        shown = await command(satchel, session, "/answer greet 2")
+        assert [line.text for line in shown.lines] == [late.note]
+        # The model has used it of its own accord: what it said may be what "2" answers, but not "Fahrenheit".
+        session.build_news.begin_turn("")
+        assert state_from_json(state_to_json(state_of(session))).went_on
+        assert (await hear(session, "2")).is_message
+        assert (await hear(session, "Fahrenheit")) == late
+        await session.run_turn("Thanks.")
+        assert (await hear(session, "Fahrenheit")).is_message
+
+
+@requirement("builder:late")
+async def test_a_line_that_fits_a_question_which_was_not_shown_yet_is_neither_its_answer_nor_a_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.runtime.satchel._INBOX_LOOK_S", 3600.0)
+    async with opens(tmp_path) as satchel:
+        session = await satchel.session()
+        await session.run_turn("Build me something.")
+        await begin(satchel, session, "greet")
+        assert satchel.builds is not None
+        payload = {"text": "Do you allow it?", "options": ("yes", "no")}
+        await satchel.builds.queue.tell("b-greet", id="q1", type="question", payload=payload)
+        early = await hear(session, "yes")
+        assert (early.is_message, early.answered) == (False, None)
+        assert early.note == (
+            "greet asks just now: Do you allow it? (yes, no) If that is your answer, send it again."
+        )
+        assert await answer_to(satchel, "greet", "q1") is None
+        assert (await hear(session, "yes")).answered is not None
+        await satchel.builds.queue.tell("b-greet", id="q2", type="question", payload=payload)
+        assert (await hear(session, "What is the weather?")).is_message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,26 @@ async def test_what_commands_print_and_files_elsewhere_hold_comes_from_outside(
         session = await satchel.session()
         await session.run_turn("Look.")
         assert session.untrusted is is_outside
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+@requirement("web:untrusted:local")
+async def test_in_a_box_a_command_prints_no_more_than_the_workspace_until_more_is_opened_to_it(
+    tmp_path: Path,
+) -> None:
+    for folder in ("work", "home"):
+        (tmp_path / folder).mkdir(mode=0o700)
+    (tmp_path / "work" / "note.txt").write_text("2 passed\n")
+    cat = Reply(calls=[Call(name="bash", input={"command": "cat note.txt"})])
+    rule = '[[permissions]]\naction = "allow"\ntool = "bash(cat *)"\nnetwork = ["example.org"]\n'
+    for rules, is_outside in (("", False), (rule, True)):
+        (tmp_path / "home" / "config.toml").write_text(rules)
+        model = ScriptedModel([cat, "Done."])
+        async with opened(tmp_path, model, agent__mode="auto") as satchel:
+            session = await satchel.session()
+            turn = await session.run_turn("Test it.")
+            assert "2 passed" in turn.steps[0].result
+            assert session.untrusted is is_outside
 
 
 @requirement("web:untrusted:asked")

@@ -83,6 +83,73 @@ async def test_a_skill_is_offered_read_and_run_in_the_sandbox(tmp_path: Path) ->
     assert [(entry.name, entry.status) for entry in entries] == [("count", "available")]
 
 
+MODULE = """
+from .words import count
+
+def told(path):
+    with open(path) as file:
+        return f"{count(file.read())} words"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+@requirement("skills:modules")
+async def test_a_skill_of_modules_and_a_document_in_another_case_and_packages_by_their_usual_word(
+    tmp_path: Path,
+) -> None:
+    skills = tmp_path / "home" / "skills"
+    put(
+        skills,
+        "modules",
+        PLAIN.replace("Run scripts/go.py.", "`from core.report import told`, then `print(told(path))`."),
+        files={
+            "core/__init__.py": "",
+            "core/report.py": MODULE,
+            "core/words.py": "count = lambda t: len(t.split())",
+        },
+    )
+    put(
+        skills, "forms", PLAIN.replace("Run scripts/go.py.", "Read FORMS.md first."), {"forms.md": "Sign it."}
+    )
+    put(skills, "packed", PLAIN + "packages: pillow\n", {"go.py": "print(1)"})
+    code = "import sys\nfrom core.report import told\nopen('out/a.txt', 'w').write(told(sys.argv[1]))\nprint(told(sys.argv[1]))"
+    model = ScriptedModel(
+        [
+            Reply(
+                calls=[
+                    Call(
+                        name="run_skill",
+                        input={
+                            "name": "modules",
+                            "code": code,
+                            "args": ["notes.txt"],
+                            "files": ["notes.txt"],
+                        },
+                    ),
+                    Call(name="read_docs", input={"name": "forms", "file": "FORMS.md"}),
+                    Call(
+                        name="run_skill",
+                        input={"name": "packed", "script": "go.py", "packages": ["pillow"]},
+                    ),
+                    Call(name="run_skill", input={"name": "modules"}),
+                ]
+            ),
+            "Done.",
+        ]
+    )
+    async with opened(tmp_path, model) as satchel:
+        (tmp_path / "work" / "notes.txt").write_text("one two three")
+        await (await satchel.session()).run_turn("Use the skills.")
+    ran, read, refused, neither = results(model.requests[1].messages[-1])
+    assert "3 words" in ran
+    assert Path(ran.partition("Files that it made: ")[2].splitlines()[0]).read_text() == "3 words"
+    assert read.endswith("Sign it.")
+    assert (
+        "'packages' was unexpected; there are name, script, code, args, files, stdin, requirements" in refused
+    )
+    assert "Name a script of the skill, or give code" in neither
+
+
 @requirement("skills:project")
 async def test_a_projects_skills_are_offered_once_it_is_trusted(tmp_path: Path) -> None:
     work, home = tmp_path / "work", tmp_path / "home"

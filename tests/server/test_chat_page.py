@@ -235,6 +235,12 @@ def test_a_build_is_shown_and_its_question_answered(world: World) -> None:
             "Ulm",
             "<b>Bonn</b>",
         ]
+        # Once it was laid aside, another message is no answer, and the page says what still asks.
+        world.call(queue.lay_aside, "b-page")
+        send_to(client, page, path, message="What time is it?")
+        page = open_page(client, path)
+        assert "weather still asks: Which city? To answer: /answer TEXT" in said(page)
+        page = wait_until_over(client, path)
         answer = send(client, page, f"{path}/answer", {"text": "Köln"})
         assert answer.status_code == 303
         messages = world.call(queue.messages, "b-page")

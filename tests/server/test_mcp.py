@@ -298,6 +298,46 @@ async def test_an_active_capability_is_a_typed_tool_and_lists_change_as_it_comes
         group.cancel_scope.cancel()
 
 
+@requirement("mcp-server:manages")
+async def test_capabilities_are_shown_approved_and_rolled_back_with_a_question_for_each_change(
+    world: World,
+) -> None:
+    try:
+        await on_server(world, world.satchel.parts.sandboxes.get)
+    except NoSandbox as error:
+        pytest.skip(f"CAPABILITIES WERE NOT RUN OVER MCP: {error}")
+    name, asked = "looked_after", []
+    await on_server(world, register, world, name)
+    await on_server(world, partial(register, world, name, hosts=["api.example.org"]))
+
+    async def answer(_: Any, params: Any) -> ElicitResult:
+        asked.append(params.message)
+        return ElicitResult(action="accept", content={"decision": "once"})
+
+    async with connected(world, "2026-07-28") as deaf:
+        shown = await call(deaf, "capability", name=name, action="show")
+        assert (shown.structured_content["status"], shown.structured_content["version"]) == ("active", 1)
+        assert "Version 2 waits for approval. It wants:" in said(shown)
+        assert "looked_after may connect to api.example.org." in said(shown)
+        refused = await call(deaf, "capability", name=name, action="approve", version=2)
+        assert 'tool = "capability_approve"' in said(refused)
+    async with connected(world, "2026-07-28", elicitation_callback=answer) as client:
+        assert "Version 2 waits" in said(
+            await call(client, "capability", name=name, action="approve", version=1)
+        )
+        done = await call(client, "capability", name=name, action="approve", version=2)
+        assert said(done) == "looked_after is ready: version 2 passed its cases."
+        assert "Version 2:\nlooked_after may connect to api.example.org." in asked[-1]
+        back = await call(client, "capability", name=name, action="rollback")
+        assert back.structured_content["version"] == 1
+        wished = await call(client, "capability", name=name, action="change", wish="Say Servus.")
+        assert "needs a language model" in said(wished) or "is being built" in said(wished)
+    assert len(asked) == 4
+    parts = world.satchel.capabilities
+    assert parts is not None
+    await on_server(world, parts.catalogue.disable, name)
+
+
 @requirement("mcp-server:resources")
 @BOTH
 async def test_conversations_are_resources_and_private_ones_are_not(world: World, mode: str) -> None:

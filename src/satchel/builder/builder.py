@@ -139,7 +139,9 @@ class Builder:
     async def _failed(self, build: Build, reason: str) -> Build:
         # The catalogue first: once the build has ended, nobody looks at it again.
         await self.fail(build, reason)
-        return await self.queue.end(build.id, "failed", reason)
+        has_packages = await anyio.Path(self.folder(build) / "requirements.txt").exists()
+        is_own = not has_packages and not await self.registering.reads_others(build)
+        return await self.queue.end(build.id, "failed", reason, is_own=is_own)
 
     @asynccontextmanager
     async def _opened(self, build: Build) -> AsyncIterator[tuple[Journal, Story]]:
@@ -397,6 +399,8 @@ class _LateAnswers:
 
     async def on_observation(self, action: Action, result: ToolResult) -> ToolResult | None:
         """See `satchel.loop.OnObservation`."""
+        if isinstance(result.data, Mapping) and result.data.get("answered"):
+            self._taken.add(action.call_id)
         messages = await self._queue.messages(self._build.id)
         given_up = {m.payload.get("question_id") for m in messages if m.type == "progress"} - {None}
         late = [

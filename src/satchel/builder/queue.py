@@ -173,13 +173,14 @@ class BuildQueue:
             raise NotFound(f"There is no build {build_id!r}.")
         return found
 
-    async def end(self, build_id: str, status: BuildStatus, outcome: str) -> Build:
+    async def end(self, build_id: str, status: BuildStatus, outcome: str, *, is_own: bool = False) -> Build:
         """End a build, and tell the user in the same transaction. The first end holds; a second changes nothing.
 
         Args:
             build_id: Of the build.
             status: "active", "proposed" or "failed".
             outcome: What came of it.
+            is_own: The outcome can't quote what others wrote.
         """
         outcome = outcome[:_MOST_TEXT]
 
@@ -191,7 +192,7 @@ class BuildQueue:
                 .values(status=status, outcome=outcome, updated_at=self._now())
             )
             if changed.rowcount:
-                payload = {"text": outcome, "status": status}
+                payload = {"text": outcome, "status": status, "is_own": is_own}
                 self._insert(
                     connection,
                     build_id,

@@ -91,6 +91,15 @@ class Registering:
         """Whether the build may still register a version: nobody cancelled it, and the capability is there."""
         return await self.catalogue.building(build.id) is not None
 
+    async def reads_others(self, build: Build) -> bool:
+        """Whether its Builder may have read what others wrote: the code of an import, the input and the error of an
+        earlier run, or the answers of hosts.
+        """
+        capability = await self.catalogue.find(build.capability_id)
+        if build.kind == "repair" or capability is None or capability.provenance.made_by == "import":
+            return True
+        return bool((await self.catalogue.approved(build.capability_id)).hosts)
+
     async def allow(self, build: Build, access: Access) -> None:
         """Record that the user allows it, in this version and later ones."""
         await self.catalogue.approve(build.capability_id, access)

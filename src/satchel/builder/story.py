@@ -88,6 +88,9 @@ class Story:
         data = event.data if isinstance(event.data, dict) else {}
         if event.tool != "ask_user":
             self.used_s += max(0.0, event.duration_ms / 1000 - data.get("waited_s", 0.0))
+        if data.get("answered"):
+            # It was late, too, if the process died between the default and the result of this call.
+            self.late_answers.add(event.call_id)
         if "waits_for" in data:
             self.waits_for = tuple(dict.fromkeys((*self.waits_for, str(data["waits_for"]))))
 

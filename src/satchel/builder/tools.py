@@ -235,10 +235,11 @@ class BuildTools:
         except LaidAside as aside:
             return _no_answer_yet(aside.question_id)
         if answer.text is not None:
-            return ToolResult(text=answer.text)
+            return ToolResult(text=answer.text, data={"answered": True})
         if answer.declined:
             return ToolResult(
-                text="The user does not want to answer. Decide yourself, and say what you decided."
+                text="The user does not want to answer. Decide yourself, and say what you decided.",
+                data={"answered": True},
             )
         return ToolResult(
             text=f"The user did not answer within {answer.waited_s:g} s. They were told that you go on with your "

@@ -287,6 +287,7 @@ class Registrar:
         self, package: Package, folder: Path, case: Case, *, access: Access, left_s: float
     ) -> CaseResult:
         manifest = package.manifest
+        unapproved = manifest.access.without(access)
         # A case never sees or changes the files that the capability keeps for the user, so it needs no approval to have
         # some of its own.
         access = replace(access, state=manifest.access.state)
@@ -308,7 +309,28 @@ class Registrar:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(lambda: shutil.rmtree(state, ignore_errors=True))
         reason = _verdict(case, outcome)
-        return CaseResult(name=case.name, passed=not reason, reason=reason, wall_ms=outcome.wall_ms)
+        refused = tuple(dict.fromkeys(denial.target for denial in outcome.denied))
+        waits = [host for host in refused if _is_among(host, unapproved.hosts)]
+        unnamed = [host for host in refused if not _is_among(host, manifest.access.hosts)]
+        if not reason or not waits + unnamed:
+            return CaseResult(name=case.name, passed=not reason, reason=reason, wall_ms=outcome.wall_ms)
+        # The code can't help what it was refused, so its own complaint and its traceback would only mislead.
+        if not unnamed:
+            waiting = f"it needs {', '.join(waits)}, which is not approved yet"
+            return CaseResult(name=case.name, passed=None, reason=waiting, wall_ms=outcome.wall_ms)
+        reason = (
+            f"it wants to reach {', '.join(unnamed)}, which nobody has approved: no host is reached that the "
+            "capability does not name in `hosts`. Name it there, so that the user is asked, or do without it"
+        )
+        return CaseResult(name=case.name, passed=False, reason=reason, wall_ms=outcome.wall_ms)
+
+
+def _is_among(host: str, entries: Sequence[str]) -> bool:
+    """Whether entries of a manifest, such as "api.example.org:443" or "*.example.org:443", mean a host and its port."""
+    return any(
+        host == entry or (entry.startswith("*.") and host.endswith(entry.removeprefix("*")))
+        for entry in entries
+    )
 
 
 def _verdict(case: Case, outcome: Outcome) -> str:

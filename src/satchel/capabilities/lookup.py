@@ -29,7 +29,7 @@ __all__ = ["FoundCapability", "Lookup"]
 _WORD: Final = re.compile(r"[^\W_]+")
 _LEADS: Final = re.compile(r"([^\W_]+)[\W_]+(?:in)?to[\W_]+([^\W_]+)")
 _SAME_WORDS: Final = 0.75
-"""The share of common words that says so if there is no embedder."""
+"""The share of common words from which two capabilities do the same, whatever their meaning."""
 _LEXICAL: Final = 0.5
 _NAME_WEIGHT: Final = 2.0
 _MOST_AT_ONCE: Final = 256
@@ -81,7 +81,7 @@ class Lookup:
         await self._refresh()
         name = query.strip().casefold()
         wanted = _words(query)
-        dense = await self._cosines(query, role_text=query) if wanted else None
+        dense = await self._cosines(query) if wanted else None
         floor = self._embedder.info.threshold if self._embedder is not None else 1.0
         by_words = self._by_words(wanted)
         near = [] if dense is None else [number for number, cosine in enumerate(dense) if cosine >= floor]
@@ -106,14 +106,16 @@ class Lookup:
     async def similar(self, wanted: Wanted) -> Capability | None:
         """The capability that may do what is wanted under another name, or None: whoever asks decides.
 
-        It is as near as what `search` finds by meaning. Failed builds are left out: asking again is how they are
-        tried again.
+        It is one that `search` finds by meaning for what is wanted, or that has nearly the same words. Failed builds
+        are left out: asking again is how they are tried again.
         """
         await self._refresh()
         text = _document(wanted.name, wanted.description)
-        dense = await self._cosines(text, role_text=text)
+        # What is wanted is found by its description alone, too, as `search` finds it.
+        both = [await self._cosines(each) for each in (text, wanted.description)]
+        dense = [max(pair) for pair in zip(*(each for each in both if each is not None), strict=True)]
         words = _words(text)
-        floor = _SAME_WORDS if self._embedder is None else self._embedder.info.threshold
+        floor = 1.0 if self._embedder is None else self._embedder.info.threshold
         best: tuple[float, Capability | None] = (0.0, None)
         for number, capability in enumerate(self._entries):
             if capability.status == "failed" or capability.name == wanted.name:
@@ -121,9 +123,10 @@ class Lookup:
             name, described = self._words[number]
             together = name | described
             shared = len(words & together) / max(1, len(words | together))
-            score = shared if dense is None else float(dense[number])
+            cosine = dense[number] if dense else 0.0
+            score = max(shared, cosine)
             turned = _is_turned_round(text, _document(capability.name, capability.description))
-            if score >= (_SAME_WORDS if dense is None else floor) and score > best[0] and not turned:
+            if (shared >= _SAME_WORDS or cosine >= floor) and score > best[0] and not turned:
                 best = score, capability
         return best[1]
 
@@ -159,7 +162,7 @@ class Lookup:
                 scores[number] = scores.get(number, 0.0) + weight / (_NAME_WEIGHT * len(wanted))
         return scores
 
-    async def _cosines(self, text: str, *, role_text: str) -> Sequence[float] | None:
+    async def _cosines(self, text: str) -> Sequence[float] | None:
         """The cosine of each entry, in their order; None without an embedder or when it fails."""
         if self._embedder is None or not self._entries:
             return None

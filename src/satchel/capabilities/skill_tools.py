@@ -37,6 +37,16 @@ _INTERPRETERS: Final = {
 }
 """By the end of the file's name; other scripts must be executable."""
 _FOLDER: Final = "{skill}"
+_RUN_CODE: Final = """\
+import sys
+folder, code = sys.argv[1:3]
+sys.path[:0] = [folder]
+sys.argv = ["code.py", *sys.argv[3:]]
+exec(compile(code, "code.py", "exec"), {"__name__": "__main__"})
+"""
+"""Runs code as if it were a script in the skill's folder, so that it can import the skill's modules."""
+_MOST_CODE: Final = 60_000
+"""Characters: an argument of a program has at most 128 KiB."""
 _OUT: Final = "out/"
 _INLINE = re.compile(r"(?m)^# /// script[ \t]*$\s(?P<content>(?:^#(?:| .*)$\s)+)^# ///[ \t]*$")
 """Metadata inside of a script (PEP 723)."""
@@ -127,8 +137,9 @@ class SkillTools:
         return function_tool(
             self._call,
             name="run_skill",
-            description="Run a script of a skill in a sandbox without network. It sees the skill's folder (written "
-            f"{_FOLDER} in an argument) and the named files; nothing else of the user. Its working folder is empty. "
+            description="Run a script of a skill, or Python code that imports its modules, in a sandbox without "
+            f"network. It sees the skill's folder (written {_FOLDER} in an argument) and the named files; nothing else "
+            "of the user. Its working folder is empty. "
             "What it writes to out/ is kept, and the result says where. Use it instead of bash for the commands that a "
             "skill's text names.",
             properties={
@@ -137,6 +148,12 @@ class SkillTools:
                     "type": "string",
                     "minLength": 1,
                     "description": "Path of the script in the skill, such as scripts/convert.py",
+                },
+                "code": {
+                    "type": "string",
+                    "minLength": 1,
+                    "maxLength": _MOST_CODE,
+                    "description": "Python code in place of a script",
                 },
                 "args": {
                     "type": "array",
@@ -158,22 +175,22 @@ class SkillTools:
                     "description": "Python packages that it needs, such as pypdf>=5",
                 },
             },
-            required=["name", "script"],
+            required=["name"],
             annotations=_RUNS,
             timeout_s=_MOST_WALL_S + _PREPARATION_S,
         )
 
     async def _call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         skill = self.skills.get(input["name"])
-        script = await context.blocking(skill.path, input["script"])
-        program = _INTERPRETERS.get(script.suffix.lower())
-        if program is None and not os.access(script, os.X_OK):
-            raise UsageError(
-                f"{input['script']!r} is no script that can be run: its name ends in none of "
-                f"{', '.join(_INTERPRETERS)}, and it is not executable."
-            )
+        if ("script" in input) == ("code" in input):
+            raise UsageError("Name a script of the skill, or give code: one of the two.")
+        if "code" in input:
+            inline: str = input["code"]
+            program: tuple[str, ...] = ("python", "-c", _RUN_CODE, str(skill.folder), inline)
+        else:
+            program, inline = await context.blocking(_program, skill, input["script"])
         files = await context.blocking(_readable, input.get("files", ()), context)
-        wanted = [*input.get("requirements", ()), *await context.blocking(_inline_requirements, script)]
+        wanted = [*input.get("requirements", ()), *_inline_requirements(inline)]
         layer = await self._layers(wanted) if wanted else None
 
         async def show(stream: Literal["stdout", "stderr"], piece: bytes) -> None:
@@ -184,7 +201,7 @@ class SkillTools:
         result = await (await self._sandbox()).run(
             RunSpec(
                 entry=CommandEntry(
-                    argv=(*(program or ()), str(script), *args),
+                    argv=(*program, *args),
                     stdin=stdin.encode() if stdin is not None else None,
                 ),
                 layer=layer,
@@ -252,17 +269,34 @@ def _argument(text: str, skill: Skill, files: Mapping[str, Path]) -> str:
     return text.replace(_FOLDER, str(skill.folder))
 
 
-def _inline_requirements(script: Path) -> Sequence[str]:
-    if script.suffix.lower() != ".py" or script.stat().st_size > _MOST_SCRIPT_BYTES:
-        return ()
-    match = _INLINE.search(script.read_text(encoding="utf-8", errors="replace"))
+def _program(skill: Skill, name: str) -> tuple[tuple[str, ...], str]:
+    """What runs a script of a skill, and the script's text if it may have metadata.
+
+    Raises:
+        NotFound: There is no such script.
+        UsageError: It can't be run.
+    """
+    script = skill.path(name)
+    interpreter = _INTERPRETERS.get(script.suffix.lower())
+    if interpreter is None and not os.access(script, os.X_OK):
+        raise UsageError(
+            f"{name!r} is no script that can be run: its name ends in none of {', '.join(_INTERPRETERS)}, and it is "
+            "not executable."
+        )
+    has_metadata = script.suffix.lower() == ".py" and script.stat().st_size <= _MOST_SCRIPT_BYTES
+    text = script.read_text(encoding="utf-8", errors="replace") if has_metadata else ""
+    return (*(interpreter or ()), str(script)), text
+
+
+def _inline_requirements(text: str) -> Sequence[str]:
+    match = _INLINE.search(text)
     if match is None:
         return ()
     lines = (line.removeprefix("# ").removeprefix("#") for line in match["content"].splitlines())
     try:
         found = tomllib.loads("\n".join(lines)).get("dependencies", [])
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"The metadata in {script.name} is not valid TOML: {error}.") from error
+        raise UsageError(f"The metadata in the script is not valid TOML: {error}.") from error
     return [text for text in found if isinstance(text, str)] if isinstance(found, list) else ()
 
 

@@ -73,7 +73,7 @@ class Skill:
         return self.front.name
 
     def path(self, file: str) -> Path:
-        """The real path of one of its files.
+        """The real path of one of its files. If there is no such file, upper and lower case are alike.
 
         Raises:
             UsageError: The path is absolute or leaves the folder, also by a symbolic link.
@@ -90,6 +90,10 @@ class Skill:
         except OSError:  # its name is too long
             is_file = False
         if not is_file:
+            # Skills are often written where upper and lower case are alike: FORMS.md for forms.md.
+            alike = [name for name in self.files() if name.casefold() == str(pure).casefold()]
+            if len(alike) == 1:
+                return self.folder / alike[0]
             raise NotFound(f"The skill {self.name} has no file {file[:200]!r}. {_listed(self.files())}")
         return path
 

@@ -16,7 +16,8 @@ class BuildNews:
         questions: The questions that wait for an answer, by the id of their event, oldest first.
         asked: The builds that the model asked for and that have not ended.
         fresh: The ids of the open ones that came after the user's last message, and whose builds still stand by.
-        settled: Those that were settled since the last turn began, each with what settled it, oldest first.
+        settled: Those that were settled since the user's last message, each with what settled it, oldest first.
+        went_on: The model has said something of its own accord since that message, so that a "yes" may be meant for it.
         due: The ids of the posts that tell the model of the end of a build that it asked for itself, if it can go on.
     """
 
@@ -26,6 +27,7 @@ class BuildNews:
         self.questions: dict[str, BuildPosted] = {}
         self.fresh: set[str] = set()
         self.settled: list[tuple[BuildPosted, BuildPosted]] = []
+        self.went_on = False
         self.due: set[str] = set()
         self.asked: set[str] = set()
 
@@ -35,8 +37,9 @@ class BuildNews:
 
     def begin_turn(self, said: str) -> None:
         """A turn begins with a message of the user's, or by itself ("")."""
-        self.settled.clear()
+        self.went_on = not said.strip()
         if said.strip():
+            self.settled.clear()
             self.fresh.clear()
 
     def take(self, event: BuildPosted) -> None:
@@ -61,12 +64,25 @@ class BuildNews:
             case _:
                 pass
 
+    @property
+    def given_up(self) -> tuple[BuildPosted, ...]:
+        """Those of the settled questions without whose answers the Builder went on, and which nobody answered since."""
+        return tuple(question for question, end in self.settled if end.kind == "progress")
+
     def _close(self, end: BuildPosted) -> None:
         for id, question in list(self.questions.items()):
             if question.build_id == end.build_id and end.question_id in ("", question.question_id):
                 del self.questions[id]
                 self.fresh.discard(id)
                 self.settled.append((question, end))
+        if end.kind == "answer":
+            self.settled = [
+                (question, end if _is_about(end, question) else before) for question, before in self.settled
+            ]
+
+
+def _is_about(answer: BuildPosted, question: BuildPosted) -> bool:
+    return (answer.build_id, answer.question_id) == (question.build_id, question.question_id)
 
 
 def lets_go_on(event: BuildPosted) -> bool:

@@ -518,7 +518,7 @@ class Builds:
             posted = posted_of(message)
             events.append(posted)
             if posted.kind in ("complete", "error"):
-                events.append(_for_model(posted))
+                events.append(_for_model(posted, is_own=bool(message.payload.get("is_own"))))
         return events
 
     async def heard(self, events: Sequence[BuildPosted]) -> None:
@@ -542,11 +542,11 @@ def posted_of(message: BuildMessage) -> BuildPosted:
     )
 
 
-def _for_model(posted: BuildPosted) -> Posted:
+def _for_model(posted: BuildPosted, *, is_own: bool) -> Posted:
     """What the session's model is told at the end of a build."""
     text = posted.text or f"The build of {posted.capability} ended: {posted.status}."
     if posted.kind == "error":
-        text = f"The build of {posted.capability} ended without a version: {text}"
+        text = f"{posted.capability} could not be built: {text}"
     if posted.status == "active":
         text += f" Call it as cap_{posted.capability}, through tool_call if it is not in your list."
     return Posted(
@@ -554,5 +554,5 @@ def _for_model(posted: BuildPosted) -> Posted:
         source=f"the Builder of {posted.capability}",
         text=text,
         # The reason of a failure may quote what the Builder read elsewhere.
-        untrusted=posted.kind == "error" and posted.text != CANCELLED,
+        untrusted=posted.kind == "error" and posted.text != CANCELLED and not is_own,
     )

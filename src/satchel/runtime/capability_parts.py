@@ -59,6 +59,8 @@ class CapabilityParts:
         if home.database is None:
             return None
         settings, clock = parts.settings, parts.clock
+        if misnamed := parts.sandboxes.misnamed:
+            parts.notices.post(Notice(part="sandbox", text=misnamed))
         try:
             catalogue = await Catalogue.open(home.database, home=settings.home, clock=clock)
         except StorageError as error:

@@ -19,6 +19,7 @@ from satchel.clock import local_day
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event, Notice, event_from_json, event_to_json
+from satchel.runtime.build_answers import hear_late
 from satchel.runtime.lines import (
     agenda_lines,
     approval_lines,
@@ -280,7 +281,7 @@ async def _answer(context: CommandContext, rest: str) -> CommandResult:
     own = await builds.queue.open_questions(asked_by=context.session.id)
     chosen = named or own or list(every)
     if not chosen:
-        raise NotFound("No build asks you anything now.")
+        return await _late_answer(context, rest)
     if not rest or len({asked.build_id for asked in chosen}) > 1:
         return _shown(
             *(f"{asked.name}: {asked.text}" for asked in chosen), notes=["/answer NAME TEXT answers one."]
@@ -289,6 +290,18 @@ async def _answer(context: CommandContext, rest: str) -> CommandResult:
     text = chosen_option(words.strip() if named else rest, asked.options)
     await builds.answer(asked.build_id, asked.id, text, by="/answer")
     return _shown(notes=[f"The Builder of {asked.name} has your answer."])
+
+
+async def _late_answer(context: CommandContext, rest: str) -> CommandResult:
+    """Answer what was asked last, although it is settled; `rest` may begin with the capability's name."""
+    settled = context.session.build_news.settled
+    name, _, words = rest.partition(" ")
+    named = [pair for pair in settled if pair[0].capability == name and words.strip()]
+    if not rest or not settled:
+        raise NotFound("No build asks you anything now.")
+    question, end = (named or settled)[-1]
+    heard = await hear_late(context.session, words.strip() if named else rest, question, end, by="/answer")
+    return _shown(notes=[heard.note])
 
 
 async def _cancel(context: CommandContext, rest: str) -> CommandResult:

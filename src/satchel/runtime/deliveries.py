@@ -159,9 +159,9 @@ class Deliveries:
         return tuple(self._build_news.questions.values())
 
     async def answer(self, id: object, answer: dict[str, Any]) -> bool:
-        """Answer a question of a build; False if this id is none of them."""
+        """Answer a question of a build, also one without whose answer the Builder went on; False if this id is none."""
         # Compared, not looked up: a client may send anything as an id, also what can't be hashed.
-        asked = next((asked for asked in self.questions if asked.id == id), None)
+        asked = next((a for a in (*self.questions, *self._build_news.given_up) if a.id == id), None)
         if asked is None or self._builds is None:
             return False
         await self._builds.answer(

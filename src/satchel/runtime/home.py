@@ -159,6 +159,8 @@ class Home:
                 notices.post(unwritable)
             if memory is not None and loss is None and memory.rebuilt != Rebuilt():
                 notices.post(_read_back(memory.rebuilt))
+            if database is not None and (left := _left_arrays(database)) is not None:
+                notices.post(left)
             sessions = SessionStore(settings.home / "sessions", database, clock=clock)
             if memory is not None and unwritable is None and settings.keeps_memory and scope == "default":
                 for notice in await _caught_up(sessions, memory):
@@ -428,6 +430,18 @@ def _read_back(rebuilt: Rebuilt) -> Notice:
         f"{counted(rebuilt.changes, 'correction')} that the journal has. They were read back."
     )
     return Notice(part="memory", text=text)
+
+
+def _left_arrays(database: Database) -> Notice | None:
+    """What is said of the files of an earlier version that memory could not remove when it was opened."""
+    folder = Path(f"{database.place}.arrays")
+    if database.is_in_memory or not folder.exists():
+        return None
+    return Notice(
+        part="memory",
+        text=f"An earlier version kept what it derived from memories in {folder}. It is not used any more, may hold "
+        "what was forgotten since, and could not be removed. Delete it.",
+    )
 
 
 def _without_memory(error: StorageError) -> Notice:

@@ -124,6 +124,7 @@ class SharedSession(Protocol):
         """Whether a turn continues after this interface leaves, because the session stays open."""
         ...
 
+    async def catch_up(self) -> None: ...  # noqa: D102
     def subscribe(self, after_seq: int | None = None) -> Subscription: ...  # noqa: D102
     async def start(  # noqa: D102
         self, text: str = "", *, memory: bool = True, attached: str = "", files: Sequence[FileBlock] = ()

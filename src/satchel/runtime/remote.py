@@ -374,6 +374,12 @@ class RemoteSession:
         """See `Session.build_news`."""
         return self._builds
 
+    async def catch_up(self) -> None:
+        """See `Session.catch_up`. Without a connection, nothing new is known."""
+        with suppress(ServerUnavailable):
+            answer = await (await self._host.api()).get(f"/api/sessions/{self.id}/state")
+            self._take_builds(state_from_json(answer))
+
     @property
     def waiting(self) -> tuple[MessageWaiting, ...]:
         """See `Session`."""
@@ -631,11 +637,7 @@ class RemoteSession:
         self._question = state.question
         self._questions = {asked.id: asked for asked in state.questions}
         self._line = {message.id: message for message in state.waiting}
-        self._builds = BuildNews()
-        for asked in state.builds:
-            self._builds.take(asked)
-        self._builds.fresh = set(state.fresh)
-        self._builds.settled = list(state.settled)
+        self._take_builds(state)
         if state.running is not None:
             self._turn(state.running.turn, state.running.waited).after_seq = min(
                 state.running.after_seq, self.last_seq
@@ -644,6 +646,14 @@ class RemoteSession:
             # The server no longer has this turn, and no event of it will follow.
             self._abandon(before, state)
         self._turns = max(self._turns, state.turns)
+
+    def _take_builds(self, state: SessionState) -> None:
+        self._builds = BuildNews()
+        for asked in state.builds:
+            self._builds.take(asked)
+        self._builds.fresh = set(state.fresh)
+        self._builds.settled = list(state.settled)
+        self._builds.went_on = state.went_on
 
     def _abandon(self, running: RunningTurn, state: SessionState) -> None:
         if state.failed_turn == running.number:

@@ -26,6 +26,15 @@ class Sandboxes:
         self._layers: Layers | None = None
         self._opening = anyio.Lock(fast_acquire=True)
 
+    @property
+    def misnamed(self) -> str:
+        """See `satchel.sandbox.choice.misnamed`."""
+        if self._settings.sandbox.backend == "auto":
+            return ""
+        from satchel.sandbox.choice import misnamed  # noqa: PLC0415
+
+        return misnamed(self._settings)
+
     async def get(self) -> Sandbox:
         """The sandbox.
 

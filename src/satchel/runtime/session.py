@@ -183,6 +183,10 @@ class Session:
         """What this session knows of the builds that it asked for, their questions among it. Not to be changed."""
         return self._hub.deliveries.build_news
 
+    async def catch_up(self) -> None:
+        """Show what builds have said up to now. It is looked for every second anyway."""
+        await self._hub.deliveries.collect_builds()
+
     # Turns
 
     async def run_turn(

@@ -46,7 +46,7 @@ class SessionState:
         is_interrupted: The program ended in the middle of the newest turn.
         question: The question of `ask_user` that the next message answers, or None.
         questions: What the running turn, or the interrupted one, asks.
-        builds: What the builds of this session ask; `fresh` and `settled` are as in `BuildNews`.
+        builds: What the builds of this session ask; `fresh`, `settled` and `went_on` are as in `BuildNews`.
         waiting: The messages in line.
         failed_turn: The newest turn that an error ended without a result, and `failure` says why; 0 for none.
         project: The folder whose files (AGENTS.md, settings, tools) the program uses, or "".
@@ -67,6 +67,7 @@ class SessionState:
     builds: tuple[BuildPosted, ...] = ()
     fresh: tuple[str, ...] = ()
     settled: tuple[tuple[BuildPosted, BuildPosted], ...] = ()
+    went_on: bool = False
     waiting: tuple[MessageWaiting, ...] = ()
     failed_turn: int = 0
     failure: str = ""
@@ -94,6 +95,7 @@ def state_of(session: Session, *, failed_turn: int = 0, failure: str = "", proje
         builds=session.build_questions,
         fresh=tuple(session.build_news.fresh),
         settled=tuple(session.build_news.settled),
+        went_on=session.build_news.went_on,
         waiting=session.waiting,
         failed_turn=failed_turn,
         failure=failure,
@@ -120,6 +122,7 @@ def state_to_json(state: SessionState) -> dict[str, Any]:
         "builds": [event_to_json(question) for question in state.builds],
         "fresh": list(state.fresh),
         "settled": [[event_to_json(question), event_to_json(end)] for question, end in state.settled],
+        "went_on": state.went_on,
         "waiting": [event_to_json(message) for message in state.waiting],
         "failed_turn": state.failed_turn,
         "failure": state.failure,
@@ -153,6 +156,7 @@ def state_from_json(value: Mapping[str, Any]) -> SessionState:
             (_event(question, BuildPosted), _event(end, BuildPosted))
             for question, end in value.get("settled", ())
         ),
+        went_on=value.get("went_on", False),
         waiting=tuple(_event(each, MessageWaiting) for each in value.get("waiting", ())),
         failed_turn=value["failed_turn"],
         failure=value["failure"],

@@ -13,7 +13,7 @@ from satchel.sandbox.landlock import Landlock
 from satchel.sandbox.port import Probe, Sandbox
 from satchel.sandbox.unsafe import Unsafe
 
-__all__ = ["LADDER", "open_sandbox", "probes", "refusal"]
+__all__ = ["LADDER", "misnamed", "open_sandbox", "probes", "refusal"]
 
 LADDER: Final[tuple[str, ...]] = ("bubblewrap", "landlock")
 """What "auto" tries, in this order."""
@@ -46,6 +46,16 @@ def _made(settings: Settings, name: str) -> Sandbox:
     raise NoSandbox(
         f"sandbox.backend is {name!r}, and there is no such sandbox. There are: {', '.join(known)}."
     )
+
+
+def misnamed(settings: Settings) -> str:
+    """Why the sandbox that the settings name can't be had, without trying it out; "" if it can, or if none is named."""
+    try:
+        for name in _wanted(settings):
+            _made(settings, name)
+    except NoSandbox as error:
+        return str(error)
+    return ""
 
 
 async def open_sandbox(settings: Settings) -> Sandbox:

@@ -35,6 +35,8 @@ _MAX_PROBLEMS: Final = 5
 """Told to a model at once: enough to fix a call in one go, few enough to be read."""
 _MAX_CHARS: Final = 300
 """Of one problem: the checker quotes the value, which may be a whole file."""
+_MOST_LISTED: Final = 12
+"""Names that a schema has, listed beside one that it has not."""
 _PATTERN_MEMORY: Final = 2_097_152
 """Bytes that RE2 may use for one pattern; more than enough for any that a person wrote."""
 _INVALID_PATTERN: Final = ("missing", "unexpected", "trailing", "no argument")
@@ -311,7 +313,10 @@ def _additional_properties(
             yield ValidationError(f"{names} {verb} not match any of the regexes: {regexes}")
         else:
             verb = "was" if len(more) == 1 else "were"
-            yield ValidationError(f"Additional properties are not allowed ({names} {verb} unexpected)")
+            expected = f"; there are {', '.join(known)}" if 0 < len(known) <= _MOST_LISTED else ""
+            yield ValidationError(
+                f"Additional properties are not allowed ({names} {verb} unexpected{expected})"
+            )
 
 
 def _unique_items(validator: Any, is_wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:

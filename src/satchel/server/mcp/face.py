@@ -60,6 +60,7 @@ from satchel.runtime.agent_calls import AgentCall, AgentCalls
 from satchel.runtime.lines import counted
 from satchel.server.mcp.asking import ElicitingApprover, InputRequired, can_ask
 from satchel.server.mcp.following import Following
+from satchel.server.mcp.managing import MANAGER, approval_details, capability_manager
 from satchel.server.mcp.prompts import Prompts
 from satchel.server.mcp.resources import (
     MEMORY_TEMPLATE,
@@ -227,7 +228,15 @@ class McpFace:
                 if tool.name not in disabled and tool.permission({"ids": []}).name not in disabled
             ),
             *map(capability_tool, capabilities),
+            *await self._manager(),
         ]
+
+    async def _manager(self) -> Sequence[OfferedTool]:
+        """The tool that looks after capabilities, if there are any: each tool costs the agent's context."""
+        parts = self._satchel.capabilities
+        if parts is None or MANAGER in self._satchel.settings.tools.disabled:
+            return ()
+        return (capability_manager(parts),) if await parts.catalogue.list() else ()
 
     async def _list_tools(self, context: _Context, _: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[_tool(tool) for tool in await self._offered(_client(context))])
@@ -277,6 +286,9 @@ class McpFace:
         if isinstance(offered.tool, OwnTool):
             capability = offered.tool.capability
             return list(sentences(capability.access, name=capability.name))
+        parts = self._satchel.capabilities
+        if parts is not None and offered.name == MANAGER:
+            return list(await approval_details(parts, input))
         memory, ids = self._satchel.memory, input.get("ids")
         if memory is None or offered.name != "memory_forget" or not isinstance(ids, list):
             return []

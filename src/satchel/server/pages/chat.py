@@ -266,7 +266,7 @@ async def _send(request: Request, service: Service, session_id: str | None) -> R
             return _done(request, f"/chat/{session.id}", say=Saying(text=heard.note) if heard.note else None)
         has_memory = session_id is None or not form.has("private")
         running = await session.start(message, memory=has_memory, files=files)
-        return _following(request, service, session, running)
+        return _following(request, service, session, running, note=heard.note)
 
 
 def _attached(form: Form) -> list[FileBlock]:
@@ -282,15 +282,18 @@ def _mode(form: Form) -> Mode | None:
     return next((mode for mode in get_args(Mode) if mode == wanted), None)
 
 
-def _following(request: Request, service: Service, session: Session, running: RunningTurn | None) -> Response:
+def _following(
+    request: Request, service: Service, session: Session, running: RunningTurn | None, *, note: str = ""
+) -> Response:
     if running is not None:
         service.sessions.follow_turn(session, running, interactive=True)
     to = f"/chat/{session.id}"
     if running is not None and running.waits:
-        return _done(request, to, session=session.id, say=Saying(text=_WAITS, state="on"))
+        return _done(request, to, session=session.id, say=Saying(text=_WAITS, state="on", raw=note))
     return _done(
         request,
         f"{to}#turn-{running.number}" if running is not None else to,
+        say=Saying(text=note, state="asks") if note else None,
         session=session.id,
         turn=running.number if running is not None else None,
     )

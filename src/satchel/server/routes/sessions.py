@@ -137,6 +137,7 @@ def _state(service: Service, session: Session) -> JsonAnswer:
 async def state(service: Serves, id: str) -> Response:
     """Show the running turn, the open questions and the model."""
     async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
+        await session.catch_up()
         return _state(service, session)
 
 

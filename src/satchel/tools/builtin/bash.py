@@ -6,6 +6,7 @@ import codecs
 import os
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,7 +93,7 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
             "max_report_bytes": MAX_CWD_BYTES,
             "on_output": _Progress(context).tell,
         }
-        refusals = Refusals()
+        refusals, box = Refusals(), Box()
         if context.box is None:
             result = await run_process(argv, cwd=started_in, environ=_environ(context.environ), **options)
         elif boxes is None:
@@ -101,9 +102,10 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
             workspace = boxes.workspace(context.cwd)
             # What tools saved in this session, such as files that a capability made, may be read without asking.
             saved = await context.blocking(_saved, context.spill_dir)
+            box = context.box | Box(read=saved)
             boxed = await workspace.run(
                 argv,
-                box=context.box | Box(read=saved),
+                box=box,
                 cwd=started_in,
                 environ={**context.environ, **QUIET},
                 **options,
@@ -115,7 +117,9 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
             context.state[STATE_KEY] = str(ended_in)
         notes = [note] if note else []
         notes += refusal_notes(refusals, can_ask=True)
-        return _result(result, limit_s, ended_in or started_in, notes, context, refusals)
+        told = _result(result, limit_s, ended_in or started_in, notes, context, refusals)
+        # In a box of which nothing more is open than the workspace, a command prints what `file_read` reads there too.
+        return replace(told, untrusted=context.box is None or bool(box))
 
     return function_tool(
         call,
@@ -259,8 +263,6 @@ def _result(
         text="\n".join(rows),
         is_error=result.exit_code != 0 or result.timed_out,
         data=data,
-        # A command prints whatever it reads, from the network or from any file.
-        untrusted=True,
     )
 
 
