@@ -31,7 +31,7 @@ def settings_page() -> str:
         "folder, from environment variables, and from the options of a command. Later sources in this list take precedence. "
         "`satchel config show` prints all settings with their values and where each was set; `satchel config set KEY VALUE` "
         "changes one and keeps your comments.\n",
-        "The default of `SATCHEL_HOME` is `~/.satchel`. Provider keys are never stored in a file: `env_api_key` names the "
+        "The default of `SATCHEL_HOME` is `~/.satchel`. Keys are no settings: `env_api_key` names the "
         "environment variable that holds the key.\n",
     ]
     section = None

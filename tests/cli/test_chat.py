@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -138,10 +139,10 @@ def test_the_wizard_asks_for_the_variable_of_a_key_that_an_address_wants(tmp_pat
         screen.see("Model [")
         screen.type(f"{server.url}/v1", ENTER)
         screen.see("requires a key")
-        screen.see("Environment variable that holds its key")
-        screen.type("sk-secret", ENTER)
-        screen.see("Keys are never stored.")
-        screen.see("Environment variable that holds its key")
+        screen.see("Its key, or the name of the variable")
+        screen.type("not right", ENTER)
+        screen.see("This can't be a key")
+        screen.see("Its key, or the name of the variable")
         screen.type("MY_KEY", ENTER)
         screen.see("  1. m-1")
         screen.type(ENTER)
@@ -195,7 +196,9 @@ def test_a_hosted_provider_is_taken_before_its_key_is_there_if_the_user_agrees(t
     with terminal(tmp_path, "config", "init") as screen:
         screen.see("Model [")
         screen.type("anthropic", ENTER)
-        screen.see("Set it in your environment before you start Satchel")
+        screen.see("Paste its key, which is not shown [Enter: set ANTHROPIC_API_KEY yourself]: ")
+        screen.type(ENTER)
+        screen.see("Set ANTHROPIC_API_KEY in your environment before you start Satchel")
         screen.see("Use anthropic:claude-sonnet-5-5? [Y/n]: ")
         screen.type(ENTER)
         screen.see("[Y/n]: ")
@@ -203,6 +206,28 @@ def test_a_hosted_provider_is_taken_before_its_key_is_there_if_the_user_agrees(t
         screen.see("Written to")
         assert screen.leave() == 0
     assert written(tmp_path) == {"model": "anthropic:claude-sonnet-5-5"}
+
+
+@requirement("cli:wizard:key")
+def test_a_key_can_be_pasted_and_is_neither_shown_nor_in_the_settings(tmp_path: Path) -> None:
+    with (
+        serving(models_at("/v1/models", key="sk-right")) as server,
+        terminal(tmp_path, "config", "init") as screen,
+    ):
+        screen.see("Model [")
+        screen.type(f"{server.url}/v1", ENTER)
+        screen.see("Its key, or the name of the variable")
+        screen.type("sk-right", ENTER)
+        screen.see("  1. m-1")
+        screen.type(ENTER)
+        screen.see("[Y/n]: ")
+        screen.type(ENTER)
+        screen.see("Written to")
+        assert screen.leave() == 0
+        assert "sk-right" not in screen.text
+    kept = tmp_path / "home" / "keys.json"
+    assert (kept.stat().st_mode & 0o777, json.loads(kept.read_text())) == (0o600, {"OWN_API_KEY": "sk-right"})
+    assert written(tmp_path)["providers"]["own"]["env_api_key"] == "OWN_API_KEY"
 
 
 @requirement("cli:chat:slash")

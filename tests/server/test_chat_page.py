@@ -343,6 +343,31 @@ def test_commands_work_in_the_browser(world: World) -> None:
         assert id in said(open_page(client, path))
 
 
+@requirement("web-pages:copy")
+def test_an_answer_is_there_in_markdown_for_the_clipboard(world: World) -> None:
+    with browser(world) as client:
+        path = begin(client, "Count to ten")
+        wait_until_over(client, path)
+        assert client.get(f"{path}/turns/1.md").text == WORDS
+        assert client.get(f"{path}/turns/2.md").status_code == 404
+
+
+@requirement("web-pages:artifacts")
+def test_html_that_the_model_wrote_is_shown_where_it_reaches_nothing(world: World) -> None:
+    code = "<script>fetch('/api/sessions')</script>"
+    with browser(world) as client:
+        path = begin(client, f"Say this: `x`\n\n```html\n{code}\n```\n\n```python\nx\n```")
+        wait_until_over(client, path)
+        shown = client.get(f"{path}/turns/1/code/0")
+        assert (shown.text, shown.headers["content-type"]) == (f"{code}\n", "text/html; charset=utf-8")
+        policy = shown.headers["content-security-policy"]
+        assert policy.startswith("sandbox allow-scripts; default-src 'none';")
+        assert "connect-src" not in policy
+        assert "allow-same-origin" not in policy
+        assert [client.get(f"{path}/turns/1/code/{n}").status_code for n in (1, 2)] == [404, 404]
+        assert "frame-src 'self'" in client.get(path).headers["content-security-policy"]
+
+
 @requirement("web-pages:chat:private")
 def test_a_session_off_the_record_leaves_no_memory(world: World) -> None:
     memory = world.satchel.memory

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -39,12 +41,33 @@ HOSTILE = [
     "\x00<script>\x00",
     "\ud800<script>",
     "&lt;script&gt;alert(1)&lt;/script&gt;",
+    r"$\text{<img src=x onerror=alert(1)>}$",
+    r"$\href{javascript:alert(1)}{x}$",
+    r'$\class{x" onclick="alert(1)}{y} \style{background:url(https://evil.example)}{z}$',
+    "$$\n</math><script>alert(1)</script>\n$$",
+    "```html\n<img src=x onerror=alert(1)>\n```",
+    "x[^1]\n\n[^1]: <script>alert(1)</script>",
+    "- [ ] <input name=token>",
 ]
 ALLOWED = {
     "a", "blockquote", "br", "code", "del", "div", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s",
-    "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "section", "span", "strong", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "math", "mi", "mn", "mo", "mrow", "mspace", "mstyle", "mtext",
 }  # fmt: skip
-ATTRIBUTES = {"href", "title", "rel", "target", "tabindex", "class", "start", "data-lang"}
+ATTRIBUTES = {
+    "href",
+    "title",
+    "rel",
+    "target",
+    "tabindex",
+    "class",
+    "start",
+    "data-lang",
+    "display",
+    "mathvariant",
+    "stretchy",
+    "width",
+}
 
 
 def assert_harmless(text: str) -> None:
@@ -53,7 +76,7 @@ def assert_harmless(text: str) -> None:
         assert set(element.attrib) <= ATTRIBUTES, text
         href = element.get("href")
         assert href is None or href.lower().startswith(("http://", "https://", "mailto:")), text
-        assert element.get("class") in (None, "scroll", "num"), text
+        assert re.fullmatch(r"scroll|num|footnotes|c-\w\w?|", element.get("class") or ""), text
         if element.tag == "a":
             assert element.get("rel") == "noopener noreferrer nofollow"
 
@@ -84,6 +107,30 @@ def test_markdown_keeps_its_meaning() -> None:
     assert page[2].text_content() == "let x = 1 < 2;\n"
     assert page.xpath("./p/a/@href") == ["https://ok.example"]
     assert markdown("![a cat](https://ok.example/cat.png)").count("<a ") == 1
+
+
+@requirement("web-pages:markdown:more")
+def test_code_has_colours_and_formulas_are_drawn() -> None:
+    page = html.fragment_fromstring(markdown("```python\nx = 'a<b'  # hi\n```\n"), create_parent="main")
+    [code] = page.xpath("./pre/code")
+    assert code.text_content() == "x = 'a<b'  # hi\n"
+    assert [each.text for each in code.xpath(".//span[@class='c-s1']")] == ["'a<b'"]
+    for text in (r"So \(e^{x}\) holds.", "So $e^{x}$ holds, for $5 and $6."):
+        assert "<msup><mi>e</mi>" in markdown(text)
+    assert "$5 and $6." in markdown("So $e^{x}$ holds, for $5 and $6.")
+    for text in ("$$\n\\frac{a}{b}\n$$\n", "\\[\n\\frac{a}{b}\n\\]\n"):
+        assert '<math display="block"><mrow><mfrac>' in markdown(text)
+    assert markdown(r"Bad: $\frac{$.") == "<p>Bad: <code>$\\frac{$</code>.</p>\n"
+    assert "<math" not in markdown(f"${'x' * 3_000}$")
+
+
+@requirement("web-pages:markdown:more")
+def test_tasks_are_ticked_and_footnotes_stand_at_the_end() -> None:
+    assert markdown("- [ ] a\n- [x] b\n- c [x]\n").count("☐") == 1
+    assert "<li>☑ b</li>" in markdown("- [ ] a\n- [x] b\n- c [x]\n")
+    page = html.fragment_fromstring(markdown("One[^n].\n\n[^n]: The note.\n"), create_parent="main")
+    assert page.xpath("string(./p/sup)") == "1"
+    assert page.xpath("string(./section/ol/li)").strip() == "The note."
 
 
 @requirement("web-pages:markdown")

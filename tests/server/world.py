@@ -62,6 +62,8 @@ def scripted(held: Held) -> ScriptedModel:
             return Reply(calls=[Call(name="ask_user", input={"question": "Which city?"}, id="a1")])
         if "fail" in newest:
             raise ModelRejected("The endpoint refused the request.")
+        if newest.startswith("say this: "):
+            return request.messages[-1].text.partition("\n\n")[2]
         if "what was said" in newest:
             return " | ".join(f"{one.role}: {one.text}" for one in request.messages[:-1])
         if "instructions" in newest:

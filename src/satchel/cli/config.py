@@ -83,7 +83,8 @@ def path(as_json: bool) -> None:
 def set_(key: str, value: str, as_json: bool) -> None:
     """Set KEY to VALUE in the settings file; an empty VALUE removes an optional setting.
 
-    Separate the elements of a list with commas. API keys belong in environment variables and are never stored.
+    Separate the elements of a list with commas. API keys are no settings: set their variables, or paste them on the
+    web pages.
     """
     settings = read_settings()
     now = set_value(settings.config_path, key, value, providers=settings.providers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import getpass
 import re
 import sys
 from collections.abc import Callable, Coroutine, Sequence
@@ -14,12 +15,15 @@ from typing import Any, TypeAlias, TypeVar
 import anyio
 import click
 
-from satchel.cli.output import plain, tell
+from satchel.cli.output import is_terminal, plain, tell
 from satchel.clock import SystemClock
 from satchel.config import ProviderSettings, Settings
-from satchel.errors import ModelAuthError, ModelError, SatchelError
+from satchel.config.keys import store_key, stored_keys
+from satchel.errors import ConfigError, ModelAuthError, ModelError, SatchelError
 from satchel.runtime.endpoints import LiveEndpoint, probe_endpoint, verify_model
 from satchel.runtime.inventory import model_of
+from satchel.runtime.lines import counted
+from satchel.runtime.model_setup import OWN_KEY, find_models
 
 __all__ = ["ask_settings", "is_first_start"]
 
@@ -57,10 +61,11 @@ def ask_settings(settings: Settings) -> Values:
         click.Abort: The user pressed Ctrl-C or Ctrl-D.
     """
     tell("Which language model should answer?")
-    for provider in settings.providers.values():
-        if provider.env_api_key:
-            has_key = settings.secret(provider.env_api_key) is not None
-            tell(f"  {provider.name}: {'its key is set' if has_key else f'needs {provider.env_api_key}'}")
+    found = _run(partial(find_models, settings))
+    for number, entry in enumerate(found.ready, 1):
+        tell(f"  {number}. {entry.name}: {counted(len(entry.models), 'model')}")
+    for provider in found.without_key:
+        tell(f"  {provider.name}: needs a key")
     tell(
         "Type PROVIDER:MODEL, PROVIDER, gguf:/path/model.gguf, or the address of an OpenAI-compatible server."
     )
@@ -69,6 +74,8 @@ def ask_settings(settings: Settings) -> Values:
         answer = _read("Model [Enter: choose automatically]: ")
         if not answer:
             values = {"model": None}
+        elif answer.isdecimal() and 1 <= int(answer) <= len(found.ready):
+            values = _by_name(settings, found.ready[int(answer) - 1].name)
         elif _ADDRESS.fullmatch(answer):
             values = _by_address(settings, answer)
         elif _HOST_AND_PORT.fullmatch(answer) and answer.partition(":")[0] not in settings.providers:
@@ -134,12 +141,12 @@ def _reached(settings: Settings, provider: ProviderSettings) -> tuple[LiveEndpoi
         except ModelAuthError as error:
             tell(str(error))
             if provider.name == _NAME:
-                named = _key_variable(settings)
+                named = _key_of(settings)
                 if named is None:
                     return None
                 provider = replace(provider, env_api_key=named)
-                if settings.secret(named) is not None:
-                    continue
+                settings = _with_stored(settings)
+                continue
         except ModelError as error:
             tell(str(error))
         if not _agrees("Use it anyway?", default=False):
@@ -147,17 +154,40 @@ def _reached(settings: Settings, provider: ProviderSettings) -> tuple[LiveEndpoi
         return LiveEndpoint(provider=provider, models=None), False
 
 
-def _key_variable(settings: Settings) -> str | None:
-    """The name of the variable that holds the key; None if the user has none."""
-    while True:
-        name = _read("Environment variable that holds its key [Enter: another server]: ")
-        if not name:
-            return None
-        if _VARIABLE.fullmatch(name):
-            if settings.secret(name) is None:
-                tell(f"{name} is not set in this environment.")
-            return name
-        tell("This is not the name of a variable, such as MY_API_KEY. Keys are never stored.")
+def _key_of(settings: Settings) -> str | None:
+    """The variable of the key that the user pastes, or names the variable of; None if there is none."""
+    text = _pasted("Its key, or the name of the variable that holds it [Enter: another server]: ")
+    if not text:
+        store_key(settings.home, OWN_KEY, None)  # one that was refused
+        return None
+    if _VARIABLE.fullmatch(text) and settings.secret(text) is not None:
+        return text
+    return OWN_KEY if _stored(settings, OWN_KEY, text) else _key_of(settings)
+
+
+def _pasted(prompt: str) -> str:
+    """What is typed without being shown."""
+    if not is_terminal(sys.stdin):
+        return _read(prompt)
+    try:
+        return getpass.getpass(prompt, stream=sys.stderr).strip()
+    except (EOFError, KeyboardInterrupt):
+        tell("")
+        raise click.Abort from None
+
+
+def _stored(settings: Settings, variable: str, key: str) -> bool:
+    try:
+        store_key(settings.home, variable, key)
+    except ConfigError as error:
+        tell(str(error))
+        return False
+    return True
+
+
+def _with_stored(settings: Settings) -> Settings:
+    """The settings with the keys that were pasted."""
+    return replace(settings, secrets={**stored_keys(settings.home), **settings.secrets})
 
 
 def _model_at(
@@ -239,11 +269,7 @@ def _by_name(settings: Settings, answer: str) -> Values | None:
 
 
 def _without_key(settings: Settings, provider: ProviderSettings, model: str) -> Values | None:
-    """The settings for a hosted provider whose key is not set: they can't be checked, only confirmed."""
-    tell(
-        f"{provider.env_api_key} is not set. Set it in your environment before you start Satchel; "
-        "keys are never stored."
-    )
+    """The settings for a hosted provider whose key is not set; without a pasted key they can only be confirmed."""
     if not model:
         try:
             model = _run(partial(model_of, provider, settings)).partition(":")[2]
@@ -252,4 +278,13 @@ def _without_key(settings: Settings, provider: ProviderSettings, model: str) -> 
             if not model:
                 return None
     name = f"{provider.name}:{model}"
+    key = _pasted(f"Paste its key, which is not shown [Enter: set {provider.env_api_key} yourself]: ")
+    if key:
+        if not _stored(settings, provider.env_api_key, key):
+            return None
+        if _answers(name, _with_stored(settings)):
+            return {"model": name}
+        store_key(settings.home, provider.env_api_key, None)
+        return None
+    tell(f"Set {provider.env_api_key} in your environment before you start Satchel.")
     return {"model": name} if _agrees(f"Use {name}?", default=True) else None

@@ -24,6 +24,7 @@ from satchel.config.check import (
     value_of_text,
 )
 from satchel.config.home import default_home, home_of
+from satchel.config.keys import stored_keys
 from satchel.config.providers import BASE_URL_VARIABLES, builtin_providers
 from satchel.config.settings import (
     SETTINGS,
@@ -133,7 +134,7 @@ def load(
     found.check_providers()
     found.check_models()
     found.check_mcp_servers()
-    secrets = _secrets(environ, found.providers)
+    secrets = _secrets({**stored_keys(home), **environ}, found.providers)
     return Settings(
         home=home,
         config_path=config_path,

@@ -67,7 +67,8 @@ class ProviderSettings:
         "", "The address of the endpoint, without /chat/completions or /v1/messages.", repr=False
     )
     env_api_key: str = setting(
-        "", "The name of the environment variable that holds the key. The key itself is never stored."
+        "",
+        "The name of the environment variable that holds the key. It also names a key that was pasted at set-up.",
     )
     model: str = setting(
         "",

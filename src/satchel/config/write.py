@@ -30,7 +30,7 @@ __all__ = ["add_permission", "set_value", "write_initial"]
 
 _HEADER: Final = """\
 # Settings of Satchel. `satchel config show` lists all of them with their values, `satchel config set KEY
-# VALUE` changes one. API keys do not belong here: keep them in environment variables.
+# VALUE` changes one. API keys do not belong here: `satchel config init` and the web pages take them.
 """
 
 

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from satchel.clock import Clock
+from satchel.config.keys import KEYS_FILE
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageError, StorageTooNew, StorageUnwritable
 from satchel.processes import has_ended
 from satchel.runtime.copies import note_copy
@@ -31,7 +32,7 @@ _MANIFEST: Final = "satchel-backup.json"
 _END: Final = "satchel-backup.end"
 _OWN: Final = (_MANIFEST, _END)
 """Entries that belong to the backup and are not files of the home."""
-_LEFT_OUT: Final = ("models", "logs", "cache", "oauth")
+_LEFT_OUT: Final = ("models", "logs", "cache", "oauth", "uploads", KEYS_FILE)
 """Left out: files that can be fetched again, logs of errors, and logins, which a stolen backup would give away."""
 _BESIDE: Final = ("before-restore-", ".restoring-")
 """What a restore leaves in a home that is a mount point."""

@@ -45,6 +45,7 @@ class OpenModels:
         self._notify = notify
         self._abilities = AbilityStore(settings.home / "abilities.json", clock=clock)
         self._open: dict[str, ChatModel] = {}
+        self._left: list[ChatModel] = []
         self._choice: Choice | None = None
         self._choosing = anyio.Lock()
 
@@ -69,6 +70,18 @@ class OpenModels:
                     self._notify(Notice(part="model", text=text))
                 self._choice = choice
             return self._choice
+
+    @property
+    def settings(self) -> Settings:
+        """Those that models are opened by."""
+        return self._settings
+
+    def use(self, settings: Settings) -> None:
+        """Open the models of other settings from now on. Those that are open stay open for whoever uses them."""
+        self._settings = settings
+        self._choice = None
+        self._left += self._open.values()
+        self._open = {}
 
     async def model(self, name: str | None = None) -> ChatModel:
         """A model by its name "provider:model"; None returns the default model.
@@ -112,5 +125,5 @@ class OpenModels:
 
     async def aclose(self) -> None:
         """Close the models that were opened by name; the program closes its own."""
-        for model in self._open.values():
+        for model in (*self._open.values(), *self._left):
             await model.aclose()

@@ -276,6 +276,18 @@ class Satchel:
         """See `OpenModels.model`."""
         return await self.parts.models.model(name)
 
+    async def use_models(self, settings: Settings) -> None:
+        """Use the model, the keys and the providers of other settings from now on, in open sessions too.
+
+        A session whose model was chosen for it keeps that; so does one whose turn runs, until it is opened again.
+        """
+        before = await self.model()
+        self.parts.models.use(settings)
+        now = await self.model()
+        for hub in self._hubs.values():
+            if hub.model is before and hub.running is None:
+                hub.use_model(now)
+
     async def tools(self, *, wait: bool = True) -> Registry:
         """See `Tooling.registry`."""
         return await self.tooling.registry(wait=wait)

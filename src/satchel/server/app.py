@@ -36,6 +36,7 @@ from satchel.server.pages import memories as memories_page
 from satchel.server.pages import memory as memory_page
 from satchel.server.pages import sessions as session_pages
 from satchel.server.pages import settings as settings_page
+from satchel.server.pages import setup as setup_page
 from satchel.server.pages import usage as usage_page
 from satchel.server.pages.kept import Kept
 from satchel.server.pages.rendering import error_page, wants_page
@@ -70,6 +71,7 @@ _PAGES: Final = (
     capability_page,
     usage_page,
     settings_page,
+    setup_page,
     doctor_page,
 )
 """The routers of the web pages."""

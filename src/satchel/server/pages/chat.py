@@ -26,6 +26,7 @@ from satchel.runtime.lines import counted, receipt_lines
 from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.pages.following import FollowedPart, follow, read_transcript, who_runs
+from satchel.server.pages.markdown import code_blocks
 from satchel.server.pages.rendering import PICTURES, Form, Saying, form_of, text_of_template
 from satchel.server.pages.site import page, see_other
 from satchel.server.pages.transcript import Turn
@@ -33,6 +34,7 @@ from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
 from satchel.server.streams import EventStream
 from satchel.sessions.attachments import FOLDER
+from satchel.sessions.view import Said, SessionTurn
 from satchel.tools.builtin.fence import Place
 
 __all__ = ["router"]
@@ -44,6 +46,8 @@ _AGENDA_TOKENS: Final = 300
 _MOST_LOOKED_UP: Final = 200
 """Each is read with a query of its own, and the page waits for all of them."""
 _TURNS_ON_PAGE: Final = 40
+_DRAWN: Final = {"html": "text/html; charset=utf-8", "svg": "image/svg+xml"}
+"""The languages of code that a frame may show."""
 _MOST_SEQ: Final = 10**15
 _BY: Final = "browser"
 _TERMINAL_ONLY: Final = frozenset({"quit", "exit"})
@@ -161,6 +165,48 @@ async def made_file(service: Serves, id: str, call: str, path: str) -> Response:
     Its content is untrusted: nothing in it may run, and no other page may use it.
     """
     return await _file_of(service, id, (f"{call}-files", *path.split("/")), path)
+
+
+async def _answer_of(service: Service, id: str, number: int) -> str:
+    said: list[str] = []
+
+    def visit(turn: SessionTurn) -> None:
+        if turn.number == number:
+            said.extend(part.text for part in turn.of(Said))
+
+    await service.satchel.sessions.read_turns(id, visit)
+    if not said:
+        raise NotFound("The turn has no answer.")
+    return "\n\n".join(said)
+
+
+@router.get("/chat/{id}/turns/{number}.md")
+async def answer_of(service: Serves, id: str, number: int) -> Response:
+    """What the model said in a turn, in Markdown, for the clipboard."""
+    return Response(await _answer_of(service, id, number), media_type="text/plain; charset=utf-8")
+
+
+@router.get("/chat/{id}/turns/{number}/code/{place}")
+async def made_page(service: Serves, id: str, number: int, place: int) -> Response:
+    """A block of HTML or SVG that the model wrote, for a frame of the chat page.
+
+    It may run and reaches nothing: no network, no page, no cookie. The frame's page allows frames of this server alone,
+    so a script can't leave for another one either.
+    """
+    blocks = code_blocks(await _answer_of(service, id, number))
+    if not 0 <= place < len(blocks) or blocks[place][0] not in _DRAWN:
+        raise NotFound("There is no such block.")
+    language, code = blocks[place]
+    return Response(
+        code,
+        media_type=_DRAWN[language],
+        headers={
+            "content-security-policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+            "style-src 'unsafe-inline'; img-src data:; font-src data:; frame-ancestors 'self'",
+            "x-dns-prefetch-control": "off",
+            "cache-control": "private, no-store",
+        },
+    )
 
 
 @router.get("/chat/{id}/attached/{name}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
+from itertools import pairwise
 from typing import Any, Final
 
 import nh3
@@ -14,18 +16,34 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup, escape
+from mdit_py_plugins.dollarmath import dollarmath_plugin
+from mdit_py_plugins.footnote import footnote_plugin
+from mdit_py_plugins.texmath import texmath_plugin
 
-__all__ = ["MarkdownBlocks", "markdown"]
+__all__ = ["MarkdownBlocks", "code_blocks", "markdown"]
 
 _MOST_CHARS: Final = 400_000
 """Longer texts are shown as plain text. This many take about a second, and no answer of a model is longer."""
 _TAGS: Final = {
     "a", "blockquote", "br", "code", "del", "div", "em", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s",
-    "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "section", "span", "strong", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul",
+    "math", "mfrac", "mi", "mn", "mo", "mover", "mphantom", "mroot", "mrow", "mspace", "msqrt", "mstyle", "msub",
+    "msubsup", "msup", "mtable", "mtd", "mtext", "mtr", "munder", "munderover",
 }  # fmt: skip
 """No `img`, which would tell its server who reads, and what an injected prompt put into its address; no `style`,
 `form`, `input`, `iframe`, `svg`."""
-_CLASSES: Final = {"scroll", "num"}
+_CLASSES: Final = {"scroll", "num", "footnotes"}
+_COLOUR: Final = re.compile(r"c-[a-z][a-z0-9]?")
+"""The class of a piece of code."""
+_MOST_COLOURED: Final = 40_000
+"""Characters of a block of code that gets colours, which take 1 ms for 1,000."""
+_MOST_MATHS: Final = 2_000
+"""Characters of a formula. No formula is longer, and converting takes longer than in proportion."""
+_MATHS_ATTRIBUTES: Final = {
+    "columnalign", "display", "displaystyle", "fence", "form", "linethickness", "lspace", "mathvariant", "maxsize",
+    "minsize", "movablelimits", "rspace", "scriptlevel", "separator", "stretchy", "width",
+}  # fmt: skip
+_TASK: Final = re.compile(r"\[([ xX])\]\s+")
 _LINK: Final = re.compile(r"(https?|mailto):", re.IGNORECASE)
 _LANGUAGE: Final = re.compile(r"[\w+#.-]{1,30}")
 _HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
@@ -33,11 +51,22 @@ _HEADINGS: Final = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", 
 
 
 def markdown(text: str) -> Markup:
-    """The HTML of a text in Markdown (CommonMark with tables and strikethrough)."""
+    """The HTML of a text in Markdown: CommonMark with tables, strikethrough, task lists, footnotes, formulas in LaTeX
+    (`$…$`, `$$…$$`, `\\(…\\)`, `\\[…\\]`), and colours in code.
+    """
     text = _clean(text)
     if len(text) > _MOST_CHARS:
         return Markup('<pre tabindex="0"><code>{}</code></pre>').format(text)
     return _html(text)
+
+
+def code_blocks(text: str) -> list[tuple[str, str]]:
+    """The blocks of code of a text, in order: language, or "", and code."""
+    return [
+        (token.info.strip().partition(" ")[0].lower(), token.content)
+        for token in _parser().parse(_clean(text))
+        if token.type in ("fence", "code_block")
+    ]
 
 
 class MarkdownBlocks:
@@ -117,6 +146,9 @@ def _cleaner() -> nh3.Cleaner:
             "pre": {"data-lang"},
             "td": {"class"},
             "th": {"class"},
+            "section": {"class"},
+            "span": {"class"},
+            **{tag: _MATHS_ATTRIBUTES for tag in _TAGS if tag.startswith("m")},
         },
         attribute_filter=_kept,
         url_schemes={"http", "https", "mailto"},
@@ -135,13 +167,21 @@ def _kept(_: str, name: str, value: str) -> str | None:
         # No links to this server: a model's text must not look like part of the program.
         return value if _LINK.match(value) else None
     if name == "class":
-        return value if value in _CLASSES else None
+        return value if value in _CLASSES or _COLOUR.fullmatch(value) else None
     return value
 
 
 @cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    texmath_plugin(parser, delimiters="brackets")
+    dollarmath_plugin(parser, allow_space=False, allow_digits=False, double_inline=True)
+    footnote_plugin(parser)
+    parser.core.ruler.push("tasks", _tick)
+    for kind in ("math_inline", "math_inline_double", "math_block", "math_block_label"):
+        parser.add_render_rule(kind, _formula)
+    for kind in ("footnote_ref", "footnote_open", "footnote_close", "footnote_anchor"):
+        parser.add_render_rule(kind, _FOOTNOTES[kind])
     parser.core.ruler.push("ranks", _lower_ranks)
     parser.core.ruler.push("alignment", _align)
     parser.add_render_rule("fence", _fence)
@@ -169,7 +209,74 @@ def _fence(_: RendererHTML, tokens: Sequence[Token], at: int, __: OptionsDict, _
     token = tokens[at]
     language = token.info.strip().partition(" ")[0]
     name = f' data-lang="{escape(language)}"' if _LANGUAGE.fullmatch(language) else ""
-    return f"<pre{name}><code>{escapeHtml(token.content)}</code></pre>\n"
+    return f"<pre{name}><code>{_coloured(token.content, language)}</code></pre>\n"
+
+
+def _coloured(code: str, language: str) -> str:
+    """The code as HTML, its words in classes where the language is known."""
+    if not language or len(code) > _MOST_COLOURED:
+        return escapeHtml(code)
+    # Imported on demand: a page without code needs none of it.
+    from pygments import highlight  # noqa: PLC0415
+    from pygments.formatters import HtmlFormatter  # noqa: PLC0415
+    from pygments.lexers import get_lexer_by_name  # noqa: PLC0415
+    from pygments.util import ClassNotFound  # noqa: PLC0415
+
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return escapeHtml(code)
+    return str(highlight(code, lexer, HtmlFormatter(nowrap=True, classprefix="c-")))
+
+
+def _formula(_: RendererHTML, tokens: Sequence[Token], at: int, __: OptionsDict, ___: Any) -> str:
+    """A formula as MathML; as it was written if it can't be read."""
+    token = tokens[at]
+    is_block = token.type != "math_inline"
+    source = token.content.strip()
+    if len(source) <= _MOST_MATHS:
+        from latex2mathml.converter import convert  # noqa: PLC0415  as Pygments
+
+        # The library raises errors of its own, and others for what it didn't foresee.
+        with suppress(Exception):
+            # It copies the text of \text as it is, tags included.
+            source = source.replace("<", r"\lt ").replace(">", r"\gt ")
+            shown = convert(source, display="block" if is_block else "inline")
+            return f'<div class="scroll">{shown}</div>\n' if token.block else str(shown)
+    mark = "$$" if is_block else "$"
+    written = f"<code>{escapeHtml(f'{mark}{token.content.strip()}{mark}')}</code>"
+    return f"<p>{written}</p>\n" if token.block else written
+
+
+def _tick(state: Any) -> None:
+    """Items of task lists, without form fields, which nobody could tick."""
+    for before, token in pairwise(state.tokens):
+        if token.type == "inline" and before.type == "paragraph_open" and token.children:
+            first = token.children[0]
+            if (
+                first.type == "text"
+                and (task := _TASK.match(first.content))
+                and _is_first_of_item(state, token)
+            ):
+                first.content = ("☐ " if task[1] == " " else "☑ ") + first.content[task.end() :]
+
+
+def _is_first_of_item(state: Any, token: Token) -> bool:
+    at = state.tokens.index(token)
+    return at >= 2 and bool(state.tokens[at - 2].type == "list_item_open")
+
+
+def _footnote_ref(_: RendererHTML, tokens: Sequence[Token], at: int, __: OptionsDict, ___: Any) -> str:
+    return f"<sup>{int(tokens[at].meta['id']) + 1}</sup>"
+
+
+_FOOTNOTES: Final[dict[str, Any]] = {
+    "footnote_ref": _footnote_ref,
+    # No links: several answers of a page would have the same ids.
+    "footnote_open": lambda *_: "<li>",
+    "footnote_close": lambda *_: "</li>\n",
+    "footnote_anchor": lambda *_: "",
+}
 
 
 def _image(renderer: RendererHTML, tokens: Sequence[Token], at: int, options: OptionsDict, env: Any) -> str:

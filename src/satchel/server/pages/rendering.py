@@ -52,7 +52,7 @@ State: TypeAlias = Literal["done", "running", "asks", "failed", "warn", "on", "o
 _HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     # With no-referrer, browsers send `Origin: null` with forms. Other sites get no referrer from this one either.
     "referrer-policy": "same-origin",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import anyio.to_thread
@@ -24,14 +25,14 @@ from satchel.config import (
     set_value,
     show_settings,
 )
-from satchel.config.check import is_secret
-from satchel.errors import ConfigError, NotFound, UsageError
+from satchel.config.check import MODEL_KEYS, is_secret
+from satchel.errors import ConfigError, NotFound, SatchelError, UsageError
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 from satchel.tools.permissions import parse_rule
 
-__all__ = ["router"]
+__all__ = ["router", "settings_now"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -52,6 +53,8 @@ _SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
 }
 _TOP: Final = ("model", "small_model", "database")
 _COMMAND_LINE: Final = "the command line"
+_LIVE: Final = frozenset(MODEL_KEYS)
+"""Used without a restart."""
 _NAMED: Final = ("providers.", "mcp_servers.", "permissions")
 
 Origin = Literal["default", "file", "environment", "project", "command line"]
@@ -111,7 +114,7 @@ async def _page(
     rule: Mapping[str, str] | None = None,
     rule_problem: str = "",
 ) -> Response:
-    running = service.satchel.settings
+    running = _running(service)
     trouble = ""
     try:
         now = await anyio.to_thread.run_sync(_now, running)
@@ -155,6 +158,28 @@ def _now(running: Settings) -> Settings:
         if source == _COMMAND_LINE and key in _BY_KEY
     }
     return load(environ, cwd=running.cwd, home=running.home, overrides=given)
+
+
+def _running(service: Service) -> Settings:
+    """The settings in use: those of the start, with the models that were chosen since."""
+    settings, of_models = service.satchel.settings, service.satchel.parts.models.settings
+    memory = replace(settings.memory, extractor=of_models.memory.extractor)
+    return replace(
+        settings,
+        model=of_models.model,
+        small_model=of_models.small_model,
+        providers=of_models.providers,
+        memory=memory,
+    )
+
+
+async def settings_now(running: Settings) -> Settings:
+    """The settings that the next start would read.
+
+    Raises:
+        ConfigError: Somebody edited the file, and it is invalid.
+    """
+    return await anyio.to_thread.run_sync(_now, running)
 
 
 def _value(settings: Settings, key: str) -> Any:
@@ -297,7 +322,7 @@ async def save(request: Request, service: Serves) -> Response:
         return see_other(request, "/settings", say=Saying(text=str(error), state="failed"))
     reset = form.get("reset")
     if reset:
-        return await _reset(request, reset, now)
+        return await _reset(request, service, reset, now)
     typed, changed, problems = {}, {}, {}
     for name, text in form.items:
         setting = _BY_KEY.get(name)
@@ -320,15 +345,26 @@ async def save(request: Request, service: Serves) -> Response:
         return await _page(request, service, typed=typed, problems=problems)
     for key, text in changed.items():
         await anyio.to_thread.run_sync(_write, running, key, text, False)
+    await _use(service, changed)
     section = form.get("section")
     return see_other(
         request, f"/settings{f'#{section}' if section in _SECTIONS else ''}", say=_saved(changed)
     )
 
 
+async def _use(service: Service, changed: Iterable[str]) -> None:
+    """Use models that were chosen at once; everything else waits for a restart."""
+    if not _LIVE.isdisjoint(changed):
+        # What can't be used, such as a model without a key, says so when it is asked.
+        with suppress(SatchelError):
+            await service.satchel.use_models(await settings_now(service.satchel.settings))
+
+
 def _saved(changed: Mapping[str, str]) -> Saying:
     if not changed:
         return Saying(text="Nothing was changed.", state="off")
+    if _LIVE.issuperset(changed):
+        return Saying(text=f"Saved: {', '.join(changed)}. Used from now on.")
     return Saying(
         text=f"Saved: {', '.join(changed)}. The server uses {'it' if len(changed) == 1 else 'them'} after a restart.",
         meta="Ctrl-C and satchel serve; as a service: systemctl --user restart satchel",
@@ -346,13 +382,15 @@ def _write(settings: Settings, key: str, text: str, dry_run: bool) -> None:
     set_value(settings.config_path, key, value, providers=settings.providers, dry_run=dry_run)
 
 
-async def _reset(request: Request, key: str, now: Settings) -> Response:
+async def _reset(request: Request, service: Service, key: str, now: Settings) -> Response:
     if key not in _BY_KEY:
         raise NotFound(f"There is no setting {key[:80]!r}.")
     if _origin(now.sources.get(key, "default"), now) == "file":
         await anyio.to_thread.run_sync(lambda: set_value(now.config_path, key, None, providers=now.providers))
+        await _use(service, [key])
     section = "model" if key in _TOP else key.split(".")[0]
-    text = f"{key} has its default again. The server uses it after a restart."
+    when = "It is used from now on." if key in _LIVE else "The server uses it after a restart."
+    text = f"{key} has its default again. {when}"
     return see_other(request, f"/settings#{section}", say=Saying(text=text))
 
 

@@ -189,6 +189,7 @@ function dress(root) {
     const bar = document.createElement("div");
     bar.className = "code-bar";
     bar.append(button("Copy", (event) => copy(pre.querySelector("code").textContent, event.currentTarget)));
+    if (["html", "svg"].includes(pre.dataset.lang)) bar.append(button("Show", (event) => showMade(pre, event.currentTarget)));
     if (pre.dataset.lang) bar.prepend(Object.assign(document.createElement("span"), { textContent: pre.dataset.lang, className: "meta" }));
     pre.before(bar);
   }
@@ -196,10 +197,28 @@ function dress(root) {
   for (const foot of feet) {
     const turn = foot.closest(".turn");
     const hasAnswer = answerOf(turn) !== "";
-    if (hasAnswer) foot.append(button("Copy", (event) => copy(answerOf(turn), event.currentTarget)));
+    if (hasAnswer) foot.append(button("Copy", (event) => copyAnswer(turn, event.currentTarget)));
     if (hasAnswer && speak.works) foot.append(button("Read aloud", (event) => readAloud(turn, event.currentTarget)));
     foot.append(button("Change and ask again", () => change(turn)));
   }
+}
+
+// HTML and SVG of the model in a frame that reaches nothing; see `made_page`.
+function showMade(pre, pressed) {
+  if (pre.nextElementSibling?.matches("iframe.drawn")) {
+    pre.nextElementSibling.remove();
+    pressed.textContent = "Show";
+    return;
+  }
+  const turn = pre.closest(".turn");
+  const frame = document.createElement("iframe");
+  frame.className = "drawn";
+  frame.title = `What the ${pre.dataset.lang} draws`;
+  frame.setAttribute("sandbox", "allow-scripts");
+  const at = [...turn.querySelectorAll(".items > .said pre")].indexOf(pre);
+  frame.src = inPlace(`/chat/${session}/turns/${turn.id.replace("turn-", "")}/code/${at}`);
+  pre.after(frame);
+  pressed.textContent = "Hide";
 }
 
 function button(words, act) {
@@ -209,6 +228,16 @@ function button(words, act) {
 }
 
 const answerOf = (turn) => [...turn.querySelectorAll(".items > .said")].map((each) => each.innerText.trim()).join("\n\n");
+
+// As Markdown, which only the server has; the words that stand here if it does not answer.
+async function copyAnswer(turn, pressed) {
+  let text = answerOf(turn);
+  try {
+    const answer = await fetch(inPlace(`/chat/${session}/turns/${turn.id.replace("turn-", "")}.md`), { credentials: "same-origin" });
+    if (answer.ok) text = await answer.text();
+  } catch { /* the words will do */ }
+  copy(text, pressed);
+}
 
 async function copy(text, pressed) {
   try {

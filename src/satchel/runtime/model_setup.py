@@ -1,0 +1,150 @@
+"""Sets up a model: finds what is there, tries it with one message, and keeps it; for the pages and the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, Literal
+
+import anyio
+import anyio.to_thread
+
+from satchel.clock import Clock
+from satchel.config import ProviderSettings, Settings, set_value
+from satchel.config.keys import store_key
+from satchel.errors import ModelAuthError, ModelUnavailable, UsageError
+from satchel.models import AbilityStore, ModelRequest, default_model, open_model
+from satchel.runtime.endpoints import GREETING, complete, probe_endpoint, said
+from satchel.runtime.inventory import ProviderModels, list_models
+
+__all__ = ["OWN", "OWN_KEY", "FoundModels", "ModelWish", "find_models", "set_up_model"]
+
+OWN: Final = "own"
+"""The provider for which the user gave only an address."""
+OWN_KEY: Final = "OWN_API_KEY"
+_MOST_ANSWER_S: Final = 60.0
+"""A large model on a slow machine loads its weights before its first word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundModels:
+    """What is there.
+
+    Attributes:
+        ready: Providers that list models: those with a key, and the servers that run on this machine.
+        without_key: Providers whose key is missing.
+        failed: Providers that are set up and don't answer, with the reason.
+    """
+
+    ready: Sequence[ProviderModels]
+    without_key: Sequence[ProviderSettings]
+    failed: Sequence[ProviderModels]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelWish:
+    """What the user chose.
+
+    Attributes:
+        provider: A provider's name; `OWN` with `base_url`.
+        model: Its name there; "" takes the provider's default, or the first that it lists.
+        key: What the user pasted; "" if it needs none, or has one.
+        base_url: An own address; "" for a provider that is known.
+        kind: The interface at it.
+    """
+
+    provider: str
+    model: str = ""
+    key: str = field(default="", repr=False)
+    base_url: str = ""
+    kind: Literal["openai", "anthropic"] = "openai"
+
+
+async def find_models(settings: Settings) -> FoundModels:
+    """Ask providers that have a key, and those of this machine, for their models; all at once."""
+    _, listed = await list_models(settings)
+    asked = [entry for entry in listed if entry.kind not in ("none", "gguf")]
+    return FoundModels(
+        ready=[entry for entry in asked if entry.models],
+        without_key=[settings.provider(entry.name) for entry in asked if entry.state == "not set up"],
+        failed=[
+            entry for entry in asked if entry.state == "failed" and settings.provider(entry.name).env_api_key
+        ],
+    )
+
+
+async def set_up_model(settings: Settings, wish: ModelWish, *, clock: Clock) -> tuple[Settings, str]:
+    """Try a model with one message, and keep it, its address and its key if it answers.
+
+    Args:
+        settings: As they are.
+        wish: What the user chose.
+        clock: For the dates that endpoints ask to wait for.
+
+    Returns:
+        The settings with it, and its full name.
+
+    Raises:
+        UsageError: The address or the key is none.
+        ModelError: It doesn't answer; the message says why. Nothing was kept.
+        ConfigError, StorageUnwritable: It can't be kept.
+    """
+    provider = _provider_of(settings, wish)
+    if wish.key and not provider.env_api_key:
+        raise UsageError(f"{provider.name} needs no key.")
+    secrets = {**settings.secrets, **({provider.env_api_key: wish.key} if wish.key else {})}
+    tried = replace(settings, secrets=secrets, providers={**settings.providers, provider.name: provider})
+    if wish.model and not wish.base_url:
+        model = wish.model
+    else:
+        try:
+            endpoint = await probe_endpoint(provider, tried)
+        except ModelAuthError as error:
+            if not wish.key:
+                raise
+            raise ModelAuthError(f"{_place(provider)} refuses this key.") from error
+        provider = endpoint.provider
+        tried = replace(tried, providers={**tried.providers, provider.name: provider})
+        model = wish.model or await default_model(provider, tried)
+    name = f"{provider.name}:{model}"
+    await _try(name, tried, clock)
+    await anyio.to_thread.run_sync(partial(_keep, tried, provider, wish, name))
+    return replace(tried, model=name), name
+
+
+def _provider_of(settings: Settings, wish: ModelWish) -> ProviderSettings:
+    if not wish.base_url:
+        return settings.provider(wish.provider)
+    address = wish.base_url.strip()
+    if not address.startswith(("http://", "https://")):
+        raise UsageError("The address must begin with http:// or https://.")
+    return ProviderSettings(
+        name=OWN, kind=wish.kind, base_url=address, env_api_key=OWN_KEY if wish.key else ""
+    )
+
+
+def _place(provider: ProviderSettings) -> str:
+    return provider.base_url if provider.name == OWN else provider.name
+
+
+async def _try(name: str, settings: Settings, clock: Clock) -> None:
+    model = open_model(name, settings, abilities=AbilityStore(None, clock=clock), clock=clock)
+    try:
+        with anyio.fail_after(_MOST_ANSWER_S):
+            await complete(model, ModelRequest(system="You are being tested.", messages=[said(GREETING)]))
+    except TimeoutError:
+        raise ModelUnavailable(f"{name} did not answer within {_MOST_ANSWER_S:g} s.") from None
+    finally:
+        await model.aclose()
+
+
+def _keep(settings: Settings, provider: ProviderSettings, wish: ModelWish, name: str) -> None:
+    path = settings.config_path
+    if wish.key:
+        store_key(settings.home, provider.env_api_key, wish.key)
+    if wish.base_url:
+        set_value(path, f"providers.{OWN}.kind", provider.kind)
+        set_value(path, f"providers.{OWN}.base_url", provider.base_url)
+        set_value(path, f"providers.{OWN}.env_api_key", provider.env_api_key or None)
+    set_value(path, "model", name, providers=settings.providers)

@@ -1,0 +1,109 @@
+"""The page on which a model is set up: tried, kept, and used from the next message on."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from satchel.config import load
+from satchel.errors import ConfigError
+from tests.cli.conftest import serving as endpoint
+from tests.cli.test_chat import models_at
+from tests.models.loopback import Loopback
+from tests.requirements import requirement
+from tests.server.browsers import browser, open_page, send, words_of
+from tests.server.world import World, chat, serving
+
+KEY = "sk-live-0123456789abcdef0123"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A server without a model."""
+    nothing: Any = lambda held: None  # noqa: E731
+    with serving(tmp_path_factory.mktemp("setup"), nothing, server__requests_per_s=10_000) as world:
+        yield world
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Loopback]:
+    with endpoint(models_at("/v1/models", key=KEY)) as server:
+        yield server
+
+
+@requirement("web-pages:setup")
+def test_a_model_is_tried_kept_and_answers_the_next_message_of_an_open_session(
+    world: World, model: Loopback
+) -> None:
+    with world.client() as program, browser(world) as client:
+        session = chat(program, "Are you there?")[0].data["sessionId"]
+        home = open_page(client, "/")
+        assert home.xpath("//a[@href='/setup']")
+        page = open_page(client, "/setup")
+        form = {"provider": "own", "base_url": model.url, "kind": "openai", "name": "", "key": "sk-wrong"}
+        refused = send(client, page, "/setup", form)
+        assert refused.status_code == 422
+        assert f"{model.url} refuses this key." in refused.text
+        assert "sk-wrong" not in refused.text
+        assert not (world.home / "keys.json").exists()
+        assert not (world.home / "config.toml").exists()
+
+        taken = send(client, page, "/setup", {**form, "key": KEY})
+        assert taken.status_code == 303
+        assert "own:m-1 answers from now on." in words_of(open_page(client, "/"))
+        assert chat(program, "And now?", session_id=session)[-1].data["text"] == "ready"
+        for path in ("/setup", "/settings", "/doctor"):
+            assert KEY not in client.get(path).text
+    assert tomllib.loads((world.home / "config.toml").read_text()) == {
+        "model": "own:m-1",
+        "providers": {"own": {"kind": "openai", "base_url": f"{model.url}/v1", "env_api_key": "OWN_API_KEY"}},
+    }
+    holding = [
+        path.name for path in world.home.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()
+    ]
+    assert holding == ["keys.json"]
+    assert world.satchel.settings.environ.get("OWN_API_KEY") is None
+
+
+@requirement("web-pages:setup")
+def test_what_was_found_is_offered_and_the_model_on_the_settings_page_is_live_too(
+    world: World, model: Loopback
+) -> None:
+    with world.client() as program, browser(world) as client:
+        page = open_page(client, "/setup")
+        assert [each.get("value") for each in page.xpath("//select[@id='model']//option")] == [
+            "own:m-1",
+            "own:m-2",
+        ]
+        assert send(client, page, "/setup", {"found": "1", "model": "own:m-2"}).status_code == 303
+        chat(program, "Who are you?")
+        assert model.asked[-1].body["model"] == "m-2"
+        send(client, open_page(client, "/settings"), "/settings", {"section": "model", "model": "own:m-1"})
+        assert "Saved: model. Used from now on." in words_of(open_page(client, "/settings"))
+        chat(program, "And you?")
+        assert model.asked[-1].body["model"] == "m-1"
+        for bad in ("file:///etc/passwd", "javascript:x"):
+            answer = send(client, page, "/setup", {"provider": "own", "base_url": bad})
+            assert "must begin with http" in answer.text
+
+
+@requirement("config:keys")
+def test_keys_are_read_from_a_file_of_the_owner_alone_after_the_environment(tmp_path: Path) -> None:
+    kept = tmp_path / "keys.json"
+    kept.write_text(json.dumps({"OPENAI_API_KEY": KEY, "ANTHROPIC_API_KEY": KEY}))
+    kept.chmod(0o600)
+    settings = load({"OPENAI_API_KEY": "sk-mine"}, cwd=tmp_path, home=tmp_path)
+    assert (settings.secret("OPENAI_API_KEY"), settings.secret("ANTHROPIC_API_KEY")) == ("sk-mine", KEY)
+    assert KEY not in repr(settings)
+    kept.chmod(0o640)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        load({}, cwd=tmp_path, home=tmp_path)
+    kept.chmod(0o600)
+    kept.write_text('{"A": ["x"]}')
+    with pytest.raises(ConfigError, match="damaged"):
+        load({}, cwd=tmp_path, home=tmp_path)
