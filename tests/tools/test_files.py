@@ -402,15 +402,19 @@ async def test_nothing_in_satchels_own_home_is_written_and_its_token_not_read(
 ) -> None:
     home = project / "own"
     home.mkdir()
-    (home / "token").write_text("s3cret")
+    for name in ("token", "keys.json"):
+        (home / name).write_text("s3cret")
     (home / "config.toml").write_text("model = 'x'\n")
     own = open_session(project, home=home)
     assert "can't be written by tools" in refusal(await own("file_write", path="own/tools/x", content="x"))
-    assert "is never shown" in refusal(await own("file_read", path="own/token"))
+    for name in ("token", "keys.json"):
+        assert "is never shown" in refusal(await own("file_read", path=f"own/{name}"))
     assert rows(await own("file_read", path="own/config.toml")) == ["     1\tmodel = 'x'"]
     assert (await own("grep", pattern="s3cret")).text == "No match for 's3cret' in '.'."
     assert "is never shown" in refusal(await own("grep", pattern="s3cret", path="own/token"))
-    assert "token" not in (await own("glob", pattern="**/*")).text
+    found = (await own("glob", pattern="**/*")).text
+    assert "token" not in found
+    assert "keys" not in found
 
 
 # ---- Writing

@@ -343,7 +343,9 @@ def _messages(history: Sequence[ClientMessage]) -> list[Message]:
                 result = ToolResultBlock(tool_use_id=one.call_id, content=one.text, is_error=one.is_error)
                 messages.append(Message(role="user", blocks=(result,)))
             case "user":
-                messages.append(Message(role="user", blocks=_text(one.text)))
+                # A history that is taken over has no files of its own.
+                names = [f"[{file.name} was attached here]" for file in one.files]
+                messages.append(Message(role="user", blocks=_text("\n".join([*names, one.text]))))
             case "assistant":
                 blocks = (*_text(one.text), *(_call(call) for call in one.calls))
                 messages.append(Message(role="assistant", blocks=blocks))

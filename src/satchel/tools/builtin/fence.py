@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from satchel.config.keys import KEYS_FILE
 from satchel.errors import NotFound, Refused, SatchelError, StorageUnwritable, UsageError
 from satchel.tools.paths import Places, path_forms, path_matcher
 from satchel.tools.port import Effect, ToolContext
@@ -268,7 +269,7 @@ class Fence:
         if self.home is None:
             return False
         home = Path(os.path.realpath(self.home))
-        return real == home / "token" or real.is_relative_to(home / "oauth")
+        return real in (home / "token", home / KEYS_FILE) or real.is_relative_to(home / "oauth")
 
     def name(self, real: Path, context: ToolContext) -> str:
         """A resolved path for the model: escaped, and relative to the session's folder if it is inside."""
