@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import anyio
@@ -36,6 +37,7 @@ from satchel.runtime.lines import (
 )
 from satchel.runtime.options import chosen_option
 from satchel.runtime.session_options import read_mode
+from satchel.tools.builtin.changes import Restored, redo, undo
 from satchel.version import __version__
 
 if TYPE_CHECKING:
@@ -670,6 +672,41 @@ async def _back(context: CommandContext, rest: str) -> CommandResult:
     return _shown(taken.text, notes=["Taken back."])
 
 
+async def _undo(context: CommandContext, _rest: str) -> CommandResult:
+    return await _restored(context, undo, "Undone")
+
+
+async def _redo(context: CommandContext, _rest: str) -> CommandResult:
+    return await _restored(context, redo, "Done again")
+
+
+async def _restored(
+    context: CommandContext, how: Callable[[Path], Restored | None], word: str
+) -> CommandResult:
+    session = context.session
+    if session.running is not None:
+        raise UsageError("A turn is running. Wait until it ends, or interrupt it.")
+    if session.path is None:
+        raise UsageError("Nothing of this conversation is kept, so nothing can be undone.")
+    restored = await context.satchel.parts.pool.run(how, session.path.with_suffix(".spill"))
+    if restored is None:
+        raise UsageError(
+            "The file tools changed nothing that could be " + ("undone." if how is undo else "redone.")
+        )
+    if restored.conflicts:
+        raise UsageError(
+            f"Nothing was written, because these files have changed since turn {restored.turn}: "
+            f"{', '.join(restored.conflicts)}."
+        )
+    named = ", ".join(restored.names) or "none had to be written"
+    what = f"{word}: the file changes of turn {restored.turn} ({named})."
+    # The model would take the files to be as it left them.
+    await context.satchel.post(
+        session.id, what, source="the user's /undo" if how is undo else "the user's /redo"
+    )
+    return _shown(notes=[f"{what} What commands changed is not part of it."])
+
+
 async def _prompts(context: CommandContext, _rest: str) -> CommandResult:
     prompts = await context.satchel.mcp.prompts()
     return _shown(
@@ -765,6 +802,8 @@ COMMANDS: Mapping[str, SlashCommand] = {
             help="Continue the turn that was interrupted when the program ended.",
             run=_continue,
         ),
+        SlashCommand(name="undo", arguments="", help="Undo the last turn's file changes.", run=_undo),
+        SlashCommand(name="redo", arguments="", help="Make undone changes again.", run=_redo),
         SlashCommand(name="back", arguments="", help="Take back the newest message that waits.", run=_back),
         SlashCommand(
             name="skip", arguments="", help="Leave the question of a build to the Builder.", run=_skip

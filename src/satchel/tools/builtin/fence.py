@@ -106,6 +106,20 @@ class Place:
         except OSError as error:
             raise self.failure(error) from error
 
+    def remove(self, *, expected: os.stat_result | None) -> None:
+        """Remove the file.
+
+        Raises:
+            UsageError: It is no longer in the expected state.
+            NotFound, Refused: It can't be removed.
+        """
+        try:
+            with self._folder(create=False) as folder:
+                self._check_unchanged(folder, expected)
+                os.unlink(self.parts[-1], dir_fd=folder)
+        except OSError as error:
+            raise self.failure(error) from error
+
     def failure(self, error: OSError) -> SatchelError:
         """The Satchel error for a system error at this place."""
         match error.errno:

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from satchel.errors import UsageError
+from satchel.tools.builtin.changes import Keep, keeper
 from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
 from satchel.tools.builtin.diff import show_change, unified_diff
 from satchel.tools.builtin.fence import Fence, Place
-from satchel.tools.builtin.file_write import read_whole
 from satchel.tools.builtin.record import TEXT, BuiltIn
-from satchel.tools.builtin.seen import Seen, last_seen, look, remember
+from satchel.tools.builtin.seen import Seen, last_seen, look, read_whole, remember
 from satchel.tools.display import Display, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
@@ -41,6 +41,7 @@ def file_edit_tool(fence: Fence) -> Tool:
             input["new"],
             input.get("replace_all", False),
             last_seen(context, place.path),
+            keeper(context, place),
         )
         remember(context, place.path, seen)
         return replace(result, untrusted=fence.is_outside(place, context))
@@ -66,7 +67,14 @@ def file_edit_tool(fence: Fence) -> Tool:
     )
 
 
-def _edit(place: Place, old: str, new: str, replace_all: bool, seen: Seen | None) -> tuple[ToolResult, Seen]:
+def _edit(
+    place: Place,
+    old: str,
+    new: str,
+    replace_all: bool,
+    seen: Seen | None,
+    keep: Keep,
+) -> tuple[ToolResult, Seen]:
     if not old:
         raise UsageError("`old` is empty. Give the text to replace; use file_write for a new file.")
     if old == new:
@@ -90,6 +98,7 @@ def _edit(place: Place, old: str, new: str, replace_all: bool, seen: Seen | None
         )
     changed = text.replace(old, new)
     written = _encode(place, changed, new, encoding)
+    keep(data, written)
     after = place.replace(written, expected=state)
     times = "once" if count == 1 else f"{count} times"
     change = unified_diff(text, changed, place.name)

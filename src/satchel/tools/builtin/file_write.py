@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Mapping
 from typing import Any, Final
 
 from satchel.errors import NotFound, UsageError
+from satchel.tools.builtin.changes import Keep, keeper
 from satchel.tools.builtin.diff import show_change, unified_diff
-from satchel.tools.builtin.fence import Fence, Place, describe_kind
+from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.builtin.record import TEXT, BuiltIn
-from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
+from satchel.tools.builtin.seen import Seen, last_seen, look, read_whole, remember
 from satchel.tools.display import Display, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.wording import counted
 
-__all__ = ["FILE_WRITE", "read_whole"]
+__all__ = ["FILE_WRITE"]
 
 DESCRIPTION = """Write a whole text file, creating it and its folders if needed. An existing one is replaced only if \
 you have read it. To change a part, use file_edit."""
@@ -28,7 +27,10 @@ def file_write_tool(fence: Fence) -> Tool:
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         place = fence.locate(input["path"], context, writing=True)
-        result, seen = await context.blocking(_write, place, input["content"], last_seen(context, place.path))
+        keep = keeper(context, place)
+        result, seen = await context.blocking(
+            _write, place, input["content"], last_seen(context, place.path), keep
+        )
         remember(context, place.path, seen)
         return result
 
@@ -50,34 +52,7 @@ def file_write_tool(fence: Fence) -> Tool:
     )
 
 
-def read_whole(place: Place) -> tuple[bytes, os.stat_result]:
-    """A regular file's content and state.
-
-    Raises:
-        NotFound: There is no such file.
-        UsageError: It is not a regular file, or too large to keep in memory.
-        Refused: It can't be read.
-    """
-    handle = place.open()
-    try:
-        state = os.fstat(handle)
-        if stat.S_ISDIR(state.st_mode):
-            raise UsageError(f"{place.name} is a folder.")
-        if not stat.S_ISREG(state.st_mode):
-            raise UsageError(f"{place.name} is {describe_kind(state.st_mode)}, not a regular file.")
-        if state.st_size > WHOLE_BYTES:
-            raise UsageError(
-                f"{place.name} has {state.st_size:,} bytes, too many to change with this tool. Use bash."
-            )
-        with os.fdopen(os.dup(handle), "rb") as file:
-            return file.read(), state
-    except OSError as error:
-        raise place.failure(error) from error
-    finally:
-        os.close(handle)
-
-
-def _write(place: Place, content: str, seen: Seen | None) -> tuple[ToolResult, Seen]:
+def _write(place: Place, content: str, seen: Seen | None, keep: Keep) -> tuple[ToolResult, Seen]:
     try:
         data = content.encode()
     except UnicodeEncodeError as error:
@@ -87,6 +62,7 @@ def _write(place: Place, content: str, seen: Seen | None) -> tuple[ToolResult, S
     try:
         before, state = read_whole(place)
     except NotFound:
+        keep(None, data)
         written = place.replace(data, expected=None)
         lines = content.count("\n") + (content != "" and not content.endswith("\n"))
         text = f"Created {place.name}: {counted(lines, 'line')}, {counted(len(data), 'byte')}."
@@ -101,6 +77,7 @@ def _write(place: Place, content: str, seen: Seen | None) -> tuple[ToolResult, S
         raise UsageError(f"{place.name} has changed since it was read. Read it again, then write.")
     if before == data:
         return ToolResult(text=f"{place.name} already has this content."), now
+    keep(before, data)
     written = place.replace(data, expected=state)
     change = unified_diff(before.decode(errors="replace"), content, place.name)
     return (

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
 
+from satchel.errors import UsageError
+from satchel.tools.builtin.fence import Place, describe_kind
 from satchel.tools.port import ToolContext
 
-__all__ = ["WHOLE_BYTES", "Seen", "last_seen", "look", "remember"]
+__all__ = ["WHOLE_BYTES", "Seen", "last_seen", "look", "read_whole", "remember"]
 
 STATE_KEY = "file.seen"
 WHOLE_BYTES = 10_485_760
@@ -55,3 +58,30 @@ def last_seen(context: ToolContext, path: Path) -> Seen | None:
 def remember(context: ToolContext, path: Path, seen: Seen) -> None:
     """Remember a file's state as long as the session is open."""
     context.state.setdefault(STATE_KEY, {})[str(path)] = seen
+
+
+def read_whole(place: Place) -> tuple[bytes, os.stat_result]:
+    """A regular file's content and state.
+
+    Raises:
+        NotFound: There is no such file.
+        UsageError: It is not a regular file, or too large to keep in memory.
+        Refused: It can't be read.
+    """
+    handle = place.open()
+    try:
+        state = os.fstat(handle)
+        if stat.S_ISDIR(state.st_mode):
+            raise UsageError(f"{place.name} is a folder.")
+        if not stat.S_ISREG(state.st_mode):
+            raise UsageError(f"{place.name} is {describe_kind(state.st_mode)}, not a regular file.")
+        if state.st_size > WHOLE_BYTES:
+            raise UsageError(
+                f"{place.name} has {state.st_size:,} bytes, too many to change with this tool. Use bash."
+            )
+        with os.fdopen(os.dup(handle), "rb") as file:
+            return file.read(), state
+    except OSError as error:
+        raise place.failure(error) from error
+    finally:
+        os.close(handle)

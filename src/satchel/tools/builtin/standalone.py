@@ -20,9 +20,8 @@ from satchel.config import process_environ
 from satchel.errors import SatchelError
 from satchel.tools.builtin.bash import MAX_TIMEOUT_S
 from satchel.tools.builtin.fence import Fence
-from satchel.tools.builtin.file_write import read_whole
 from satchel.tools.builtin.record import Given
-from satchel.tools.builtin.seen import look, remember
+from satchel.tools.builtin.seen import look, read_whole, remember
 from satchel.tools.builtin.toolset import BUILT_IN
 from satchel.tools.input_schema import InputSchema
 from satchel.tools.port import Tool, ToolContext, ToolResult
