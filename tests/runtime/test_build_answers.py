@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from satchel.builder.records import Build
+from satchel.capabilities import Wanted
 from satchel.models.scripted import ScriptedModel
 from satchel.runtime import Satchel, Session
 from satchel.runtime.build_answers import hear_line
@@ -34,13 +35,13 @@ def opens(folder: Path) -> Any:
 hear = partial(hear_line, by="test")
 
 
-async def begin(satchel: Satchel, session: Session, name: str) -> None:
+async def begin(satchel: Satchel, session: Session, name: str, *, capability_id: str = "") -> None:
     now = satchel.clock.now()
     assert satchel.builds is not None
     await satchel.builds.queue.add(
         Build(
             id=f"b-{name}",
-            capability_id=name,
+            capability_id=capability_id or name,
             name=name,
             kind="build",
             task="Build it.",
@@ -187,9 +188,14 @@ async def test_an_answer_after_the_end_of_a_build_is_offered_as_a_change(tmp_pat
     async with opens(tmp_path) as satchel:
         session = await satchel.session()
         await session.run_turn("Build me something.")
-        await begin(satchel, session, "greet")
+        assert satchel.builds is not None
+        requested = await satchel.builds.catalogue.request(Wanted(name="greet", description="Greet a city."))
+        await begin(satchel, session, "greet", capability_id=requested.capability.id)
         await ask(satchel, session, "greet", "q1", "Celsius", "Fahrenheit")
         await satchel.builds.queue.give_up("b-greet", "q1", "No answer. It goes on with: Celsius")
+        # `satchel capability answer` gives it to the Builder, too.
+        found = await satchel.builds.question_of("greet")
+        assert (found.id if found is not None else "") == "q1"
         await satchel.builds.queue.end("b-greet", "active", "greet is ready.")
         await heard_of(session, "complete", "")
         late = await hear(session, "Fahrenheit")

@@ -370,7 +370,7 @@ def answer(name: str, text: str) -> None:
     """Answer what the build of a capability asks; TEXT may be the number of an option."""
 
     async def give(parts: CapabilityParts, _: Satchel) -> BuildMessage:
-        asked = next((q for q in await parts.builds.queue.open_questions() if q.name == name), None)
+        asked = await parts.builds.question_of(name)
         if asked is None:
             raise NotFound(f"The build of {name} asks nothing now.")
         words = chosen_option(text, asked.options)

@@ -500,6 +500,20 @@ class Builds:
                 return
             await anyio.sleep(_FOLLOW_S)
 
+    async def question_of(self, name: str) -> BuildMessage | None:
+        """The oldest open question of a capability's build, or the last one of its newest build that nobody has
+        answered; None if there is none.
+        """
+        for question in await self.queue.open_questions():
+            if question.name == name:
+                return question
+        capability = await self.catalogue.find(name)
+        builds = await self.queue.of_capability(capability.id) if capability is not None else ()
+        messages = await self.queue.messages(builds[-1].id) if builds else ()
+        answered = {message.payload.get("question_id") for message in messages if message.type == "answer"}
+        asked = [message for message in messages if message.type == "question" and message.id not in answered]
+        return asked[-1] if asked else None
+
     async def answer(
         self, build_id: str, question_id: str, text: str | None, *, by: str = ""
     ) -> BuildMessage:
