@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from satchel.memory.distill.engine import Distiller, MaySpend
     from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
     from satchel.memory.transfer.formats import NamedReader
-    from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
+    from satchel.memory.transfer.report import ExportReport, ImportReport, TransferProgress
 
 __all__ = ["Memory"]
 
@@ -1157,7 +1157,7 @@ class Memory:
         self,
         where: str | Path,
         *,
-        source: ImportSource = "auto",
+        source: str = "auto",
         dry_run: bool = False,
         progress: Callable[[TransferProgress], None] = _ignore,
         reader: NamedReader | None = None,
@@ -1170,7 +1170,7 @@ class Memory:
 
         Args:
             where: A file, a .zip, or a folder, which is searched with its subfolders.
-            source: What wrote it; "auto" looks at each file.
+            source: The format, such as "chatgpt"; "auto" looks at each file.
             dry_run: Only count.
             progress: Told after every batch.
             reader: Reads all files instead, whatever `source` says: of a format that is not built in.
