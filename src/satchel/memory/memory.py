@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
-from satchel.errors import StorageError, StorageLocked, UsageError
+from satchel.errors import NotFound, StorageError, StorageLocked, UsageError
 from satchel.memory import checkup, transfer
 from satchel.memory.checkup import Checkup, Repaired
+from satchel.memory.find import folding
 from satchel.memory.find.candidates.engine import Candidates
 from satchel.memory.find.deep import DeepAnswer, search_deeply
 from satchel.memory.find.reindexing import Reindexed, reindex
@@ -37,13 +38,14 @@ from satchel.memory.records import (
     Tier,
     Trust,
 )
-from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda, Agendas
+from satchel.memory.show import agenda, profile
+from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda
 from satchel.memory.show.page.records import PAGE_TOKENS, Page
 from satchel.memory.show.page.service import Pages
-from satchel.memory.show.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
+from satchel.memory.show.profile import ID_CHARS, PROFILE_TOKENS, Profile
 from satchel.memory.show.surface import Showing, Surface
 from satchel.memory.spheres import clean_spheres
-from satchel.memory.store import graph, history, lifecycle, repository, spending, statement_rows
+from satchel.memory.store import graph, history, lifecycle, page_rows, repository, spending, statement_rows
 from satchel.memory.store.capture import Capture, NewMemory
 from satchel.memory.store.checking import clean, clean_tags, one_of, printable
 from satchel.memory.store.claims import Claims
@@ -106,8 +108,6 @@ class Memory:
         self._capture = Capture(space)
         self._search = Search(space)
         self._surface = Surface(space, self._search)
-        self._profiles = Profiles(space)
-        self._agendas = Agendas(space)
         self._journal = journal
         self.rebuilt = Rebuilt()
         self._upkeep = Upkeep(space, journal, embed_within_s)
@@ -474,8 +474,6 @@ class Memory:
         standing: Collection[str] = (),
         known: Collection[str] = (),
         threshold: float | None = None,
-        as_of: datetime | None = None,
-        include_superseded: bool = False,
         judge: ChatModel | None = None,
         spheres: Collection[str] | None = None,
         granted: Collection[str] = (),
@@ -492,8 +490,6 @@ class Memory:
             known: Ids of all that is before the model, also in part: what has superseded one of them since is shown.
             threshold: How sure to be, 0 to 1; None takes 0.5. docs/concepts/retrieval.md has the curve: what is needed
                 and shown against what is shown in vain.
-            as_of: What was believed then, instead of what holds now.
-            include_superseded: Also what no longer holds.
             judge: A small and fast language model that chooses among the first twenty candidates. If it doesn't answer
                 within 0.8 s, or not with their numbers, the choice is made without it.
             spheres: The parts of the user's life that the message is about, as in `add`, where the caller knows: what
@@ -516,8 +512,6 @@ class Memory:
             standing=standing,
             known=known,
             threshold=threshold,
-            as_of=as_of,
-            include_superseded=include_superseded,
             judge=judge,
             spheres=None if spheres is None else clean_spheres(spheres).split(),
             granted=granted,
@@ -543,14 +537,7 @@ class Memory:
     ) -> Recall:
         """Say what `surface` would show now, and why not more. Nothing is counted as used.
 
-        Args:
-            messages: As in `surface`, and so is the rest.
-            budget_tokens: Of the block.
-            limit: The most memories that are shown.
-            exclude: Ids that were shown already.
-            exclude_session: The conversation that is going on.
-            threshold: How sure to be.
-            spheres: What the message is about.
+        The arguments are those of `surface`.
 
         Raises:
             UsageError: A message is of no known form.
@@ -609,7 +596,7 @@ class Memory:
         if budget_tokens <= 0:
             return Profile()
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await self._profiles.profile(budget_tokens=budget_tokens, granted=granted)
+        return await profile.compose(self._space, budget_tokens=budget_tokens, granted=granted)
 
     async def page(
         self,
@@ -664,7 +651,7 @@ class Memory:
 
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:
         """Return what the page was, the newest version first."""
-        return await self._pages.versions(limit=limit)
+        return tuple(await self._space.read(page_rows.versions, limit=limit))
 
     async def edit_page(self, text: str, *, base: int | None = None) -> PageVersion:
         """Take the user's own version of the page.
@@ -697,11 +684,12 @@ class Memory:
 
     async def page_waits(self) -> bool:
         """Whether a first page was proposed, and the user has not accepted it yet."""
-        return await self._pages.waits()
+        version = await self._space.read(page_rows.newest)
+        return version is not None and version.state == "proposed"
 
     async def accept_page(self) -> bool:
         """Let a first page that was proposed stand before models. False if none waits for that."""
-        return await self._pages.accept()
+        return await self._space.write(page_rows.accept)
 
     async def agenda(
         self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7, granted: Collection[str] = ()
@@ -722,7 +710,9 @@ class Memory:
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await self._agendas.agenda(budget_tokens=budget_tokens, ahead_days=ahead_days, granted=granted)
+        return await agenda.compose(
+            self._space, budget_tokens=budget_tokens, ahead_days=ahead_days, granted=granted
+        )
 
     async def deep(
         self,
@@ -765,7 +755,11 @@ class Memory:
         Raises:
             NotFound: There is none with this id.
         """
-        return await self._search.get(await self.full_id(id))
+        id = await self.full_id(id)
+        found = await self._space.read(repository.records_by_id, [id])
+        if id not in found:
+            raise NotFound(f"There is no memory {id!r} of user {self.user!r} in scope {self.scope!r}.")
+        return found[id]
 
     async def full_id(self, id: str) -> str:
         """Return the id that begins so, as profile and agenda write ids; the same where none or several do."""
@@ -796,11 +790,11 @@ class Memory:
             By id: what was said in the turn that a fact names as its source, and what else it was drawn from. Memories
             that rest on no turn are not in it.
         """
-        return await self._search.evidence(ids)
+        return await self._space.read(folding.read_evidence, ids)
 
     async def count(self, **filters: Unpack[Filters]) -> int:
         """Count the memories that fit every filter given; see `list`."""
-        return await self._search.count(filters)
+        return await self._space.read(repository.count_rows, self._space.filter_of(filters))
 
     async def stats(self) -> Stats:
         """Count what is in the store."""
@@ -847,10 +841,7 @@ class Memory:
     async def pin(self, id: str, *, by: str = "user", why: str = "") -> str | None:
         """Have a memory stand in the profile, before everything that isn't pinned.
 
-        Args:
-            id: Which one, or the beginning of its id.
-            by: Who wants it.
-            why: What for; kept in the history.
+        `by` says who wants it, and `why` what for; both are kept in the history.
 
         Returns:
             The change's id, for `undo`; None if it was pinned already.
@@ -886,13 +877,7 @@ class Memory:
     ) -> str | None:
         """Add an edge, as in "`source` elaborates `target`"; an edge that is there gets the weight.
 
-        Args:
-            source: Where the edge begins.
-            target: Where it ends.
-            relation: One of `graph.RELATIONS`, or any word.
-            weight: 0 (never followed) to 1.
-            by: Who wants it.
-            why: What for.
+        The relation is one of `graph.RELATIONS`, or any word; a weight of 0 is never followed, 1 is the strongest.
 
         Returns:
             The change's id, for `undo`; None if nothing changed.
@@ -1214,14 +1199,8 @@ class Memory:
             await self._upkeep.copy()
         return done
 
-    async def embed_pending(
-        self, *, limit: int | None = None, progress: Callable[[int], None] = _ignore
-    ) -> int:
+    async def embed_pending(self) -> int:
         """Give memories that have no vector yet one now, instead of leaving it to searches and the background.
-
-        Args:
-            limit: The most memories, or None for all.
-            progress: Told how many are done, now and then.
 
         Returns:
             How many were embedded; fewer than there are if the embedder fails, see `degraded`.
@@ -1229,7 +1208,7 @@ class Memory:
         if self._space.dense is None:
             return 0
         await self._space.dense.open()
-        done = await self._space.dense.fill(limit=limit, progress=progress, fetch=True)
+        done = await self._space.dense.fill(fetch=True)
         await self._space.dense.associations(make=True)
         return done
 

@@ -132,7 +132,7 @@ def found(index: Index, query: str) -> list[tuple[int, float]]:
     if chosen is None:
         return []
     scores = score(index, question, chosen, mode="lexical")
-    ranked = rank(index, question, chosen, scores, limit=50).ranked
+    ranked = rank(index, question, chosen, scores, limit=50)
     return sorted((hit.rid, hit.score) for hit in ranked)
 
 

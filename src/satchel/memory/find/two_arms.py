@@ -21,7 +21,6 @@ from satchel.memory.find.candidates.vectors import Scale, Second
 from satchel.memory.find.embedding import DenseArm
 from satchel.memory.find.question import AskedWith
 from satchel.memory.store import repository
-from satchel.memory.store.cues import pending_cues
 from satchel.memory.text.languages import CODES, language_of, numbers_of
 from satchel.models.port import Embedder, FetchedEmbedder
 
@@ -139,7 +138,9 @@ class _SecondArm(DenseArm):
                 connection, space, model, limit=1, max_chars=1, share=self._share, since=self._done_to
             )
             # Once it is in use, it embeds the cues of all memories.
-            return changed, bool(found or (model and pending_cues(connection, space, model, limit=1)))
+            return changed, bool(
+                found or (model and vector_rows.pending_cues(connection, space, model, limit=1))
+            )
 
         changed, needed = await self._database.read(find)
         if not needed and not everywhere:
@@ -189,11 +190,6 @@ class TwoArms(DenseArm):
         if found.model is None or self.model is None:
             return None
         return Second(found.model, found.dimension, self._scale)
-
-    @property
-    def beside(self) -> DenseArm:
-        """The second embedder and its vectors."""
-        return self._second
 
     @property
     def any_trouble(self) -> str | None:

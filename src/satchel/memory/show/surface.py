@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -74,8 +73,6 @@ class Showing:
     known: Collection[str] = ()
     exclude_session: str | None = None
     threshold: float | None = None
-    as_of: datetime | None = None
-    include_superseded: bool = False
     judge: ChatModel | None = None
     spheres: Collection[str] | None = None
     granted: Collection[str] = ()
@@ -133,13 +130,11 @@ class _Asked:
 
     Attributes:
         texts: The last messages, oldest first; `message` is the last of them.
-        moment: The past moment that is asked about; None is now.
         with_past: Whether what is over is told too.
     """
 
     texts: Sequence[str]
     showing: Showing
-    moment: datetime | None
     with_past: bool
 
     @property
@@ -166,12 +161,10 @@ class Surface:
         texts = [text for _, text in said_texts(messages)[-_MESSAGES:]]
         if not texts or showing.limit < 1:
             return SurfaceResult()
-        moment = self._space.aware(showing.as_of)
         asked = _Asked(
             texts=texts,
             showing=showing,
-            moment=moment,
-            with_past=moment is not None or asks_about_past(texts[-1]),
+            with_past=asks_about_past(texts[-1]),
         )
         corrections = [hit for hit in await self._corrections(showing) if showing.may_tell(hit.memory)]
         with_over = asked.with_past or showing.judge is not None
@@ -331,7 +324,7 @@ class Surface:
     async def _hits(
         self, lines: Sequence[ChosenLine], weighed: Weighed, sure: Any, asked: _Asked
     ) -> list[Hit]:
-        """The lines that are left, as they stood at the moment asked about, and behind each what it leads to."""
+        """The lines that are left, and behind each what it leads to."""
         now = self._space.clock.now()
         older = {weighed.records[at].id: places for at, places in weighed.kinds.items()}
 
@@ -343,9 +336,9 @@ class Surface:
                 is_over=line.record.is_over(now),
             )
 
-        hits = await self._search.hits_as_of([hit(line) for line in may_stand(lines)], asked.moment)
-        if weighed.vectors is None or weighed.likely is None or asked.moment is not None:
-            return list(hits)
+        hits = [hit(line) for line in may_stand(lines)]
+        if weighed.vectors is None or weighed.likely is None:
+            return hits
         followed = await follow(
             self._space,
             weighed.question,
@@ -436,8 +429,8 @@ class Surface:
         With `asked`, what is confidential is among them: a message may ask about it.
         """
         return self._search.visible(
-            CheckedFilters(as_of=self._space.aware(showing.as_of)),
-            include_superseded=showing.include_superseded or showing.as_of is not None,
+            CheckedFilters(),
+            include_superseded=False,
             without_session=showing.exclude_session,
             exclude=showing.exclude,
             with_over=with_over,

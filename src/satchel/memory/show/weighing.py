@@ -88,21 +88,6 @@ class Weighed:
         """The places of those that gave an attribute an older value."""
         return frozenset(at for older in self.kinds.values() for at in older)
 
-    def only(self, places: Sequence[int]) -> Weighed:
-        """The same of some of the memories."""
-        records = [self.records[at] for at in places]
-        return replace(
-            self,
-            records=records,
-            features={name: values[list(places)] for name, values in self.features.items()},
-            alike=self.alike[np.ix_(places, places)],
-            passages=self.passages[list(places)],
-            later=[self.later[at] for at in places],
-            outdated=[self.outdated[at] for at in places],
-            told=[self.told[at] for at in places],
-            kinds=newest_of_each(records),
-        )
-
 
 async def weigh(space: Space, texts: Sequence[str], visible: VisibleOf | None) -> Weighed | None:
     """Measure the memories that may be worth showing before a message; None where there are none.

@@ -298,13 +298,8 @@ def walk(
 ) -> list[Related]:
     """Find what can be reached from a memory along edges in either direction: nearest first, then strongest.
 
-    Args:
-        connection: In a transaction.
-        space: Where the memory is; edges never leave it.
-        id: Which one.
-        depth: The greatest number of steps.
-        relations: The relations to follow, or None for all. Edges with a weight of 0 are never followed.
-        limit: The greatest number of memories; the walk stops when it has found them.
+    `relations` None follows all edges; those with a weight of 0 are never followed. It stops when it has found `limit`
+    memories.
 
     Raises:
         NotFound: There is no such memory.

@@ -236,11 +236,7 @@ def insert_drafts(
 ) -> list[str]:
     """Write memories, except those that exist already or were forgotten.
 
-    Args:
-        connection: In a transaction that writes.
-        space: The space to write to.
-        drafts: The memories.
-        fresh: The ids are new, so none of them can exist.
+    With `fresh`, the ids are new, so that none of them can exist.
 
     Returns:
         The ids of the drafts that are in the store now, in order: all but the forgotten ones.
@@ -256,7 +252,7 @@ def insert_drafts(
         ((changed, request),) = _COUNT_UP.run(connection, {"space": space})
         common = {"space_id": space, "changed": changed, "request": request}
         rids: list[int] = []
-        instead, held = discretion_rows.obey(connection, space, new)
+        instead, held = discretion_rows.obey(connection, space, [(one.row, one.wish) for one in new])
         if held:
             mark_changed(connection, held, changed)
         for draft, other in zip(new, instead, strict=True):
@@ -430,14 +426,7 @@ def load_changes(
 ) -> Changes | None:
     """The changes after `since`, or None if there are none.
 
-    Args:
-        connection: In a transaction.
-        space: The space to read.
-        since: The number of the last change whose rows are known; 0 reads everything.
-        model: The model whose vectors to read, or None.
-        vectors_since: The number of the last change whose vectors are known.
-        second: Another model whose vectors to read.
-        second_since: The number of the last change whose vectors of it are known.
+    A `since` of 0 reads everything; the vectors have numbers of their own, from which on they are read.
     """
     changed = space_changed(connection, space)
     if (
@@ -716,11 +705,7 @@ _EXPIRED = {
 def expired_rids(connection: Connection, space: int, at: int, *, with_over: bool) -> list[int]:
     """The rids of the memories that no longer hold at a time, from a partial index of those with an end.
 
-    Args:
-        connection: In a transaction.
-        space: Whose.
-        at: The time, in microseconds since 1970.
-        with_over: Also what was never replaced, and is over because its time is over, as a trip.
+    `with_over` adds what was never replaced, and is over because its time is over, as a trip.
     """
     return [rid for (rid,) in _EXPIRED[with_over].run(connection, {"space": space, "at": at})]
 
@@ -835,10 +820,6 @@ def has_old_words(connection: Connection) -> bool:
 def reread_words(connection: Connection, *, limit: int) -> int:
     """Update the lexical index of memories of any user that an older version of `lexicon` wrote.
 
-    Args:
-        connection: In a transaction that writes.
-        limit: The maximum number of memories.
-
     Returns:
         How many were updated; 0 if all are up to date.
     """
@@ -851,13 +832,7 @@ def reread_words(connection: Connection, *, limit: int) -> int:
 
 
 def index_words(connection: Connection, rids: Sequence[int], changed: int) -> None:
-    """Compute the words of memories again, and mark the memories as changed for every process that has an index.
-
-    Args:
-        connection: In a transaction that writes.
-        rids: The memories; those that don't exist are ignored.
-        changed: The number of this change; see `count_up`.
-    """
+    """Compute the words of memories again, and mark the memories as changed for every process that has an index."""
     tagged = tags_of(connection, rids)
     rows = connection.execute(
         select(memories.c.rid, memories.c.content).where(memories.c.rid.in_(among(rids)))

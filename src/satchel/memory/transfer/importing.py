@@ -117,12 +117,7 @@ class Intake:
     counted: set[str] = field(default_factory=set)
 
     async def take(self, parts: Sequence[Part], file: str) -> None:
-        """Store a batch in one transaction. Memories in the store are not changed, and forgotten ones stay forgotten.
-
-        Args:
-            parts: Consecutive parts of one file.
-            file: Its name.
-        """
+        """Store a batch in one transaction. Memories in the store are not changed; forgotten ones stay forgotten."""
         space, now = self.space, self.space.now_micros()
         ids = [part.id for part in parts if isinstance(part, ImportedMemory)]
         known = await space.read(known_ids, ids) if ids else set()
@@ -227,7 +222,10 @@ class Intake:
         found = [part for part in rest if isinstance(part, ImportedEdge)]
         written, dangling = _write_edges(connection, space, found, now)
         for version in (part for part in rest if isinstance(part, ImportedPage)):
-            page_rows.take_in(connection, space, version)
+            columns = {
+                name: getattr(version, name) for name in ("number", "written_at", "by", "model", "state")
+            }
+            page_rows.take_in(connection, space, version.lines, **columns)
         counts = {
             "edges": written,
             "changes": self._write_changes(connection, space, rest),

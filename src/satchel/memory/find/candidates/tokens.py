@@ -181,12 +181,8 @@ def match(
 ) -> Match:
     """Compare a question with memories.
 
-    Args:
-        question: The weighted tokens of the question.
-        bags: The tokens of the memories and of the turns before them; None if they are unknown.
-        own: For each memory, its index in `bags`.
-        previous: For each memory, the index of the previous turn in `bags`, or -1.
-        gate: For each memory, how much the previous turn counts, 0 to 1.
+    `bags` are the tokens of the memories and of the turns before them. `own` and `previous` are the places of a memory
+    and of its previous turn in `bags`, -1 for none; `gate` is how much the previous turn counts, 0 to 1.
     """
     have = np.array([place for place, bag in enumerate(bags) if bag is not None], dtype=np.int64)
     count = len(own)

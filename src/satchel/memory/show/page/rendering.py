@@ -68,16 +68,8 @@ def rendered(
 ) -> Page:
     """Show a version.
 
-    Args:
-        version: What was written.
-        held: The facts of its lines that hold now, by id.
-        pinned: What the user pinned: what no line stands on gets a line of its own.
-        today: The local day.
-        budget_tokens: Of the whole block.
-        confidential: Whether the section of that name is shown.
-        granted: The spheres whose facts are shown; empty is all.
-        ended: Facts whose time ended since the user last spoke, by id. They stand once more, marked: a friend asks how
-            it went, and knows what no longer binds.
+    Facts in `ended` stand once more, marked as over: a friend asks how it went, and knows what no longer binds.
+    `granted` are the spheres whose facts are shown; empty is all.
 
     Returns:
         The page, whose `left_out` says what is not shown and why.
