@@ -96,7 +96,8 @@ def _ignore(*_: object) -> None:
 class Memory:
     """The memories of one user in one scope. Nothing of another user's or scope's is ever found or changed.
 
-    What was acknowledged survives the death of the process. Nothing is sent anywhere except to the embedder and the
+    What was acknowledged survives the death of the process. Every method raises `StorageError` where the store can't be
+    read or written; what was acknowledged before stays. Nothing is sent anywhere except to the embedder and the
     models that were asked for. Several processes may have the same store open.
     """
 
@@ -120,7 +121,6 @@ class Memory:
 
         Raises:
             UsageError: The store was opened without a home, and has no journal.
-            StorageError: The database or the journal can't be read or written.
         """
         if self._journal is None:
             raise UsageError("This store has no journal: it was opened without a home.")
@@ -301,7 +301,6 @@ class Memory:
 
         Raises:
             UsageError: A value is empty, out of range or unknown, or its source was forgotten.
-            StorageError: It could not be written.
         """
         id = await self._capture.add(
             NewMemory(
@@ -346,7 +345,6 @@ class Memory:
 
         Raises:
             UsageError: One is malformed; nothing was stored.
-            StorageError: They could not be written; nothing was stored.
         """
         ids = await self._capture.add_episodes(episodes, durable=durable)
         self._upkeep.stored()
@@ -355,12 +353,10 @@ class Memory:
     async def lacking(self, episodes: Iterable[Episode]) -> int:
         """Count the episodes that `add_episodes` would store: they are not here, and nobody forgot them.
 
-        Args:
-            episodes: With their positions.
+        They have their positions.
 
         Raises:
             UsageError: One is malformed.
-            StorageError: The store could not be read.
         """
         return await self._capture.lacking(episodes)
 
@@ -394,7 +390,6 @@ class Memory:
 
         Raises:
             UsageError: Nothing says which ones, or ids and conditions are mixed, or the scope is another one.
-            StorageError: It could not be written; nothing was removed.
         """
         named = [await self.full_id(id) for id in ([ids] if isinstance(ids, str) else ids)]
         receipt = await forget(
@@ -447,7 +442,6 @@ class Memory:
 
         Raises:
             UsageError: The mode or a filter's value is unknown, or the limit is no positive number.
-            StorageError: The store could not be read.
         """
         if mode not in ("lexical", "keyword"):
             await self._upkeep.prepare(most=BEFORE_SEARCH, progress=progress)
@@ -501,7 +495,6 @@ class Memory:
 
         Raises:
             UsageError: A message is of no known form.
-            StorageError: The store could not be read.
         """
         await self._upkeep.prepare(most=BEFORE_SURFACING, with_gate=True)
         showing = Showing(
@@ -541,7 +534,6 @@ class Memory:
 
         Raises:
             UsageError: A message is of no known form.
-            StorageError: The store could not be read.
         """
         await self._upkeep.prepare(most=BEFORE_SEARCH, with_gate=True)
         showing = Showing(
@@ -558,8 +550,7 @@ class Memory:
     async def just_held_back(self, ids: Sequence[str]) -> tuple[MemoryRecord, ...]:
         """What is held back of some turns, and by them: the turns before that they point to, and facts drawn from them.
 
-        Args:
-            ids: Of the messages that were stored last.
+        `ids` are those of the messages that were stored last.
         """
         return tuple(await self._space.read(lifecycle.held_back_with, ids))
 
@@ -568,9 +559,7 @@ class Memory:
         "Heike here" where facts are about a Heike): until the user is back, only what is asked for and private to
         nobody is shown, and nothing that is said is the user's.
 
-        Args:
-            messages: The conversation, oldest first.
-            session: Where what was said earlier in it is stored.
+        `session` is where what was said earlier in the conversation is stored.
         """
         for wish in announced(text for role, text in said_texts(messages) if role == "user"):
             whose = await self._space.read(name_of, wish.name) if wish.name else ""
@@ -586,12 +575,8 @@ class Memory:
         lasting statements about themselves where no fact says them. What came from outside is never in it. The same
         store gives the same bytes. Nothing is counted as used.
 
-        Args:
-            budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
-            granted: As in `surface`.
-
-        Raises:
-            StorageError: The store could not be read.
+        The block is never longer than `budget_tokens`, by an estimate that is rather too high; 0 gives an empty one.
+        `granted` is as in `surface`.
         """
         if budget_tokens <= 0:
             return Profile()
@@ -611,17 +596,12 @@ class Memory:
         What was forgotten or superseded, or is over is left out. What is pinned stands on it. The
         same store gives the same bytes on a day. Nothing is counted as used.
 
-        Args:
-            budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives None.
-            proposed: Also a first page that the user has not accepted yet.
-            confidential: Also what is kept from somebody: for the user's own eyes and conversations.
-            granted: As in `surface`.
+        `proposed` shows a first page too that the user has not accepted yet, and `confidential` what is kept from
+        somebody: for the user's own eyes and conversations. The block is never longer than `budget_tokens`, by an
+        estimate that is rather too high; 0 gives None. `granted` is as in `surface`.
 
         Returns:
             None where no page was written.
-
-        Raises:
-            StorageError: The store could not be read.
         """
         return await self._pages.page(
             budget_tokens=budget_tokens, proposed=proposed, confidential=confidential, granted=granted
@@ -637,14 +617,7 @@ class Memory:
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
-        Args:
-            page_tokens: Of the page; 0 goes without one.
-            profile_tokens: Of the profile.
-            granted: As in `surface`.
-            confidential: Whether the page has what is kept from somebody: in the user's own conversations.
-
-        Raises:
-            StorageError: The store could not be read.
+        The arguments are those of `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
         return found or await self.profile(budget_tokens=profile_tokens, granted=granted)
@@ -699,13 +672,8 @@ class Memory:
         It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
         superseded or forgotten, or was called off or moved by a later statement about it, is left out.
 
-        Args:
-            budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
-            ahead_days: How many days after today.
-            granted: As in `surface`.
-
-        Raises:
-            StorageError: The store could not be read.
+        The block is never longer than `budget_tokens`, by an estimate that is rather too high; 0 gives an empty one.
+        `granted` is as in `surface`.
         """
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
@@ -725,12 +693,8 @@ class Memory:
     ) -> DeepAnswer:
         """Answer a question from several angles at once; see `deep.search_deeply`.
 
-        Args:
-            question: What is asked.
-            model: A small one expands the question and writes the answer; None goes without.
-            as_of: What was believed then.
-            tags: Only memories with all of these.
-            progress: Told of each step: "expanding", "searching", "found".
+        A small `model` expands the question and writes the answer; None goes without. `as_of` asks what was believed
+        then. `progress` is told of each step: "expanding", "searching", "found".
         """
         return await search_deeply(
             self,
@@ -773,11 +737,6 @@ class Memory:
     ) -> tuple[MemoryRecord, ...]:
         """Return the memories that fit every filter given, those said last first.
 
-        Args:
-            limit: The most that are returned.
-            offset: How many to skip.
-            filters: Which ones, see `Filters`.
-
         Raises:
             UsageError: A filter's value is unknown.
         """
@@ -818,11 +777,8 @@ class Memory:
     async def edit(self, id: str, *, by: str = "user", why: str = "", **edits: Unpack[Edits]) -> str | None:
         """Change a memory; what is not given stays. The words it had before stay in its history.
 
-        Args:
-            id: Which one.
-            by: Who wants it.
-            why: What for; kept in the history.
-            edits: What is to change, see `Edits`.
+        `edits` says what is to change, see `Edits`. `by` says who wants it, and `why` what for; both are kept in the
+        history.
 
         Returns:
             The change's id, for `undo`; None if nothing changed.
@@ -912,12 +868,7 @@ class Memory:
 
         Search and surfacing leave out the older one from then on, unless they are asked `as_of` an earlier moment.
 
-        Args:
-            older: What no longer holds.
-            newer: What holds instead.
-            valid_to: Until when the older one held; None takes the time from which the newer one does.
-            by: Who says so.
-            why: What for.
+        A `valid_to` of None takes the time from which the newer one holds as the end of the older one.
 
         Returns:
             The change's id; `undo` brings the older one back. None if nothing changed.
@@ -978,9 +929,7 @@ class Memory:
 
         A turn is out of date, too, if a fact that was drawn from it was superseded.
 
-        Args:
-            ids: Of these memories.
-            holding: Only what holds now; what no longer does is replaced by what took its own place.
+        With `holding`, only what holds now: what no longer does is replaced by what took its own place.
 
         Returns:
             By id, the later memories, the certain ones first; memories that hold are not in it.
@@ -1001,11 +950,7 @@ class Memory:
     ) -> tuple[Related, ...]:
         """Return what can be reached from a memory along edges in either direction: nearest first, then the strongest.
 
-        Args:
-            id: Where to begin.
-            depth: The most steps, 1 to 20.
-            relations: Which edges to follow; None for all.
-            limit: The most that are returned.
+        `depth` is the most steps, 1 to 20; `relations` says which edges are followed, None follows all.
 
         Raises:
             NotFound: There is no such memory.
@@ -1023,9 +968,6 @@ class Memory:
 
         Returns:
             Whether there was anything to do.
-
-        Raises:
-            StorageError: The store failed.
         """
         return await self._upkeep.catch_up()
 
@@ -1066,7 +1008,6 @@ class Memory:
 
         Raises:
             UsageError: The model is "none".
-            StorageError: The store can't be used; what was written before stays.
         """
         small_model = model if small_model is None else small_model
         if "none" in (model.provider, small_model.provider):
@@ -1134,7 +1075,6 @@ class Memory:
 
         Raises:
             StorageUnwritable: The file can't be written; what was there is untouched.
-            StorageError: The store could not be read.
         """
         return await transfer.export_to(self._space, where, progress=progress, filters=filters)
 
@@ -1174,25 +1114,13 @@ class Memory:
     # Upkeep.
 
     async def check(self, *, progress: Callable[[int, int], None] = _ignore) -> Checkup:
-        """Look at every memory and every index, and ask the embedder whether it serves.
-
-        Args:
-            progress: Told how many memories of how many were looked at.
-
-        Raises:
-            StorageError: The store could not be read.
-        """
+        """Look at every memory and every index, and ask the embedder whether it serves."""
         return await checkup.check(self._space, progress=progress)
 
     async def repair(self, *, secrets: bool = False, progress: Callable[[int], None] = _ignore) -> Repaired:
         """Repair what `check` finds: indexes, rows that belong to nothing, injected text, missing vectors.
 
-        Args:
-            secrets: Remove secrets too. That can't be undone: their words stay nowhere in the store.
-            progress: Told how many memories got vectors.
-
-        Raises:
-            StorageError: The store could not be written; what was repaired stays repaired.
+        With `secrets`, they are removed too. That can't be undone: their words stay nowhere in the store.
         """
         done = await checkup.repair(self._space, secrets=secrets, progress=progress)
         if done.emptied:

@@ -31,8 +31,6 @@ Forget = Callable[[Sequence[str]], Awaitable[Receipt]]
 
 SmallModel = Callable[[], Awaitable[ChatModel | None]]
 
-_LIKELY = 0.3
-"""The weight of a link `may_replace` from which the later memory is shown before the earlier one."""
 _MORE_FOUND = 10
 _SHOWN_TOKENS = 200  # Of one memory in a result; the whole of it is in the result's data.
 _SHOWN_LINES = 5
@@ -300,7 +298,7 @@ class MemoryTools:
         shown: dict[str, Hit] = {}
         own = {hit.memory.id: hit for hit in hits}
         for hit in hits:
-            successors = [one.memory for one in later.get(hit.memory.id, ()) if one.weight >= _LIKELY]
+            successors = [one.memory for one in later.get(hit.memory.id, ()) if one.is_likely]
             if successors:
                 newest = max(successors, key=lambda memory: memory.said_at)
                 shown.setdefault(

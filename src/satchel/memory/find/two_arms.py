@@ -335,34 +335,19 @@ class TwoArms(DenseArm):
         )
         if limit is not None and done >= limit:
             return done
-        rest = None if limit is None else limit - done
-        return done + await self._fill_second(
-            limit=rest,
-            everywhere=everywhere,
-            progress=lambda more: progress(done + more),
-            wait_s=wait_s,
-            until_s=until_s,
-            fetch=fetch,
-        )
-
-    async def _fill_second(
-        self,
-        *,
-        limit: int | None = None,
-        everywhere: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
-        wait_s: float | None = None,
-        until_s: float | None = None,
-        fetch: bool,
-    ) -> int:
         second = self._second
         if self.model is None or not (fetch or second.is_here):
-            return 0
+            return done
         if not await second.is_needed(everywhere=everywhere):
-            return 0
+            return done
         second.instead_of(self.model)
-        done = await second.fill(
-            limit=limit, everywhere=everywhere, progress=progress, wait_s=wait_s, until_s=until_s
+        first = done
+        done += await second.fill(
+            limit=None if limit is None else limit - done,
+            everywhere=everywhere,
+            progress=lambda more: progress(first + more),
+            wait_s=wait_s,
+            until_s=until_s,
         )
         if second.model is not None and self._scale is None:
             await self._match_scales()
@@ -371,7 +356,8 @@ class TwoArms(DenseArm):
     async def keep_up(self) -> None:
         """See `DenseArm.keep_up`; the second embedder is fetched if a memory waits for it."""
         await super().keep_up()
-        if await self._fill_second(fetch=True) or self._second.model is not None:
+        await self.fill(fetch=True)
+        if self._second.model is not None:
             await self._second.associations(make=True)
 
     async def pending(self, *, everywhere: bool = False) -> int:

@@ -23,7 +23,6 @@ from satchel.memory.text import lexicon
 from satchel.memory.text.framing import (
     PROFILE_HEAD,
     PROFILE_TAIL,
-    SHORT_ID_CHARS,
     estimate_tokens,
     profile_line,
     restates,
@@ -41,7 +40,6 @@ __all__ = [
     "Profile",
     "ProfileLine",
     "compose",
-    "cost_of",
     "fact_weight",
     "is_own",
     "profile_to_json",
@@ -106,11 +104,6 @@ async def compose(space: Space, *, budget_tokens: int, granted: Collection[str])
 def profile_to_json(profile: Profile) -> dict[str, Any]:
     """A profile as plain JSON data."""
     return standing_to_json(profile, lambda line: {"why": line.why, "section": line.section})
-
-
-def cost_of(words: str, *, dated: bool) -> float:
-    """Tokens of a line with these words, not rounded."""
-    return tokens_of(f'{"x" * (SHORT_ID_CHARS + (11 if dated else 0))} "{words}"\n')
 
 
 def fact_weight(importance: int, words: str, *, age_days: float, tokens: float) -> float:
@@ -183,11 +176,11 @@ def _lines(
         words = shown_words(memory.content)
         if _is_appointment(words, found.dated.get(memory.id), now):
             continue
+        line = _line(memory, words, f"{memory.memory_type}, importance {memory.importance}")
         weight = fact_weight(
-            memory.importance, words, age_days=_age(memory, now), tokens=cost_of(words, dated=False)
+            memory.importance, words, age_days=_age(memory, now), tokens=tokens_of(line.text + "\n")
         )
-        why = f"{memory.memory_type}, importance {memory.importance}"
-        facts.append((weight, _line(memory, words, why)))
+        facts.append((weight, line))
     statements: list[tuple[float, ProfileLine]] = []
     for memory, words, strength in found.statements:
         # A fact says it better.
@@ -195,10 +188,11 @@ def _lines(
             continue
         if (memory.id, words) in found.over or _has_ended(memory, words, found.ended):
             continue
+        line = _line(memory, words, "the user's own words, likely to last")
         weight = statement_weight(
-            strength, words, age_days=_age(memory, now), tokens=cost_of(words, dated=True)
+            strength, words, age_days=_age(memory, now), tokens=tokens_of(line.text + "\n")
         )
-        statements.append((weight, _line(memory, words, "the user's own words, likely to last")))
+        statements.append((weight, line))
     heaviest = (sorted(some, key=lambda one: -one[0]) for some in (facts, statements))
     return pinned, [line for some in heaviest for _, line in some], left_out
 

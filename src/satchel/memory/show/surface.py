@@ -49,9 +49,6 @@ _ECHO_ALIKE = 0.7
 _SAME_ALIKE = 0.6
 """The cosine from which two things said in one turn, or one after the other, are one thing."""
 
-_BESIDE = 0.3
-"""From this weight of a link `may_replace` on, the later memory is shown before the earlier one."""
-
 _OUTSIDE_SHARE = 3
 """One in three lines at most, and always one, comes from outside: what fits every message must not crowd out others."""
 
@@ -496,7 +493,7 @@ def with_later(
     """
     shown: dict[str, ChosenLine] = {}
     for line in may_stand(lines):
-        later = [one for one in weighed.later[line.at] if one.is_certain or one.weight >= _BESIDE][:1]
+        later = [one for one in weighed.later[line.at] if one.is_likely][:1]
         for one in later:
             shown.setdefault(one.memory.id, ChosenLine(line.at, one.memory))
         is_beside = any(one.is_certain and one.memory.id not in there for one in later)

@@ -245,14 +245,7 @@ def _measured(
         features=features | {"told": np.array(told, dtype=bool)},
         alike=evidence.alike[np.ix_(kept, kept)],
         passages=evidence.passages[kept],
-        later=[
-            tuple(
-                Successor(memory=found.records[one.rid], weight=one.weight, is_certain=one.is_certain)
-                for one in found.later.get(rids[at], ())
-                if one.rid in found.records
-            )
-            for at in kept.tolist()
-        ],
+        later=[graph.successors(found.later.get(rids[at], ()), found.records) for at in kept.tolist()],
         outdated=[rids[at] in found.outdated for at in kept.tolist()],
         told=told,
         kinds=newest_of_each(records),

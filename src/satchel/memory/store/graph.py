@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -30,12 +30,14 @@ __all__ = [
     "read_edges",
     "read_later",
     "related_to_json",
+    "successors",
     "walk",
 ]
 
 MAY_REPLACE = "may_replace"
 """The relation of a newer memory to an older one that it may correct, as an extractor, a model or the user says. The
-older one still holds, and whatever shows it shows the newer one beside it, from a weight of 0.3 on."""
+older one still holds, and whatever shows it shows the newer one beside it, if it is likely."""
+_LIKELY = 0.3
 
 RELATIONS = (
     "related",
@@ -85,7 +87,18 @@ class Related:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Successor:
+class _Weighted:
+    weight: float
+    is_certain: bool
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether the later memory is shown before the earlier one: of pairs with this weight, half are right."""
+        return self.is_certain or self.weight >= _LIKELY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Successor(_Weighted):
     """A later memory that takes the place of an earlier one, or may take it.
 
     Attributes:
@@ -94,17 +107,22 @@ class Successor:
     """
 
     memory: MemoryRecord
-    weight: float
-    is_certain: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Later:
+class Later(_Weighted):
     """A `Successor` by its rid."""
 
     rid: int
-    weight: float
-    is_certain: bool
+
+
+def successors(later: Iterable[Later], records: Mapping[int, MemoryRecord]) -> tuple[Successor, ...]:
+    """The same with their memories, by rid; those that are not there are left out."""
+    return tuple(
+        Successor(memory=records[one.rid], weight=one.weight, is_certain=one.is_certain)
+        for one in later
+        if one.rid in records
+    )
 
 
 def edge_to_json(edge: Edge) -> dict[str, Any]:

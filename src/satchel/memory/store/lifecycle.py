@@ -168,15 +168,7 @@ def later(
     records = repository.read_records(
         connection, space, [*found, *{one.rid for some in found.values() for one in some}]
     )
-    return {
-        records[rid].id: tuple(
-            Successor(memory=records[one.rid], weight=one.weight, is_certain=one.is_certain)
-            for one in some
-            if one.rid in records
-        )
-        for rid, some in found.items()
-        if rid in records
-    }
+    return {records[rid].id: graph.successors(some, records) for rid, some in found.items() if rid in records}
 
 
 def held_back_with(connection: Connection, space: int, ids: Sequence[str]) -> list[MemoryRecord]:

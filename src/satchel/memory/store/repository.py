@@ -353,17 +353,13 @@ class Changes:
         memories: Rows with the columns of `ChangedMemory`. They are read while they are used, within the transaction,
             like those below.
         gone: The rids of forgotten memories.
-        vectors: Rows (rid, vectors) of one model, and `second` those of the other one, where there are two.
-        cue_vectors: The same of their cues, and `second_cues`.
+        vectors: For each model, rows (rid, vectors) of memories, and the same of their cues.
     """
 
     changed: int
     memories: Iterable[Any]
     gone: Sequence[int]
-    vectors: Iterable[Any]
-    cue_vectors: Iterable[Any] = ()
-    second: Iterable[Any] = ()
-    second_cues: Iterable[Any] = ()
+    vectors: Sequence[tuple[Iterable[Any], Iterable[Any]]] = ()
 
 
 _OPENING_CHARS = 100
@@ -415,41 +411,29 @@ _CHANGED_VECTORS, _CHANGED_CUE_VECTORS = (
 
 
 def load_changes(
-    connection: Connection,
-    space: int,
-    *,
-    since: int,
-    model: int | None,
-    vectors_since: int,
-    second: int | None = None,
-    second_since: int = 0,
+    connection: Connection, space: int, *, since: int, models: Sequence[tuple[int, int]] = ()
 ) -> Changes | None:
-    """The changes after `since`, or None if there are none.
+    """The changes after `since`, or None if there are none; 0 reads everything.
 
-    A `since` of 0 reads everything; the vectors have numbers of their own, from which on they are read.
+    `models` are those whose vectors are read, each with the number of the last change whose vectors are known.
     """
     changed = space_changed(connection, space)
-    if (
-        changed == since
-        and (model is None or vectors_since == changed)
-        and (second is None or second_since == changed)
-    ):
+    if changed == since and all(known == changed for _, known in models):
         return None
     values = {"space": space, "since": since}
     # Tombstones don't matter when everything is read.
     gone = [rid for (rid,) in _GONE.run(connection, values)] if 0 < since < changed else []
 
-    def changed_in(query: Prepared, model: int | None, since: int) -> Iterable[Any]:
-        return query.each(connection, {"space": space, "model": model, "since": since})
+    def changed_in(query: Prepared, model: int, known: int) -> Iterable[Any]:
+        return query.each(connection, {"space": space, "model": model, "since": known})
 
     return Changes(
         changed=changed,
         memories=_CHANGED_MEMORIES.each(connection, values),
         gone=gone,
-        vectors=changed_in(_CHANGED_VECTORS, model, vectors_since),
-        cue_vectors=changed_in(_CHANGED_CUE_VECTORS, model, vectors_since),
-        second=changed_in(_CHANGED_VECTORS, second, second_since),
-        second_cues=changed_in(_CHANGED_CUE_VECTORS, second, second_since),
+        vectors=[
+            (changed_in(_CHANGED_VECTORS, *one), changed_in(_CHANGED_CUE_VECTORS, *one)) for one in models
+        ],
     )
 
 

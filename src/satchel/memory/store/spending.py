@@ -31,15 +31,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpentRow:
-    """The cost of one model for one purpose on one local day ("2026-11-21")."""
+class SpentRow(Asked):
+    """The same on one local day ("2026-11-21")."""
 
     day: str
-    purpose: str
-    provider: str
-    model: str
-    calls: int
-    usage: Usage
 
 
 async def complete(

@@ -36,8 +36,6 @@ __all__ = [
 MOST_PINS: Final = 100
 AGENDA_DAYS: Final = 7
 """After today."""
-_LEAST_LATER: Final = 0.3
-"""Of a link `may_replace`, as in surfacing."""
 _MOST_FACTS: Final = 80
 _MOST_STATEMENTS: Final = 80
 _MOST_APPOINTMENTS: Final = 200
@@ -262,9 +260,7 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
     )
     dated = _DATED.run(connection, {"rids": json.dumps(facts)})
     later = {
-        records[rid].id: [
-            records[one.rid].id for one in found if one.rid in records and one.weight >= _LEAST_LATER
-        ]
+        records[rid].id: [records[one.rid].id for one in found if one.rid in records and one.is_likely]
         for rid, found in read_later(connection, [rid for rid in facts if rid in records]).items()
     }
     starts: dict[int, list[int]] = {}

@@ -120,10 +120,7 @@ class Candidates:
                     connection,
                     self._space,
                     since=index.changed,
-                    model=index.model,
-                    vectors_since=index.vectors_changed,
-                    second=None if index.second is None else index.second.model,
-                    second_since=index.second_changed,
+                    models=index.models,
                 )
                 if changes is not None:
                     index.apply(changes)
