@@ -191,12 +191,9 @@ class MemoryTools:
     ) -> None:
         """Bind the tools.
 
-        Args:
-            memory: What they work on.
-            forget: Removes memories wherever they are; None removes them from `memory` alone.
-            small_model: Gives the model that deep memory asks; None, or a model of None, goes without.
-            speaker: Who stores, where it is not Satchel's own model.
-            granted: The spheres that whoever calls them may know of; empty is all.
+        `forget` removes memories wherever they are; None removes them from `memory` alone. `small_model` gives the
+        model that deep memory asks; None, or a model of None, goes without. `speaker` is who stores, where it is not
+        Satchel's own model; `granted` are the spheres that whoever calls them may know of, empty is all.
         """
         self._granted = granted
         self._speaker = speaker

@@ -247,9 +247,8 @@ class DenseArm:
         An embedder that doesn't run in this process gets only what the user's own table calls for, not the 2,700 texts
         of the built-in one.
 
-        Args:
-            make: Embed what is not kept. The whole table takes a minute with a slow embedder, so that it belongs in the
-                background.
+        `make` embeds what is not kept. The whole table takes a minute with a slow embedder, so that it belongs in the
+        background.
 
         Returns:
             None if it is empty, or isn't complete.
@@ -288,8 +287,7 @@ class DenseArm:
     async def gate(self, *, anew: bool = False) -> RelevanceGate | None:
         """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
 
-        Args:
-            anew: Embed the example messages again instead of using the vectors in the store.
+        `anew` embeds the example messages again instead of using the vectors in the store.
         """
         model = self.model
         if model is None or (self._gate is not None and not anew):

@@ -34,9 +34,7 @@ class Likeness:
     def __init__(self, centres: Centres, message: Floats) -> None:
         """Compare a message.
 
-        Args:
-            centres: Of the table, for the embedder of the vectors; n different spheres are named in it, at least one.
-            message: Shape (d,), unit length.
+        The message has shape (d,), unit length. In the table, at least one sphere is named.
         """
         self._names = tuple(dict.fromkeys(filter(None, centres.spheres)))
         self._topics = centres.topics

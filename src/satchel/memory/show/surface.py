@@ -7,7 +7,7 @@ takes out lines and says why, and `block_of` fits the rest into a budget.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -90,15 +90,9 @@ class Showing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SurfaceResult:
-    """What is shown, and what came near, each with the reason why it is not shown.
+class SurfaceResult(Recall):
+    """What is shown, and why not more; `cost` is that of the language model that chose, if one was asked."""
 
-    Attributes:
-        cost: Of the language model that chose; nothing if none was asked.
-    """
-
-    context: Context = field(default_factory=Context)
-    left_out: tuple[tuple[Hit, str], ...] = ()
     cost: tuple[Asked, ...] = ()
 
 
@@ -483,10 +477,7 @@ def with_later(
 
     A turn whose fact was superseded is left out where the later one can't be shown beside it.
 
-    Args:
-        lines: Surest first.
-        weighed: What they are of.
-        there: The ids of what the model has before it already.
+    The lines stand surest first; `there` are the ids of what the model has before it already.
 
     Returns:
         What may be shown, each memory once, and behind it what is left out.

@@ -132,10 +132,7 @@ def obey(
     A message that says so holds back its whole turn, and the turn before where it points there, with the facts drawn
     from them. What is said after a guest announced themselves, until the user is back, is the guest's.
 
-    Args:
-        connection: In a transaction that writes.
-        space: Whose.
-        drafts: In the order in which they were said.
+    The drafts stand in the order in which they were said.
 
     Returns:
         The columns to write instead, for each draft; and the rids of stored memories that are held back now.

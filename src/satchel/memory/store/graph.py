@@ -191,10 +191,8 @@ def read_later(
     from it: a fact with an edge `derived_from` to it, or one that names its session and turn as the source. So a turn
     whose fact was superseded is known to be outdated without an edge of its own.
 
-    Args:
-        connection: In a transaction.
-        rids: The memories that are about to be shown. All of them together take two queries.
-        shows: Whether a memory may be shown. What took the place of one that may not is shown instead. None shows all.
+    `shows` says whether a memory may be shown: what took the place of one that may not is shown instead. All of `rids`
+    together take two queries.
 
     Returns:
         For each memory that has something later, what that is: the certain first, then by weight. Memories among `rids`

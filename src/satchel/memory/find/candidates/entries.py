@@ -66,9 +66,7 @@ class Entries:
     def postings(self, stem: int, alive: Any) -> Postings:
         """The living rows that have a stem.
 
-        Args:
-            stem: Its hash.
-            alive: Which rows are alive, shape (rows,), bool.
+        `alive` says which rows are alive, shape (rows,), bool.
         """
         known, seen = self._known.get(stem, (None, 0))
         if known is None or seen < len(self._stem):

@@ -432,9 +432,7 @@ def number_of(name: str) -> int:
 def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], EntryArrays, dict[str, int]]:
     """The columns and the entries of rows, and the numbers of their speakers.
 
-    Args:
-        found: Rows with the columns of `repository.ChangedMemory`, at least one.
-        first: The number of the first one.
+    `found` has rows with the columns of `repository.ChangedMemory`, at least one; `first` is the number of the first.
     """
     read: Any = ChangedMemory._make(zip(*found, strict=True))
     # What was drawn from a conversation, with the words that it rests on, was not said in it.

@@ -126,10 +126,7 @@ class QuestionTokens(NamedTuple):
 def weigh(text: str, tokens: TokenVectors, rarity: Callable[[int], float]) -> QuestionTokens:
     """Weigh the tokens of a question by the rarity of their words; the pieces of a word share its weight.
 
-    Args:
-        text: The question as it was embedded.
-        tokens: Its tokens.
-        rarity: The rarity of a stem in the store, by its hash.
+    `text` is the question as it was embedded; `rarity` gives that of a stem in the store, by its hash.
     """
     words = [(match.start(), match.end(), match.group()) for match in _WORD.finditer(text)]
     kept: list[int] = []
