@@ -70,7 +70,6 @@ class Search:
     """Finds the memories of a space. It sees what was embedded and compared so far; `Upkeep.prepare` sees to that."""
 
     def __init__(self, space: Space) -> None:
-        """Take the space."""
         self._space = space
 
     async def hits(

@@ -75,29 +75,8 @@ class _SecondArm(DenseArm):
 
     _without_it = "Texts in other languages are found only by their words"
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        database: Database,
-        space: int,
-        clock: Clock,
-        claims: Claims,
-        *,
-        home: Path | None,
-        languages: Sequence[str],
-    ) -> None:
-        super().__init__(
-            embedder,
-            database,
-            space,
-            clock,
-            claims,
-            home=home,
-            share=Share(languages=tuple(numbers_of(languages))),
-        )
-        self.languages = frozenset(languages)
-        self._look_at = float("-inf")
-        self._done_to = -1
+    _look_at = float("-inf")
+    _done_to = -1
 
     @property
     def is_here(self) -> bool:
@@ -178,7 +157,9 @@ class TwoArms(DenseArm):
             home=home,
             share=Share(languages=tuple(numbers_of(languages)), others=True),
         )
-        self._second = _SecondArm(second, database, space, clock, claims, home=home, languages=languages)
+        self._languages = frozenset(languages)
+        own = Share(languages=tuple(numbers_of(languages)))
+        self._second = _SecondArm(second, database, space, clock, claims, home=home, share=own)
         self._scale: Scale | None = None
         self._wide_gates: dict[bool, RelevanceGate] = {}
         self._wide_centres: dict[bool, Centres] = {}
@@ -218,7 +199,7 @@ class TwoArms(DenseArm):
         return self._second.is_here
 
     def _first_reads(self, text: str) -> bool:
-        return language_of(text) not in self._second.languages and super().reads(text)
+        return language_of(text) not in self._languages and super().reads(text)
 
     def reads(self, text: str) -> bool:
         """See `DenseArm.reads`."""
@@ -247,7 +228,7 @@ class TwoArms(DenseArm):
         """Whether a text and memories are in languages of the second embedder, which isn't there yet. The first would
         find what it has read, whatever that is, and put it before memories that share words with the text.
         """
-        return language_of(text) in self._second.languages and await self._second.is_needed()
+        return language_of(text) in self._languages and await self._second.is_needed()
 
     def _joined(self, first: Vectors | None, second: Vectors | None) -> Vectors | None:
         given = first if first is not None else second

@@ -143,7 +143,6 @@ class Surface:
     """Chooses the memories of a space that a model is shown before a turn."""
 
     def __init__(self, space: Space, search: Search) -> None:
-        """Surface memories of this space, found by this search."""
         self._space = space
         self._search = search
 

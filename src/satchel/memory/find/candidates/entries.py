@@ -42,7 +42,6 @@ class Entries:
     """The entries of a space. Looking up a stem scans all of them once, afterwards only those that were added since."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._stem = Column(np.uint32)
         self._row = Column(np.int32)
         self._count = Column(np.uint16)

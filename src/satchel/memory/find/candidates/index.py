@@ -107,7 +107,6 @@ class Index:
     """
 
     def __init__(self) -> None:
-        """An empty index that knows nothing yet."""
         self.changed = 0
         self.second: Second | None = None
         self.speaker_numbers: Mapping[str, int] = {}

@@ -16,7 +16,6 @@ from satchel.memory.text.framing import (
     PAGE_HEAD,
     PROFILE_TAIL,
     estimate_tokens,
-    page_heading,
     page_line,
     tokens_of,
 )
@@ -48,7 +47,7 @@ def tokens_of_line(text: str) -> float:
 
 def _tokens_of_section(section: Section) -> float:
     """Tokens of a section's heading, not rounded."""
-    return tokens_of(page_heading(SECTIONS[section]) + "\n")
+    return tokens_of(f"{SECTIONS[section]}:\n")
 
 
 FRAME_TOKENS: Final = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(map(_tokens_of_section, SECTIONS))
@@ -157,6 +156,6 @@ def _block(version: PageVersion, lines: Sequence[ShownLine]) -> str:
     for line in lines:
         if line.section != section:
             section = line.section
-            parts.append(f"{page_heading(SECTIONS[section])}\n")
+            parts.append(f"{SECTIONS[section]}:\n")
         parts.append(f"{line.text}\n")
     return "".join(parts) + PROFILE_TAIL
