@@ -74,6 +74,7 @@ from satchel.memory.show.surface import choose, may_stand, with_later
 from satchel.memory.show.weighing import Weighed, weigh
 from satchel.memory.store.filters import CheckedFilters
 from satchel.memory.text.block import block_of
+from satchel.memory.text.newest import newest_of_each
 from satchel.models.port import Embedder
 
 DATA = Path(__file__).parents[1] / "src" / "satchel" / "memory" / "data"
@@ -505,6 +506,22 @@ def _kind_of(one: Measured) -> str:
     return str(one.message["kind"])
 
 
+def only(weighed: Weighed, places: Sequence[int]) -> Weighed:
+    """The same of some of the memories."""
+    records = [weighed.records[at] for at in places]
+    return replace(
+        weighed,
+        records=records,
+        features={name: values[list(places)] for name, values in weighed.features.items()},
+        alike=weighed.alike[np.ix_(places, places)],
+        passages=weighed.passages[list(places)],
+        later=[weighed.later[at] for at in places],
+        outdated=[weighed.outdated[at] for at in places],
+        told=[weighed.told[at] for at in places],
+        kinds=newest_of_each(records),
+    )
+
+
 def judged(
     one: Measured,
     weights: NeedWeights,
@@ -517,7 +534,7 @@ def judged(
     weighed, lines = one.weighed, one.lines
     kept = [at for at, record in enumerate(weighed.records) if not one.stands(at, record.id, standing)]
     if len(kept) < len(lines):
-        weighed = weighed.only(kept)
+        weighed = only(weighed, kept)
         lines = tuple(lines[at] for at in kept)
     sure, chosen = choose(weighed, weights, at_least=at_least, limit=LIMIT)
     there = one.whole if standing == "real" else ()

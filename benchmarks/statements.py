@@ -26,13 +26,19 @@ from typing import Any
 import numpy as np
 from sets import interval, read
 
-from satchel.memory.show.profile import PROFILE_TOKENS, cost_of, fact_weight, statement_weight
+from satchel.memory.show.profile import PROFILE_TOKENS, fact_weight, statement_weight
 from satchel.memory.text import lexicon
+from satchel.memory.text.framing import SHORT_ID_CHARS, tokens_of
 from satchel.memory.text.statements import Sentence, features_of, sentences_of
 
 DATA = Path(__file__).parents[1] / "src/satchel/memory/data/statements.json"
 RIDGE = 10.0
 FRAME_TOKENS = 35
+
+
+def cost_of(words: str, *, day_chars: int = 0) -> float:
+    """Tokens of a line of the profile with these words, not rounded."""
+    return tokens_of(f'{"x" * (SHORT_ID_CHARS + day_chars)} "{words}"\n')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +130,7 @@ def _filled(costs: Sequence[float], weights: Sequence[float]) -> list[int]:
 
 def covered(person: Mapping[str, Any], rows: Sequence[Row], strengths: Sequence[float]) -> tuple[int, int]:
     """How many of the needed memories the profile has, and how many are needed."""
-    costs = [cost_of(row.words, dated=True) for row in rows]
+    costs = [cost_of(row.words, day_chars=11) for row in rows]
     weights = [
         statement_weight(strength, row.words, age_days=row.age_days, tokens=cost)
         for row, strength, cost in zip(rows, strengths, costs, strict=True)
@@ -145,7 +151,7 @@ def covered_by_facts(person: Mapping[str, Any]) -> tuple[int, int]:
     said = {turn["id"]: datetime.fromisoformat(turn["said_at"]) for turn in person["memories"]}
     end = max(said.values())
     facts = [fact for fact in person["facts"] if not fact["until"]]
-    costs = [cost_of(fact["text"], dated=False) for fact in facts]
+    costs = [cost_of(fact["text"]) for fact in facts]
     weights = [
         fact_weight(
             fact["importance"], fact["text"], age_days=(end - said[fact["sources"][0]]).days, tokens=cost

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import click
 
@@ -16,10 +16,10 @@ from satchel.cli.output import is_terminal, plain, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.stores import filter_options, filters_of, memory_of, scope_option, with_home
 from satchel.errors import UsageError
+from satchel.memory.transfer.formats import formats
 from satchel.memory.transfer.report import (
     ExportReport,
     ImportReport,
-    ImportSource,
     TransferProgress,
     export_report_to_json,
     import_report_to_json,
@@ -31,6 +31,7 @@ from satchel.runtime.plugins import plugin_reader
 __all__ = ["export", "import_memories"]
 
 _SHOWN_EXAMPLES = 5
+_SOURCES = ("auto", *formats())
 
 
 @click.command()
@@ -80,7 +81,7 @@ def export(
     metavar="FORMAT",
     default="auto",
     show_default=True,
-    help=f"The format: {', '.join(get_args(ImportSource))}, or one of a plugin; auto detects it for each file.",
+    help=f"The format: {', '.join(_SOURCES)}, or one of a plugin; auto detects it for each file.",
 )
 @scope_option
 @click.option("--dry-run", is_flag=True, help="Only count; write nothing.")
@@ -93,7 +94,7 @@ def import_memories(path: str, source: str, scope: str, dry_run: bool, yes: bool
     Codex (~/.codex/sessions), ChatGPT's export, folders of Markdown, and mem0's export. Dates are kept; secrets and
     tool output are removed. Importing the same file again adds nothing; an interrupted import resumes.
     """
-    reader = None if source in get_args(ImportSource) else plugin_reader(read_settings().home, source)
+    reader = None if source in _SOURCES else plugin_reader(read_settings().home, source)
     if not yes and not dry_run and is_terminal(sys.stdin) and is_terminal(sys.stderr):
         where = "memory" if scope == "default" else f"the scope {scope}"
         confirm(f"Import {plain(os.fspath(path))} into {where}?", default=True)
@@ -102,7 +103,7 @@ def import_memories(path: str, source: str, scope: str, dry_run: bool, yes: bool
         with _bar() as show:
             return await memory_of(home).import_from(
                 path,
-                source="auto" if reader is not None else cast("ImportSource", source),
+                source=source if reader is None else "auto",
                 dry_run=dry_run,
                 progress=show,
                 reader=reader,
@@ -115,7 +116,7 @@ def import_memories(path: str, source: str, scope: str, dry_run: bool, yes: bool
         _tell(report)
     if not report.files:
         raise UsageError(
-            f"{plain(path)} contains no file of a supported format ({', '.join(get_args(ImportSource)[1:])}). "
+            f"{plain(path)} contains no file of a supported format ({', '.join(formats())}). "
             "Nothing was imported."
         )
 

@@ -68,8 +68,7 @@ class MemoryJournal:
         """Read back what the database lacks; append what was stored and changed since the last time, by any process;
         take out what was forgotten.
 
-        Args:
-            whole: Compare all of the journal with the database, and not only what comes after the mark.
+        `whole` compares all of the journal with the database, and not only what comes after the mark.
 
         Returns:
             What was read back: nothing, if the database has grown with its journal.

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
-from satchel.errors import StorageError, StorageLocked, UsageError
+from satchel.errors import NotFound, StorageError, StorageLocked, UsageError
 from satchel.memory import checkup, transfer
 from satchel.memory.checkup import Checkup, Repaired
+from satchel.memory.find import folding
 from satchel.memory.find.candidates.engine import Candidates
 from satchel.memory.find.deep import DeepAnswer, search_deeply
 from satchel.memory.find.reindexing import Reindexed, reindex
@@ -37,13 +38,14 @@ from satchel.memory.records import (
     Tier,
     Trust,
 )
-from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda, Agendas
+from satchel.memory.show import agenda, profile
+from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda
 from satchel.memory.show.page.records import PAGE_TOKENS, Page
 from satchel.memory.show.page.service import Pages
-from satchel.memory.show.profile import ID_CHARS, PROFILE_TOKENS, Profile, Profiles
+from satchel.memory.show.profile import ID_CHARS, PROFILE_TOKENS, Profile
 from satchel.memory.show.surface import Showing, Surface
 from satchel.memory.spheres import clean_spheres
-from satchel.memory.store import graph, history, lifecycle, repository, spending, statement_rows
+from satchel.memory.store import graph, history, lifecycle, page_rows, repository, spending, statement_rows
 from satchel.memory.store.capture import Capture, NewMemory
 from satchel.memory.store.checking import clean, clean_tags, one_of, printable
 from satchel.memory.store.claims import Claims
@@ -80,7 +82,7 @@ if TYPE_CHECKING:
     from satchel.memory.distill.engine import Distiller, MaySpend
     from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
     from satchel.memory.transfer.formats import NamedReader
-    from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
+    from satchel.memory.transfer.report import ExportReport, ImportReport, TransferProgress
 
 __all__ = ["Memory"]
 
@@ -94,7 +96,8 @@ def _ignore(*_: object) -> None:
 class Memory:
     """The memories of one user in one scope. Nothing of another user's or scope's is ever found or changed.
 
-    What was acknowledged survives the death of the process. Nothing is sent anywhere except to the embedder and the
+    What was acknowledged survives the death of the process. Every method raises `StorageError` where the store can't be
+    read or written; what was acknowledged before stays. Nothing is sent anywhere except to the embedder and the
     models that were asked for. Several processes may have the same store open.
     """
 
@@ -106,8 +109,6 @@ class Memory:
         self._capture = Capture(space)
         self._search = Search(space)
         self._surface = Surface(space, self._search)
-        self._profiles = Profiles(space)
-        self._agendas = Agendas(space)
         self._journal = journal
         self.rebuilt = Rebuilt()
         self._upkeep = Upkeep(space, journal, embed_within_s)
@@ -120,7 +121,6 @@ class Memory:
 
         Raises:
             UsageError: The store was opened without a home, and has no journal.
-            StorageError: The database or the journal can't be read or written.
         """
         if self._journal is None:
             raise UsageError("This store has no journal: it was opened without a home.")
@@ -301,7 +301,6 @@ class Memory:
 
         Raises:
             UsageError: A value is empty, out of range or unknown, or its source was forgotten.
-            StorageError: It could not be written.
         """
         id = await self._capture.add(
             NewMemory(
@@ -346,7 +345,6 @@ class Memory:
 
         Raises:
             UsageError: One is malformed; nothing was stored.
-            StorageError: They could not be written; nothing was stored.
         """
         ids = await self._capture.add_episodes(episodes, durable=durable)
         self._upkeep.stored()
@@ -355,12 +353,10 @@ class Memory:
     async def lacking(self, episodes: Iterable[Episode]) -> int:
         """Count the episodes that `add_episodes` would store: they are not here, and nobody forgot them.
 
-        Args:
-            episodes: With their positions.
+        They have their positions.
 
         Raises:
             UsageError: One is malformed.
-            StorageError: The store could not be read.
         """
         return await self._capture.lacking(episodes)
 
@@ -394,7 +390,6 @@ class Memory:
 
         Raises:
             UsageError: Nothing says which ones, or ids and conditions are mixed, or the scope is another one.
-            StorageError: It could not be written; nothing was removed.
         """
         named = [await self.full_id(id) for id in ([ids] if isinstance(ids, str) else ids)]
         receipt = await forget(
@@ -447,7 +442,6 @@ class Memory:
 
         Raises:
             UsageError: The mode or a filter's value is unknown, or the limit is no positive number.
-            StorageError: The store could not be read.
         """
         if mode not in ("lexical", "keyword"):
             await self._upkeep.prepare(most=BEFORE_SEARCH, progress=progress)
@@ -474,8 +468,6 @@ class Memory:
         standing: Collection[str] = (),
         known: Collection[str] = (),
         threshold: float | None = None,
-        as_of: datetime | None = None,
-        include_superseded: bool = False,
         judge: ChatModel | None = None,
         spheres: Collection[str] | None = None,
         granted: Collection[str] = (),
@@ -492,8 +484,6 @@ class Memory:
             known: Ids of all that is before the model, also in part: what has superseded one of them since is shown.
             threshold: How sure to be, 0 to 1; None takes 0.5. docs/concepts/retrieval.md has the curve: what is needed
                 and shown against what is shown in vain.
-            as_of: What was believed then, instead of what holds now.
-            include_superseded: Also what no longer holds.
             judge: A small and fast language model that chooses among the first twenty candidates. If it doesn't answer
                 within 0.8 s, or not with their numbers, the choice is made without it.
             spheres: The parts of the user's life that the message is about, as in `add`, where the caller knows: what
@@ -505,7 +495,6 @@ class Memory:
 
         Raises:
             UsageError: A message is of no known form.
-            StorageError: The store could not be read.
         """
         await self._upkeep.prepare(most=BEFORE_SURFACING, with_gate=True)
         showing = Showing(
@@ -516,8 +505,6 @@ class Memory:
             standing=standing,
             known=known,
             threshold=threshold,
-            as_of=as_of,
-            include_superseded=include_superseded,
             judge=judge,
             spheres=None if spheres is None else clean_spheres(spheres).split(),
             granted=granted,
@@ -543,18 +530,10 @@ class Memory:
     ) -> Recall:
         """Say what `surface` would show now, and why not more. Nothing is counted as used.
 
-        Args:
-            messages: As in `surface`, and so is the rest.
-            budget_tokens: Of the block.
-            limit: The most memories that are shown.
-            exclude: Ids that were shown already.
-            exclude_session: The conversation that is going on.
-            threshold: How sure to be.
-            spheres: What the message is about.
+        The arguments are those of `surface`.
 
         Raises:
             UsageError: A message is of no known form.
-            StorageError: The store could not be read.
         """
         await self._upkeep.prepare(most=BEFORE_SEARCH, with_gate=True)
         showing = Showing(
@@ -571,8 +550,7 @@ class Memory:
     async def just_held_back(self, ids: Sequence[str]) -> tuple[MemoryRecord, ...]:
         """What is held back of some turns, and by them: the turns before that they point to, and facts drawn from them.
 
-        Args:
-            ids: Of the messages that were stored last.
+        `ids` are those of the messages that were stored last.
         """
         return tuple(await self._space.read(lifecycle.held_back_with, ids))
 
@@ -581,9 +559,7 @@ class Memory:
         "Heike here" where facts are about a Heike): until the user is back, only what is asked for and private to
         nobody is shown, and nothing that is said is the user's.
 
-        Args:
-            messages: The conversation, oldest first.
-            session: Where what was said earlier in it is stored.
+        `session` is where what was said earlier in the conversation is stored.
         """
         for wish in announced(text for role, text in said_texts(messages) if role == "user"):
             whose = await self._space.read(name_of, wish.name) if wish.name else ""
@@ -599,17 +575,13 @@ class Memory:
         lasting statements about themselves where no fact says them. What came from outside is never in it. The same
         store gives the same bytes. Nothing is counted as used.
 
-        Args:
-            budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
-            granted: As in `surface`.
-
-        Raises:
-            StorageError: The store could not be read.
+        The block is never longer than `budget_tokens`, by an estimate that is rather too high; 0 gives an empty one.
+        `granted` is as in `surface`.
         """
         if budget_tokens <= 0:
             return Profile()
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await self._profiles.profile(budget_tokens=budget_tokens, granted=granted)
+        return await profile.compose(self._space, budget_tokens=budget_tokens, granted=granted)
 
     async def page(
         self,
@@ -624,17 +596,12 @@ class Memory:
         What was forgotten or superseded, or is over is left out. What is pinned stands on it. The
         same store gives the same bytes on a day. Nothing is counted as used.
 
-        Args:
-            budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives None.
-            proposed: Also a first page that the user has not accepted yet.
-            confidential: Also what is kept from somebody: for the user's own eyes and conversations.
-            granted: As in `surface`.
+        `proposed` shows a first page too that the user has not accepted yet, and `confidential` what is kept from
+        somebody: for the user's own eyes and conversations. The block is never longer than `budget_tokens`, by an
+        estimate that is rather too high; 0 gives None. `granted` is as in `surface`.
 
         Returns:
             None where no page was written.
-
-        Raises:
-            StorageError: The store could not be read.
         """
         return await self._pages.page(
             budget_tokens=budget_tokens, proposed=proposed, confidential=confidential, granted=granted
@@ -650,21 +617,14 @@ class Memory:
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
-        Args:
-            page_tokens: Of the page; 0 goes without one.
-            profile_tokens: Of the profile.
-            granted: As in `surface`.
-            confidential: Whether the page has what is kept from somebody: in the user's own conversations.
-
-        Raises:
-            StorageError: The store could not be read.
+        The arguments are those of `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
         return found or await self.profile(budget_tokens=profile_tokens, granted=granted)
 
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:
         """Return what the page was, the newest version first."""
-        return await self._pages.versions(limit=limit)
+        return tuple(await self._space.read(page_rows.versions, limit=limit))
 
     async def edit_page(self, text: str, *, base: int | None = None) -> PageVersion:
         """Take the user's own version of the page.
@@ -697,11 +657,12 @@ class Memory:
 
     async def page_waits(self) -> bool:
         """Whether a first page was proposed, and the user has not accepted it yet."""
-        return await self._pages.waits()
+        version = await self._space.read(page_rows.newest)
+        return version is not None and version.state == "proposed"
 
     async def accept_page(self) -> bool:
         """Let a first page that was proposed stand before models. False if none waits for that."""
-        return await self._pages.accept()
+        return await self._space.write(page_rows.accept)
 
     async def agenda(
         self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7, granted: Collection[str] = ()
@@ -711,18 +672,15 @@ class Memory:
         It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
         superseded or forgotten, or was called off or moved by a later statement about it, is left out.
 
-        Args:
-            budget_tokens: The block is never longer, by an estimate that is rather too high; 0 gives an empty one.
-            ahead_days: How many days after today.
-            granted: As in `surface`.
-
-        Raises:
-            StorageError: The store could not be read.
+        The block is never longer than `budget_tokens`, by an estimate that is rather too high; 0 gives an empty one.
+        `granted` is as in `surface`.
         """
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await self._agendas.agenda(budget_tokens=budget_tokens, ahead_days=ahead_days, granted=granted)
+        return await agenda.compose(
+            self._space, budget_tokens=budget_tokens, ahead_days=ahead_days, granted=granted
+        )
 
     async def deep(
         self,
@@ -735,12 +693,8 @@ class Memory:
     ) -> DeepAnswer:
         """Answer a question from several angles at once; see `deep.search_deeply`.
 
-        Args:
-            question: What is asked.
-            model: A small one expands the question and writes the answer; None goes without.
-            as_of: What was believed then.
-            tags: Only memories with all of these.
-            progress: Told of each step: "expanding", "searching", "found".
+        A small `model` expands the question and writes the answer; None goes without. `as_of` asks what was believed
+        then. `progress` is told of each step: "expanding", "searching", "found".
         """
         return await search_deeply(
             self,
@@ -765,7 +719,11 @@ class Memory:
         Raises:
             NotFound: There is none with this id.
         """
-        return await self._search.get(await self.full_id(id))
+        id = await self.full_id(id)
+        found = await self._space.read(repository.records_by_id, [id])
+        if id not in found:
+            raise NotFound(f"There is no memory {id!r} of user {self.user!r} in scope {self.scope!r}.")
+        return found[id]
 
     async def full_id(self, id: str) -> str:
         """Return the id that begins so, as profile and agenda write ids; the same where none or several do."""
@@ -779,11 +737,6 @@ class Memory:
     ) -> tuple[MemoryRecord, ...]:
         """Return the memories that fit every filter given, those said last first.
 
-        Args:
-            limit: The most that are returned.
-            offset: How many to skip.
-            filters: Which ones, see `Filters`.
-
         Raises:
             UsageError: A filter's value is unknown.
         """
@@ -796,11 +749,11 @@ class Memory:
             By id: what was said in the turn that a fact names as its source, and what else it was drawn from. Memories
             that rest on no turn are not in it.
         """
-        return await self._search.evidence(ids)
+        return await self._space.read(folding.read_evidence, ids)
 
     async def count(self, **filters: Unpack[Filters]) -> int:
         """Count the memories that fit every filter given; see `list`."""
-        return await self._search.count(filters)
+        return await self._space.read(repository.count_rows, self._space.filter_of(filters))
 
     async def stats(self) -> Stats:
         """Count what is in the store."""
@@ -824,11 +777,8 @@ class Memory:
     async def edit(self, id: str, *, by: str = "user", why: str = "", **edits: Unpack[Edits]) -> str | None:
         """Change a memory; what is not given stays. The words it had before stay in its history.
 
-        Args:
-            id: Which one.
-            by: Who wants it.
-            why: What for; kept in the history.
-            edits: What is to change, see `Edits`.
+        `edits` says what is to change, see `Edits`. `by` says who wants it, and `why` what for; both are kept in the
+        history.
 
         Returns:
             The change's id, for `undo`; None if nothing changed.
@@ -847,10 +797,7 @@ class Memory:
     async def pin(self, id: str, *, by: str = "user", why: str = "") -> str | None:
         """Have a memory stand in the profile, before everything that isn't pinned.
 
-        Args:
-            id: Which one, or the beginning of its id.
-            by: Who wants it.
-            why: What for; kept in the history.
+        `by` says who wants it, and `why` what for; both are kept in the history.
 
         Returns:
             The change's id, for `undo`; None if it was pinned already.
@@ -886,13 +833,7 @@ class Memory:
     ) -> str | None:
         """Add an edge, as in "`source` elaborates `target`"; an edge that is there gets the weight.
 
-        Args:
-            source: Where the edge begins.
-            target: Where it ends.
-            relation: One of `graph.RELATIONS`, or any word.
-            weight: 0 (never followed) to 1.
-            by: Who wants it.
-            why: What for.
+        The relation is one of `graph.RELATIONS`, or any word; a weight of 0 is never followed, 1 is the strongest.
 
         Returns:
             The change's id, for `undo`; None if nothing changed.
@@ -927,12 +868,7 @@ class Memory:
 
         Search and surfacing leave out the older one from then on, unless they are asked `as_of` an earlier moment.
 
-        Args:
-            older: What no longer holds.
-            newer: What holds instead.
-            valid_to: Until when the older one held; None takes the time from which the newer one does.
-            by: Who says so.
-            why: What for.
+        A `valid_to` of None takes the time from which the newer one holds as the end of the older one.
 
         Returns:
             The change's id; `undo` brings the older one back. None if nothing changed.
@@ -993,9 +929,7 @@ class Memory:
 
         A turn is out of date, too, if a fact that was drawn from it was superseded.
 
-        Args:
-            ids: Of these memories.
-            holding: Only what holds now; what no longer does is replaced by what took its own place.
+        With `holding`, only what holds now: what no longer does is replaced by what took its own place.
 
         Returns:
             By id, the later memories, the certain ones first; memories that hold are not in it.
@@ -1016,11 +950,7 @@ class Memory:
     ) -> tuple[Related, ...]:
         """Return what can be reached from a memory along edges in either direction: nearest first, then the strongest.
 
-        Args:
-            id: Where to begin.
-            depth: The most steps, 1 to 20.
-            relations: Which edges to follow; None for all.
-            limit: The most that are returned.
+        `depth` is the most steps, 1 to 20; `relations` says which edges are followed, None follows all.
 
         Raises:
             NotFound: There is no such memory.
@@ -1038,9 +968,6 @@ class Memory:
 
         Returns:
             Whether there was anything to do.
-
-        Raises:
-            StorageError: The store failed.
         """
         return await self._upkeep.catch_up()
 
@@ -1081,7 +1008,6 @@ class Memory:
 
         Raises:
             UsageError: The model is "none".
-            StorageError: The store can't be used; what was written before stays.
         """
         small_model = model if small_model is None else small_model
         if "none" in (model.provider, small_model.provider):
@@ -1149,7 +1075,6 @@ class Memory:
 
         Raises:
             StorageUnwritable: The file can't be written; what was there is untouched.
-            StorageError: The store could not be read.
         """
         return await transfer.export_to(self._space, where, progress=progress, filters=filters)
 
@@ -1157,7 +1082,7 @@ class Memory:
         self,
         where: str | Path,
         *,
-        source: ImportSource = "auto",
+        source: str = "auto",
         dry_run: bool = False,
         progress: Callable[[TransferProgress], None] = _ignore,
         reader: NamedReader | None = None,
@@ -1170,7 +1095,7 @@ class Memory:
 
         Args:
             where: A file, a .zip, or a folder, which is searched with its subfolders.
-            source: What wrote it; "auto" looks at each file.
+            source: The format, such as "chatgpt"; "auto" looks at each file.
             dry_run: Only count.
             progress: Told after every batch.
             reader: Reads all files instead, whatever `source` says: of a format that is not built in.
@@ -1189,39 +1114,21 @@ class Memory:
     # Upkeep.
 
     async def check(self, *, progress: Callable[[int, int], None] = _ignore) -> Checkup:
-        """Look at every memory and every index, and ask the embedder whether it serves.
-
-        Args:
-            progress: Told how many memories of how many were looked at.
-
-        Raises:
-            StorageError: The store could not be read.
-        """
+        """Look at every memory and every index, and ask the embedder whether it serves."""
         return await checkup.check(self._space, progress=progress)
 
     async def repair(self, *, secrets: bool = False, progress: Callable[[int], None] = _ignore) -> Repaired:
         """Repair what `check` finds: indexes, rows that belong to nothing, injected text, missing vectors.
 
-        Args:
-            secrets: Remove secrets too. That can't be undone: their words stay nowhere in the store.
-            progress: Told how many memories got vectors.
-
-        Raises:
-            StorageError: The store could not be written; what was repaired stays repaired.
+        With `secrets`, they are removed too. That can't be undone: their words stay nowhere in the store.
         """
         done = await checkup.repair(self._space, secrets=secrets, progress=progress)
         if done.emptied:
             await self._upkeep.copy()
         return done
 
-    async def embed_pending(
-        self, *, limit: int | None = None, progress: Callable[[int], None] = _ignore
-    ) -> int:
+    async def embed_pending(self) -> int:
         """Give memories that have no vector yet one now, instead of leaving it to searches and the background.
-
-        Args:
-            limit: The most memories, or None for all.
-            progress: Told how many are done, now and then.
 
         Returns:
             How many were embedded; fewer than there are if the embedder fails, see `degraded`.
@@ -1229,7 +1136,7 @@ class Memory:
         if self._space.dense is None:
             return 0
         await self._space.dense.open()
-        done = await self._space.dense.fill(limit=limit, progress=progress, fetch=True)
+        done = await self._space.dense.fill(fetch=True)
         await self._space.dense.associations(make=True)
         return done
 

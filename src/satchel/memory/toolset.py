@@ -31,8 +31,6 @@ Forget = Callable[[Sequence[str]], Awaitable[Receipt]]
 
 SmallModel = Callable[[], Awaitable[ChatModel | None]]
 
-_LIKELY = 0.3
-"""The weight of a link `may_replace` from which the later memory is shown before the earlier one."""
 _MORE_FOUND = 10
 _SHOWN_TOKENS = 200  # Of one memory in a result; the whole of it is in the result's data.
 _SHOWN_LINES = 5
@@ -193,12 +191,9 @@ class MemoryTools:
     ) -> None:
         """Bind the tools.
 
-        Args:
-            memory: What they work on.
-            forget: Removes memories wherever they are; None removes them from `memory` alone.
-            small_model: Gives the model that deep memory asks; None, or a model of None, goes without.
-            speaker: Who stores, where it is not Satchel's own model.
-            granted: The spheres that whoever calls them may know of; empty is all.
+        `forget` removes memories wherever they are; None removes them from `memory` alone. `small_model` gives the
+        model that deep memory asks; None, or a model of None, goes without. `speaker` is who stores, where it is not
+        Satchel's own model; `granted` are the spheres that whoever calls them may know of, empty is all.
         """
         self._granted = granted
         self._speaker = speaker
@@ -300,7 +295,7 @@ class MemoryTools:
         shown: dict[str, Hit] = {}
         own = {hit.memory.id: hit for hit in hits}
         for hit in hits:
-            successors = [one.memory for one in later.get(hit.memory.id, ()) if one.weight >= _LIKELY]
+            successors = [one.memory for one in later.get(hit.memory.id, ()) if one.is_likely]
             if successors:
                 newest = max(successors, key=lambda memory: memory.said_at)
                 shown.setdefault(

@@ -48,10 +48,7 @@ class Upkeep:
     def __init__(self, space: Space, journal: MemoryJournal | None, embed_within_s: float | None) -> None:
         """Take what it works on. Nothing happens before `run` or `prepare`.
 
-        Args:
-            space: The memories.
-            journal: The copy outside of the database.
-            embed_within_s: The most time that is spent on embedding before an answer; None sets no limit.
+        `embed_within_s` is the most time that is spent on embedding before an answer; None sets no limit.
         """
         self._space = space
         self._embed_within_s = embed_within_s
@@ -77,10 +74,8 @@ class Upkeep:
         """Prepare a search: let `candidates` take in what has changed, and embed what has no vectors. If the
         database is locked, nothing is embedded.
 
-        Args:
-            most: Embed at most so many memories, the newest.
-            progress: Told how many are done, and of how many.
-            with_gate: Also let the embedder see the example messages that surfacing measures with, once for each store.
+        At most `most` memories are embedded, the newest. `with_gate` also lets the embedder see the example messages
+        that surfacing measures with, once for each store.
         """
         self._busy_at = anyio.current_time()
         try:
@@ -92,9 +87,6 @@ class Upkeep:
     async def read_statements(self, *, most: int) -> int:
         """Read out of memories what profile and agenda are made of, the newest first; nothing if the database is
         locked.
-
-        Args:
-            most: At most so many memories.
 
         Returns:
             How many were read.

@@ -48,8 +48,6 @@ __all__ = [
 _MEMORY_CHARS = 160
 _PAGE_CHARS = 400
 _MOST_LEFT_OUT = 10
-_LIKELY = 0.3
-"""The weight of a link `may_replace` from which a memory is said to be in doubt, as in `memory/show/surface.py`."""
 
 
 def memory_line(
@@ -91,7 +89,7 @@ def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
     certain = [one.memory.id for one in later if one.is_certain]
     if certain:
         return f"{until}  no longer holds: {', '.join(certain)}"
-    likely = [one.memory.id for one in later if one.weight >= _LIKELY]
+    likely = [one.memory.id for one in later if one.is_likely]
     return f"{until}  may no longer hold: {', '.join(likely)}" if likely else until
 
 

@@ -55,9 +55,9 @@ def filled(rids: Sequence[int], *, gone: Sequence[int] = ()) -> Index:
     index = Index()
     index.use_model(1, WIDTH)
     rows = [row(rid) for rid in rids]
-    index.apply(Changes(changed=1, memories=rows, gone=(), vectors=[vector(rid) for rid in rids]))
+    index.apply(Changes(changed=1, memories=rows, gone=(), vectors=[([vector(rid) for rid in rids], ())]))
     if gone:
-        index.apply(Changes(changed=2, memories=(), gone=gone, vectors=()))
+        index.apply(Changes(changed=2, memories=(), gone=gone))
     return index
 
 
@@ -69,7 +69,7 @@ def test_counts_can_be_read_while_another_thread_takes_in_changes() -> None:
             changed=3 + at,
             memories=[row(rid) for rid in range(5000 + 20 * at, 5020 + 20 * at)],
             gone=(),
-            vectors=[vector(rid) for rid in range(5000 + 20 * at, 5020 + 20 * at)],
+            vectors=[([vector(rid) for rid in range(5000 + 20 * at, 5020 + 20 * at)], ())],
         )
         for at in range(100)
     ]
@@ -132,7 +132,7 @@ def found(index: Index, query: str) -> list[tuple[int, float]]:
     if chosen is None:
         return []
     scores = score(index, question, chosen, mode="lexical")
-    ranked = rank(index, question, chosen, scores, limit=50).ranked
+    ranked = rank(index, question, chosen, scores, limit=50)
     return sorted((hit.rid, hit.score) for hit in ranked)
 
 
@@ -162,9 +162,9 @@ def test_an_index_that_took_in_changes_one_by_one_finds_what_a_new_one_finds(
         for one in gone:
             del living[one]
         living.update((one.rid, one) for one in memories)
-        index.apply(Changes(changed=changed, memories=memories, gone=gone, vectors=()))
+        index.apply(Changes(changed=changed, memories=memories, gone=gone))
     fresh = Index()
-    fresh.apply(Changes(changed=1, memories=[living[rid] for rid in sorted(living)], gone=(), vectors=()))
+    fresh.apply(Changes(changed=1, memories=[living[rid] for rid in sorted(living)], gone=()))
     assert index.alive_count == len(fresh)
     for word in (*WORDS, "boat harbour violin"):
         one_by_one, at_once = found(index, word), found(fresh, word)

@@ -262,6 +262,6 @@ async def test_a_path_with_nothing_and_a_file_of_no_format_are_told(tmp_path: Pa
         with pytest.raises(UsageError, match="The format of .* is unknown"):
             await memory.import_from(tmp_path / "x.json")
         with pytest.raises(UsageError, match="There is no source 'notes'"):
-            await memory.import_from(tmp_path, source="notes")  # type: ignore[arg-type]
+            await memory.import_from(tmp_path, source="notes")
         report = await memory.import_from(tmp_path)
         assert (report.files, report.skipped) == ({}, {"a file of an unknown format": 2})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from satchel.memory import Memory, TransferProgress
 from satchel.memory.transfer import json_stream
-from satchel.memory.transfer.formats import FORMATS
+from satchel.memory.transfer.formats import formats
 from tests.memory.transfer.test_formats import FILES
 
 pytestmark = pytest.mark.anyio
@@ -150,7 +150,7 @@ broken = st.one_of(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     raw=broken,
-    source=st.sampled_from(["auto", *FORMATS]),
+    source=st.sampled_from(["auto", *formats()]),
     suffix=st.sampled_from([".jsonl", ".json", ".md", ".zip"]),
 )
 async def test_no_bytes_end_an_import_with_anything_but_a_report_or_a_plain_error(
@@ -159,7 +159,7 @@ async def test_no_bytes_end_an_import_with_anything_but_a_report_or_a_plain_erro
     folder = tmp_path_factory.mktemp("broken")
     (folder / f"rollout-conversations{suffix}").write_bytes(raw)
     async with Memory.open(":memory:", embedder="none") as memory:
-        report = await memory.import_from(folder, source=source)  # type: ignore[arg-type]
+        report = await memory.import_from(folder, source=source)
         assert (await memory.stats()).memories == report.new
 
 

@@ -206,4 +206,4 @@ async def test_a_place_that_cannot_be_written_is_told_and_leaves_what_was_there(
         with pytest.raises(StorageUnwritable, match="can.t be written"):
             await memory.export_to(tmp_path / "none" / "m.jsonl")
         with pytest.raises(UsageError):
-            await memory.import_from(Path("/dev/null"), source="nothing")  # type: ignore[arg-type]
+            await memory.import_from(Path("/dev/null"), source="nothing")

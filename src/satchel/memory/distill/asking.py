@@ -227,10 +227,7 @@ def gate_version() -> str:
 async def ask_gate(model: ChatModel, stretch: Stretch, spent: list[Asked]) -> WindowVerdict:
     """Ask a small model whether a stretch of conversation contains anything worth remembering.
 
-    Args:
-        model: The small model.
-        stretch: What to judge.
-        spent: The cost is appended to this list, even if the request fails.
+    The cost is appended to `spent`, even if the request fails.
 
     Raises:
         ModelError: The model is unavailable or rejected the request.

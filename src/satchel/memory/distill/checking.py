@@ -69,11 +69,7 @@ def check(
 ) -> CheckedFact | str:
     """Verify a proposal against a window.
 
-    Args:
-        proposal: What a model proposed.
-        window: What it was shown.
-        known: The facts that it was shown, by their ids. A relation to any other fact is ignored.
-        locale: The user's; see `resolve_dates`.
+    `known` are the facts that the model was shown, by their ids; a relation to any other fact is ignored.
 
     Returns:
         The fact to store, or the reason why it is dropped.

@@ -35,8 +35,8 @@ from satchel.models.port import ChatModel
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from satchel.memory.show.page.service import Pages
     from satchel.memory.store.capture import Capture
-    from satchel.memory.store.page_lines import Section
     from satchel.memory.store.space import Space
 
 __all__ = ["Distiller", "DistillRun"]
@@ -72,14 +72,6 @@ class _Search(Protocol):
     async def __call__(self, query: str, *, limit: int, kind: Literal["fact"]) -> Sequence[Hit]: ...
 
 
-class _Page(Protocol):
-    async def facts(self, budget_tokens: int) -> PageFacts: ...
-
-    async def note(
-        self, sections: Mapping[str, Section | None], off: Collection[str], *, budget_tokens: int
-    ) -> object: ...
-
-
 @dataclass(slots=True, kw_only=True)
 class DistillRun:
     """The options of one run, see `Memory.distill`, and its results so far."""
@@ -104,15 +96,8 @@ class DistillRun:
 class Distiller:
     """Extracts facts from the episodes of one space."""
 
-    def __init__(self, space: Space, capture: Capture, search: _Search, page: _Page) -> None:
-        """Nothing is read before `run`.
-
-        Args:
-            space: The space to read and write.
-            capture: Prepares facts for storage, as in `Memory.add`.
-            search: Finds related facts in the store.
-            page: Shows what stands on the page, and takes facts to it and off it.
-        """
+    def __init__(self, space: Space, capture: Capture, search: _Search, page: Pages) -> None:
+        """Nothing is read before `run`."""
         self._space = space
         self._capture = capture
         self._search = search

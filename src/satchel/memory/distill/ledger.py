@@ -143,13 +143,8 @@ def next_session(
 ) -> list[EpisodePart]:
     """The pending episodes of the session that has waited longest, in order, after a few that were read already.
 
-    Args:
-        connection: In a transaction.
-        space: The space to read.
-        closing: Leave out sessions that are not to be read yet; None takes any.
-        gate: The version of the gate whose verdicts count.
-        skip: Sessions to leave out.
-        held: The names of claims of other processes; see `claim_name`.
+    `closing` leaves out sessions that are not to be read yet, None takes any; only verdicts of the version `gate`
+    count. `held` are the names of claims of other processes; see `claim_name`.
 
     Returns:
         Whole episodes; empty if no session is left.

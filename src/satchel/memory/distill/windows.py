@@ -116,9 +116,8 @@ def stretches_of(episodes: Sequence[EpisodePart]) -> Iterator[Stretch]:
 
     A turn that is too long for a window is never divided between stretches, and a stretch has one such turn at most.
 
-    Args:
-        episodes: The whole episodes of one session, in order. `start` says how far each was read before; an episode
-            that was read completely (`start` = `total`) only provides context.
+    The episodes of one session are whole and in order. `start` says how far each was read before; one that was read
+    completely only provides context.
     """
     dividing = _Dividing()
     for episode in episodes:

@@ -144,9 +144,8 @@ class Centres:
     def calls(self, vectors: Matrix, *, likely: float) -> Calls:
         """What a message calls for.
 
-        Args:
-            vectors: The message's, shape (q, d), unit rows: alone, and after what was said before it.
-            likely: The least cosine with a situation that says anything.
+        `vectors`, shape (q, d), unit rows, are those of the message: alone, and after what was said before it. `likely`
+        is the least cosine with a situation that says anything.
         """
         strengths = np.zeros(len(self.topics), dtype=np.float32)
         fits = product(vectors, self.situations.T)

@@ -25,7 +25,7 @@ from satchel.memory.text.framing import OVER, excerpt, origin_of, quoted
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
 
-__all__ = ["DeepAnswer", "Searchable", "deep_answer_to_json", "search_deeply"]
+__all__ = ["DeepAnswer", "deep_answer_to_json", "search_deeply"]
 
 Progress = Callable[[Mapping[str, Any]], Awaitable[None]]
 
@@ -63,27 +63,13 @@ class Searchable(Protocol):
 
     async def search(
         self, query: str, *, limit: int, as_of: datetime | None, tags: Sequence[str]
-    ) -> tuple[Hit, ...]:
-        """See `Memory.search`."""
-        ...
-
-    async def related(self, id: str, depth: int, *, limit: int) -> tuple[Related, ...]:
-        """See `Memory.related`."""
-        ...
-
+    ) -> tuple[Hit, ...]: ...
+    async def related(self, id: str, depth: int, *, limit: int) -> tuple[Related, ...]: ...
     async def as_written(
         self, memories: Sequence[MemoryRecord], moment: datetime
-    ) -> tuple[MemoryRecord, ...]:
-        """See `Memory.as_written`."""
-        ...
-
-    async def note_use(self, ids: Sequence[str]) -> None:
-        """See `Memory.note_use`."""
-        ...
-
-    async def note_cost(self, asked: Sequence[Asked]) -> None:
-        """See `Memory.note_cost`."""
-        ...
+    ) -> tuple[MemoryRecord, ...]: ...
+    async def note_use(self, ids: Sequence[str]) -> None: ...
+    async def note_cost(self, asked: Sequence[Asked]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,14 +113,9 @@ async def search_deeply(
 ) -> DeepAnswer:
     """Answer a question from memory, from several angles.
 
-    Args:
-        memory: Where to look.
-        question: What is asked.
-        model: A small one expands and answers; None goes without. Where it fails, it goes on without it.
-        as_of: What was believed then.
-        tags: Only memories with all of these.
-        progress: Told {"status": "expanding", "query"}, {"status": "searching", "searches": keywords of each} and
-            {"status": "found", "count", "memories"}, in this order.
+    A small `model` expands and answers; where there is none, or it fails, it goes on without. `as_of` asks what was
+    believed then. `progress` is told {"status": "expanding", "query"}, {"status": "searching", "searches": keywords of
+    each} and {"status": "found", "count", "memories"}, in this order.
 
     Raises:
         StorageError: The store could not be read.

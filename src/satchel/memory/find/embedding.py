@@ -6,9 +6,8 @@ A query finds memories without vectors, so a crash loses nothing and repeating t
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from itertools import accumulate
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -27,11 +26,10 @@ from satchel.memory.find.associations import (
 from satchel.memory.find.candidates import vector_rows
 from satchel.memory.find.candidates.arrays import to_stored
 from satchel.memory.find.candidates.tokens import pack
-from satchel.memory.find.candidates.vector_rows import Embedded, Share, VectorlessMemory
+from satchel.memory.find.candidates.vector_rows import Embedded, Share, Vectorless
 from satchel.memory.find.question import AskedWith
 from satchel.memory.find.relevance import RelevanceGate, examples, examples_hash
 from satchel.memory.store.claims import Taken
-from satchel.memory.store.cues import CuesEmbedded, CuesPending, pending_cues, write_cue_vectors
 from satchel.memory.store.micros import to_micros
 from satchel.memory.text.passages import passages
 from satchel.models.port import Embedder, EmbedRole, TokenEmbedder
@@ -95,14 +93,8 @@ class DenseArm:
     ) -> None:
         """Nothing is loaded before the first embedding.
 
-        Args:
-            embedder: The model.
-            database: Where vectors are kept.
-            space: Whose memories are embedded.
-            clock: Tells when to try again.
-            claims: Divides the work between processes.
-            home: Where the table of associations is kept.
-            share: Which memories it embeds; None for all.
+        `claims` divide the work between processes; `home` keeps the table of associations; `share` says which memories
+        it embeds, None for all.
         """
         self.embedder = embedder
         self._embeds_tokens = isinstance(embedder, TokenEmbedder)  # The check takes 0.1 ms.
@@ -255,9 +247,8 @@ class DenseArm:
         An embedder that doesn't run in this process gets only what the user's own table calls for, not the 2,700 texts
         of the built-in one.
 
-        Args:
-            make: Embed what is not kept. The whole table takes a minute with a slow embedder, so that it belongs in the
-                background.
+        `make` embeds what is not kept. The whole table takes a minute with a slow embedder, so that it belongs in the
+        background.
 
         Returns:
             None if it is empty, or isn't complete.
@@ -296,8 +287,7 @@ class DenseArm:
     async def gate(self, *, anew: bool = False) -> RelevanceGate | None:
         """Return the gate of surfacing, calibrated for this embedder; None if the embedder is unavailable.
 
-        Args:
-            anew: Embed the example messages again instead of using the vectors in the store.
+        `anew` embeds the example messages again instead of using the vectors in the store.
         """
         model = self.model
         if model is None or (self._gate is not None and not anew):
@@ -360,49 +350,42 @@ class DenseArm:
         """
         space = None if everywhere else self._space
         done = await self._in_batches(
-            lambda most: self._taken(space, most, wait_s, _BATCH_CHARS if until_s is None else _STEP_CHARS),
-            self._fill_batch,
-            limit=limit,
-            work=self._work,
-            progress=progress,
-            until_s=until_s,
+            space, limit=limit, wait_s=wait_s, until_s=until_s, progress=progress, of_cues=False
         )
         if cues and self.trouble is None:
-            await self._in_batches(
-                lambda most: self._cues_taken(space, most, wait_s),
-                self._fill_cues,
-                limit=limit,
-                work=self._cue_work,
-                until_s=until_s,
-            )
+            await self._in_batches(space, limit=limit, wait_s=wait_s, until_s=until_s, of_cues=True)
         if self._replaces is not None and self.trouble is None:
             await self.take_over()
         return done
 
     async def _in_batches(
         self,
-        take: Callable[[int], AbstractAsyncContextManager[Taken[T]]],
-        make: Callable[[Taken[T]], Awaitable[bool]],
+        space: int | None,
         *,
         limit: int | None,
-        work: Callable[[], str],
+        wait_s: float | None,
         until_s: float | None,
+        of_cues: bool,
         progress: Callable[[int], None] = lambda _: None,
     ) -> int:
-        """Take batches and make their vectors until nothing is left, or it is time; returns the number of pieces."""
+        """Take batches and make their vectors until nothing is left, or it is time; returns the number of memories."""
         done, waited_s = 0, 0.0
-        step = _BATCH if until_s is None else _STEP
+        step, max_chars = (_BATCH, _BATCH_CHARS) if until_s is None else (_STEP, _STEP_CHARS)
         while limit is None or done < limit:
             if until_s is not None and self._clock.monotonic_s() >= until_s:
                 break
             most = step if limit is None else min(step, limit - done)
-            async with self._filling, take(most) as taken:
-                if taken.pieces and not await make(taken):
+            async with self._filling, self._taken(space, most, wait_s, max_chars, of_cues=of_cues) as taken:
+                if taken.pieces and not await self._fill_batch(taken, of_cues=of_cues):
                     break
             if taken.pieces:
                 done, waited_s = done + len(taken.pieces), 0.0
                 progress(done)
-            elif until_s is None and waited_s < _OTHERS_S and await self._claims.is_held(work()):
+            elif (
+                until_s is None
+                and waited_s < _OTHERS_S
+                and await self._claims.is_held(self._work(of_cues=of_cues))
+            ):
                 await anyio.sleep(_POLL_S)
                 waited_s += _POLL_S
             else:
@@ -432,17 +415,14 @@ class DenseArm:
             lambda connection: vector_rows.count_pending(connection, space, model, self._share)
         )
 
-    def _work(self) -> str:
-        return f"embed {self.model}"
-
-    def _cue_work(self) -> str:
-        return f"embed cues {self.model}"
+    def _work(self, *, of_cues: bool) -> str:
+        return f"embed {'cues ' if of_cues else ''}{self.model}"
 
     @asynccontextmanager
     async def _taken(
-        self, space: int | None, most: int, wait_s: float | None, max_chars: int
-    ) -> AsyncIterator[Taken[VectorlessMemory]]:
-        """Claim memories without vectors, so that no other process embeds them too."""
+        self, space: int | None, most: int, wait_s: float | None, max_chars: int, *, of_cues: bool
+    ) -> AsyncIterator[Taken[Vectorless]]:
+        """Claim memories without vectors, or with cues that have none, so that no other process embeds them too."""
         if self.model is None:
             # The first answer tells the dimension, which the model's record needs.
             await self._embed(["dimension"], "document", with_tokens=False)
@@ -451,26 +431,30 @@ class DenseArm:
             yield Taken()
             return
 
-        def find(connection: Connection, held: Collection[str]) -> list[VectorlessMemory]:
+        def find(connection: Connection, held: Collection[str]) -> list[Vectorless]:
+            without = [int(rid) for rid in held]
+            if of_cues:
+                return vector_rows.pending_cues(connection, space, model, limit=most, without=without)
             return vector_rows.pending_vectors(
                 connection,
                 space,
                 model,
                 limit=most,
                 max_chars=max_chars,
-                without=[int(rid) for rid in held],
+                without=without,
                 share=self._share,
             )
 
         async with self._claims.take(
-            self._work(), find, name=lambda memory: str(memory.rid), wait_s=wait_s
+            self._work(of_cues=of_cues), find, name=lambda memory: str(memory.rid), wait_s=wait_s
         ) as taken:
             yield taken
 
-    async def _fill_batch(self, taken: Taken[VectorlessMemory]) -> bool:
+    async def _fill_batch(self, taken: Taken[Vectorless], *, of_cues: bool) -> bool:
         pending = taken.pieces
-        cut = [passages(memory.content) for memory in pending]
-        found = await self._embed([part for parts in cut for part in parts], "document", with_tokens=True)
+        cut = [list(memory.texts) if of_cues else passages(memory.texts[0]) for memory in pending]
+        texts = [part for parts in cut for part in parts]
+        found = await self._embed(texts, "document", with_tokens=not of_cues)
         model = self.model
         if found is None or model is None:
             return False
@@ -490,46 +474,8 @@ class DenseArm:
 
         def write(connection: Connection) -> bool:
             taken.release(connection)
-            instead_of = None if self._share is None else self._share.instead_of
-            return vector_rows.write_vectors(connection, model, made, instead_of=instead_of)
-
-        return await self._written(write)
-
-    @asynccontextmanager
-    async def _cues_taken(
-        self, space: int | None, most: int, wait_s: float | None
-    ) -> AsyncIterator[Taken[CuesPending]]:
-        """Claim memories whose cues have no vectors."""
-        model = self.model
-        if model is None:
-            yield Taken()
-            return
-
-        def find(connection: Connection, held: Collection[str]) -> list[CuesPending]:
-            return pending_cues(connection, space, model, limit=most, without=[int(rid) for rid in held])
-
-        async with self._claims.take(
-            self._cue_work(), find, name=lambda memory: str(memory.rid), wait_s=wait_s
-        ) as taken:
-            yield taken
-
-    async def _fill_cues(self, taken: Taken[CuesPending]) -> bool:
-        pending = taken.pieces
-        found = await self._embed(
-            [cue for memory in pending for cue in memory.cues], "document", with_tokens=False
-        )
-        model = self.model
-        if found is None or model is None:
-            return False
-        ends = list(accumulate(len(memory.cues) for memory in pending))
-        made = [
-            CuesEmbedded(pending=memory, vectors=to_stored(found[0][end - len(memory.cues) : end]))
-            for memory, end in zip(pending, ends, strict=True)
-        ]
-
-        def write(connection: Connection) -> bool:
-            taken.release(connection)
-            return write_cue_vectors(connection, model, made)
+            instead_of = None if of_cues or self._share is None else self._share.instead_of
+            return vector_rows.write_vectors(connection, model, made, of_cues=of_cues, instead_of=instead_of)
 
         return await self._written(write)
 

@@ -178,13 +178,9 @@ def read_question(
 ) -> ParsedQuestion:
     """Parse a query.
 
-    Args:
-        query: What was asked.
-        speakers: The names of the space's speakers, with their numbers.
-        asked_at: The local time; None finds no dates.
-        locale: The user's; see `resolve_dates`.
-        widespread: The stems of names that are everywhere in the space: those of `possible_names` that are in so many
-            memories as `is_widespread` says.
+    `speakers` are the names of the space's speakers with their numbers; `asked_at` is the local time, None finds no
+    dates. `widespread` are the stems of names that are everywhere in the space: those of `possible_names` that are in
+    so many memories as `is_widespread` says.
     """
     query = query[:MAX_QUERY_CHARS]
     speakers = list(islice(speakers, _MAX_NAMES))

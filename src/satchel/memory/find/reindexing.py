@@ -58,14 +58,7 @@ class Reindexed:
 async def reindex(
     dense: DenseArm, *, calibrate: bool, drop_old: bool, progress: Callable[[int, int], None]
 ) -> Reindexed:
-    """Give every memory of a database vectors of an embedder, and put it in use.
-
-    Args:
-        dense: The embedder on the database.
-        calibrate: Show it the example messages again.
-        drop_old: Remove the vectors of embedders that are out of use at once, and not after a week.
-        progress: Told how many memories are done, and of how many.
-    """
+    """Give every memory of a database vectors of an embedder, and put it in use."""
     await dense.open()
     total = await dense.pending(everywhere=True)
     embedded = await dense.fill(

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, get_args
 
-from satchel.errors import NotFound, UsageError
+from satchel.errors import UsageError
 from satchel.memory.find import folding, formulas, presenting
-from satchel.memory.find.candidates.ranking import FoundRows, Ranked
+from satchel.memory.find.candidates.ranking import Ranked
 from satchel.memory.find.question import (
     ParsedQuestion,
     is_widespread,
@@ -48,22 +48,20 @@ class SearchOutcome:
     """What a search found for a question.
 
     Attributes:
-        question: As it was read.
         found: Best first, without the words.
         records: The memories that were found, by rid; one that was forgotten meanwhile is missing.
         vector: Of the question, shape (d,), or None where no embedder serves.
     """
 
-    question: ParsedQuestion
-    found: FoundRows = field(default_factory=FoundRows)
+    found: tuple[Ranked, ...] = ()
     records: Mapping[int, MemoryRecord] = field(default_factory=dict)
     vector: Floats | None = None
 
-    def hits(self, wanted: Sequence[tuple[Ranked, float]]) -> tuple[Hit, ...]:
-        """Some of what was found, with these scores; what was forgotten meanwhile is left out."""
+    def hits(self, wanted: Sequence[Ranked]) -> tuple[Hit, ...]:
+        """Some of what was found; what was forgotten meanwhile is left out."""
         return tuple(
-            Hit(memory=self.records[one.rid], score=round(score, 6), signals=one.signals)
-            for one, score in wanted
+            Hit(memory=self.records[one.rid], score=round(one.score, 6), signals=one.signals)
+            for one in wanted
             if one.rid in self.records
         )
 
@@ -72,7 +70,6 @@ class Search:
     """Finds the memories of a space. It sees what was embedded and compared so far; `Upkeep.prepare` sees to that."""
 
     def __init__(self, space: Space) -> None:
-        """Take the space."""
         self._space = space
 
     async def hits(
@@ -114,9 +111,7 @@ class Search:
             return self._with_over(await self.hits_as_of(found_so, wanted.as_of), wanted.as_of)
         else:
             answer = await self.find(query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid")
-            found = answer.found.ranked
-            ranked = await self._relevant(found) if relevant_only else found
-            hits = answer.hits([(one, one.score) for one in ranked])
+            hits = answer.hits(await self._relevant(answer.found) if relevant_only else answer.found)
             hits = await self._with_factors(hits) if mode == "hybrid" else hits
         if threshold is not None:
             hits = tuple(hit for hit in hits if hit.score > threshold)
@@ -152,7 +147,7 @@ class Search:
         dense = self._space.dense
         gate = None if dense is None or not found else await dense.gate()
         nearest = math.inf if gate is None else gate.mean + gate.deviation
-        return [one for one in found if one.coverage > 0 or max(one.cosine or -1.0, one.cue) > nearest]
+        return [one for one in found if one.shares_word or max(one.cosine or -1.0, one.cue) > nearest]
 
     async def as_written(
         self, memories: Sequence[MemoryRecord], moment: datetime | None
@@ -167,15 +162,6 @@ class Search:
         then = await self.as_written([hit.memory for hit in hits], moment)
         return tuple(replace(hit, memory=memory) for hit, memory in zip(hits, then, strict=True))
 
-    async def get(self, id: str) -> MemoryRecord:
-        """Return one memory; see `Memory.get`."""
-        found = await self._space.read(repository.records_by_id, [id])
-        if id not in found:
-            raise NotFound(
-                f"There is no memory {id!r} of user {self._space.user!r} in scope {self._space.scope!r}."
-            )
-        return found[id]
-
     async def list(self, filters: Filters, *, limit: int, offset: int) -> tuple[MemoryRecord, ...]:
         """Return the memories that fit, the newest first; see `Memory.list`."""
         wanted = self._space.filter_of(filters)
@@ -183,14 +169,6 @@ class Search:
             repository.list_records, wanted, limit=max(0, limit), offset=max(0, offset)
         )
         return await self.as_written(found, wanted.as_of)
-
-    async def evidence(self, ids: Sequence[str]) -> Mapping[str, tuple[MemoryRecord, ...]]:
-        """Return the turns that facts rest on; see `Memory.evidence`."""
-        return await self._space.read(folding.read_evidence, ids)
-
-    async def count(self, filters: Filters) -> int:
-        """Count the memories that fit; see `Memory.count`."""
-        return await self._space.read(repository.count_rows, self._space.filter_of(filters))
 
     def visible(
         self,
@@ -204,13 +182,8 @@ class Search:
     ) -> VisibleOf:
         """Return what reads which memories may be found.
 
-        Args:
-            wanted: Only what fits it.
-            include_superseded: Also what no longer holds.
-            without_session: Nothing that was said in this session.
-            exclude: None with these ids.
-            with_over: Also what is over because its time is over; it is shown as past.
-            without: Nothing that is held back so.
+        Nothing of the session `without_session`, and nothing that is held back as in `without`. What is over because
+        its time is over is among them `with_over`; it is shown as past.
         """
         now, space = self._space.now_micros(), self._space.id
 
@@ -241,17 +214,10 @@ class Search:
         mode: Mode,
         visible: VisibleOf | None = None,
         boosted: bool = False,
-        for_showing: bool = False,
     ) -> SearchOutcome:
         """Find memories in what `candidates` took in last: the caller has refreshed them.
 
-        Args:
-            query: What is asked.
-            limit: The most that are found.
-            mode: "hybrid", "lexical" or "dense".
-            visible: Reads which memories may be found; None for all.
-            boosted: Let importance, recency and priority move scores by a tenth each.
-            for_showing: Leave out what only asks the same, and give what has faded a score of 0.
+        `boosted` lets importance, recency and priority move scores by a tenth each.
         """
         space = self._space
         candidates = space.candidates
@@ -260,7 +226,7 @@ class Search:
             await dense.open()
         question = await self._read(query)
         if not candidates.contents.count or not query.strip():
-            return SearchOutcome(question=question)
+            return SearchOutcome()
         asked = None
         if dense is not None:
             asked = (
@@ -273,11 +239,10 @@ class Search:
                 0 if dense.any_trouble else candidates.contents.count - candidates.contents.embedded
             )
 
-        def with_records(connection: Connection, found: FoundRows) -> SearchOutcome:
+        def with_records(connection: Connection, found: tuple[Ranked, ...]) -> SearchOutcome:
             return SearchOutcome(
-                question=question,
                 found=found,
-                records=repository.read_records(connection, space.id, [one.rid for one in found.ranked]),
+                records=repository.read_records(connection, space.id, [one.rid for one in found]),
                 vector=None if asked is None else asked.vector,
             )
 
@@ -288,8 +253,7 @@ class Search:
             limit=limit,
             then=with_records,
             visible=visible,
-            factors=self._boosts() if boosted else self._zero_for_faded() if for_showing else None,
-            for_showing=for_showing,
+            factors=self._boosts() if boosted else None,
         )
 
     async def _read(self, query: str) -> ParsedQuestion:
@@ -323,23 +287,6 @@ class Search:
             connection, space.id, rids, now=now, by_request=space.by_request
         )
 
-    def _zero_for_faded(self) -> FactorsOf:
-        space, at = self._space, self._space.now_micros()
-        return lambda connection, rids: dict.fromkeys(
-            repository.faded_rids(
-                connection, space.id, rids, at=at, floor=decay.FLOOR, by_request=space.by_request
-            ),
-            0.0,
-        )
-
-    async def _hits(self, scored: Sequence[tuple[int, float, Mapping[str, float | None]]]) -> tuple[Hit, ...]:
-        records = await self._space.read(repository.read_records, [rid for rid, _, _ in scored])
-        return tuple(
-            Hit(memory=records[rid], score=round(score, 6), signals=signals)
-            for rid, score, signals in scored
-            if rid in records
-        )
-
     async def _with_factors(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
         """The same hits, with what importance, recency and priority multiplied their scores by."""
         passed = await self.requests_since([hit.memory.id for hit in hits])
@@ -354,26 +301,23 @@ class Search:
     async def _by_keywords(self, query: str, visible: VisibleOf, *, limit: int) -> tuple[Hit, ...]:
         now, by_request = self._space.clock.now(), self._space.by_request
 
-        def score(connection: Connection, space: int) -> list[formulas.Scored]:
-            seen = visible(connection)
+        def score(connection: Connection, space: int) -> list[Hit]:
             return formulas.score_by_keywords(
                 connection,
                 space,
                 formulas.keywords_of(query),
                 now=now,
                 by_request=by_request,
-                only=seen.allowed,
-                without=seen.hidden,
+                visible=visible(connection),
             )
 
-        scored = await self._space.read(score)
-        return await self._hits([(found.rid, found.score, found.signals) for found in scored[:limit]])
+        return tuple((await self._space.read(score))[:limit])
 
     async def _by_meaning(
         self, query: str, visible: VisibleOf, *, limit: int, threshold: float
     ) -> tuple[Hit, ...]:
         answer = await self.find(query, limit=1, mode="dense")
-        if answer.vector is None or not answer.found.ranked:
+        if answer.vector is None or not answer.found:
             return ()
         seen = await self._space.backend.read(visible)
         scored = await self._space.read(
@@ -382,4 +326,4 @@ class Search:
             now=self._space.clock.now(),
             threshold=threshold,
         )
-        return await self._hits([(found.rid, found.score, found.signals) for found in scored[:limit]])
+        return tuple(scored[:limit])

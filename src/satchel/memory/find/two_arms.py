@@ -21,7 +21,6 @@ from satchel.memory.find.candidates.vectors import Scale, Second
 from satchel.memory.find.embedding import DenseArm
 from satchel.memory.find.question import AskedWith
 from satchel.memory.store import repository
-from satchel.memory.store.cues import pending_cues
 from satchel.memory.text.languages import CODES, language_of, numbers_of
 from satchel.models.port import Embedder, FetchedEmbedder
 
@@ -76,29 +75,8 @@ class _SecondArm(DenseArm):
 
     _without_it = "Texts in other languages are found only by their words"
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        database: Database,
-        space: int,
-        clock: Clock,
-        claims: Claims,
-        *,
-        home: Path | None,
-        languages: Sequence[str],
-    ) -> None:
-        super().__init__(
-            embedder,
-            database,
-            space,
-            clock,
-            claims,
-            home=home,
-            share=Share(languages=tuple(numbers_of(languages))),
-        )
-        self.languages = frozenset(languages)
-        self._look_at = float("-inf")
-        self._done_to = -1
+    _look_at = float("-inf")
+    _done_to = -1
 
     @property
     def is_here(self) -> bool:
@@ -139,7 +117,9 @@ class _SecondArm(DenseArm):
                 connection, space, model, limit=1, max_chars=1, share=self._share, since=self._done_to
             )
             # Once it is in use, it embeds the cues of all memories.
-            return changed, bool(found or (model and pending_cues(connection, space, model, limit=1)))
+            return changed, bool(
+                found or (model and vector_rows.pending_cues(connection, space, model, limit=1))
+            )
 
         changed, needed = await self._database.read(find)
         if not needed and not everywhere:
@@ -177,7 +157,9 @@ class TwoArms(DenseArm):
             home=home,
             share=Share(languages=tuple(numbers_of(languages)), others=True),
         )
-        self._second = _SecondArm(second, database, space, clock, claims, home=home, languages=languages)
+        self._languages = frozenset(languages)
+        own = Share(languages=tuple(numbers_of(languages)))
+        self._second = _SecondArm(second, database, space, clock, claims, home=home, share=own)
         self._scale: Scale | None = None
         self._wide_gates: dict[bool, RelevanceGate] = {}
         self._wide_centres: dict[bool, Centres] = {}
@@ -189,11 +171,6 @@ class TwoArms(DenseArm):
         if found.model is None or self.model is None:
             return None
         return Second(found.model, found.dimension, self._scale)
-
-    @property
-    def beside(self) -> DenseArm:
-        """The second embedder and its vectors."""
-        return self._second
 
     @property
     def any_trouble(self) -> str | None:
@@ -222,7 +199,7 @@ class TwoArms(DenseArm):
         return self._second.is_here
 
     def _first_reads(self, text: str) -> bool:
-        return language_of(text) not in self._second.languages and super().reads(text)
+        return language_of(text) not in self._languages and super().reads(text)
 
     def reads(self, text: str) -> bool:
         """See `DenseArm.reads`."""
@@ -251,7 +228,7 @@ class TwoArms(DenseArm):
         """Whether a text and memories are in languages of the second embedder, which isn't there yet. The first would
         find what it has read, whatever that is, and put it before memories that share words with the text.
         """
-        return language_of(text) in self._second.languages and await self._second.is_needed()
+        return language_of(text) in self._languages and await self._second.is_needed()
 
     def _joined(self, first: Vectors | None, second: Vectors | None) -> Vectors | None:
         given = first if first is not None else second
@@ -339,34 +316,19 @@ class TwoArms(DenseArm):
         )
         if limit is not None and done >= limit:
             return done
-        rest = None if limit is None else limit - done
-        return done + await self._fill_second(
-            limit=rest,
-            everywhere=everywhere,
-            progress=lambda more: progress(done + more),
-            wait_s=wait_s,
-            until_s=until_s,
-            fetch=fetch,
-        )
-
-    async def _fill_second(
-        self,
-        *,
-        limit: int | None = None,
-        everywhere: bool = False,
-        progress: Callable[[int], None] = lambda _: None,
-        wait_s: float | None = None,
-        until_s: float | None = None,
-        fetch: bool,
-    ) -> int:
         second = self._second
         if self.model is None or not (fetch or second.is_here):
-            return 0
+            return done
         if not await second.is_needed(everywhere=everywhere):
-            return 0
+            return done
         second.instead_of(self.model)
-        done = await second.fill(
-            limit=limit, everywhere=everywhere, progress=progress, wait_s=wait_s, until_s=until_s
+        first = done
+        done += await second.fill(
+            limit=None if limit is None else limit - done,
+            everywhere=everywhere,
+            progress=lambda more: progress(first + more),
+            wait_s=wait_s,
+            until_s=until_s,
         )
         if second.model is not None and self._scale is None:
             await self._match_scales()
@@ -375,7 +337,8 @@ class TwoArms(DenseArm):
     async def keep_up(self) -> None:
         """See `DenseArm.keep_up`; the second embedder is fetched if a memory waits for it."""
         await super().keep_up()
-        if await self._fill_second(fetch=True) or self._second.model is not None:
+        await self.fill(fetch=True)
+        if self._second.model is not None:
             await self._second.associations(make=True)
 
     async def pending(self, *, everywhere: bool = False) -> int:

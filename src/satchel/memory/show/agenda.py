@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from satchel.memory.store.space import Space
     from satchel.memory.store.statement_rows import Appointment
 
-__all__ = ["AGENDA_TOKENS", "Agenda", "AgendaLine", "Agendas", "agenda_to_json"]
+__all__ = ["AGENDA_TOKENS", "Agenda", "AgendaLine", "agenda_to_json", "compose"]
 
 AGENDA_TOKENS: Final = 100
 """Of the whole block (issue 11)."""
@@ -131,68 +131,61 @@ class _Entry:
         )
 
 
-class Agendas:
-    """Composes the agenda of a space."""
-
-    def __init__(self, space: Space) -> None:
-        """Take the space."""
-        self._space = space
-
-    async def agenda(
-        self,
-        *,
-        budget_tokens: int,
-        ahead_days: int = statement_rows.AGENDA_DAYS,
-        granted: Collection[str] = (),
-    ) -> Agenda:
-        """Compose the agenda; see `Memory.agenda`."""
-        now = self._space.clock.now()
-        today = now.date()
-        last = today + timedelta(days=ahead_days)
-        found, changes, over = await self._space.read(
-            statement_rows.appointments, at=self._space.now_micros(), first=today, last=last
+async def compose(
+    space: Space,
+    *,
+    budget_tokens: int,
+    ahead_days: int = statement_rows.AGENDA_DAYS,
+    granted: Collection[str] = (),
+) -> Agenda:
+    """Compose the agenda of a space; see `Memory.agenda`."""
+    now = space.clock.now()
+    today = now.date()
+    last = today + timedelta(days=ahead_days)
+    found, changes, over = await space.read(
+        statement_rows.appointments, at=space.now_micros(), first=today, last=last
+    )
+    entries = [
+        entry
+        for one in found
+        if one.change != "cancelled"
+        and is_granted(one.memory.spheres, granted)
+        and (
+            one.first is None
+            or (one.memory.source.session, one.memory.source.turn, one.first.toordinal()) not in over
         )
-        entries = [
-            entry
-            for one in found
-            if one.change != "cancelled"
-            and is_granted(one.memory.spheres, granted)
-            and (
-                one.first is None
-                or (one.memory.source.session, one.memory.source.turn, one.first.toordinal()) not in over
-            )
-            and (entry := _entry(one, today, last)) is not None
-        ]
-        left_out = [(_line(entry), "is over") for entry in entries if _is_over(entry, now)]
-        entries = [entry for entry in entries if not _is_over(entry, now)]
-        entries.sort(key=lambda entry: (-entry.importance, entry.first, entry.found.rid))
-        left_out += [(_line(entry), "no room left") for entry in entries[_MOST_CHECKED:]]
-        # Of one appointment, the fact says it better than the turn, and what says more comes before what says less.
-        entries = sorted(
-            entries[:_MOST_CHECKED],
-            key=lambda entry: (
-                entry.first,
-                entry.found.memory.kind != "fact",
-                -len(entry.stems),
-                entry.found.rid,
-            ),
-        )
-        moved = {id(entry): _said_otherwise(entry, entries) for entry in entries}
-        off = _called_off([entry for entry in entries if not moved[id(entry)]], changes)
-        kept: list[_Entry] = []
-        for entry in entries:
-            called_off, doubt = off.get(id(entry), ("", ""))
-            why = called_off or moved[id(entry)] or _said_already(entry, kept)
-            if why:
-                left_out.append((_line(entry), why))
-                continue
-            entry = replace(entry, doubt=doubt)
-            place = next((at for at, other in enumerate(kept) if _is_one_thing(entry, other)), None)
-            if place is None:
-                kept.append(entry)
-            else:
-                kept[place] = replace(kept[place], more=(*kept[place].more, entry))
-        return _composed(kept, today, budget_tokens, left_out)
+        and (entry := _entry(one, today, last)) is not None
+    ]
+    left_out = [(_line(entry), "is over") for entry in entries if _is_over(entry, now)]
+    entries = [entry for entry in entries if not _is_over(entry, now)]
+    entries.sort(key=lambda entry: (-entry.importance, entry.first, entry.found.rid))
+    left_out += [(_line(entry), "no room left") for entry in entries[_MOST_CHECKED:]]
+    # Of one appointment, the fact says it better than the turn, and what says more comes before what says less.
+    entries = sorted(
+        entries[:_MOST_CHECKED],
+        key=lambda entry: (
+            entry.first,
+            entry.found.memory.kind != "fact",
+            -len(entry.stems),
+            entry.found.rid,
+        ),
+    )
+    moved = {id(entry): _said_otherwise(entry, entries) for entry in entries}
+    off = _called_off([entry for entry in entries if not moved[id(entry)]], changes)
+    kept: list[_Entry] = []
+    for entry in entries:
+        called_off, doubt = off.get(id(entry), ("", ""))
+        why = called_off or moved[id(entry)] or _said_already(entry, kept)
+        if why:
+            left_out.append((_line(entry), why))
+            continue
+        entry = replace(entry, doubt=doubt)
+        place = next((at for at, other in enumerate(kept) if _is_one_thing(entry, other)), None)
+        if place is None:
+            kept.append(entry)
+        else:
+            kept[place] = replace(kept[place], more=(*kept[place].more, entry))
+    return _composed(kept, today, budget_tokens, left_out)
 
 
 def agenda_to_json(agenda: Agenda) -> dict[str, Any]:

@@ -207,12 +207,8 @@ def line_features(
 ) -> dict[str, Any]:
     """Measure each candidate: arrays of shape (n,) by name, see `LINE_FEATURES`.
 
-    Args:
-        evidence: About the memories.
-        records: Those memories, in the same order.
-        gate: The embedder's scale; None without vectors.
-        message: The message's vector; None without vectors.
-        need: By `need_of`.
+    `records` are the memories of the evidence, in its order; `message` is the message's vector, and `need` by
+    `need_of`.
     """
     found: dict[str, Any] = {
         "words": np.minimum(evidence.words, _MOST_WORDS) / 10,

@@ -66,13 +66,8 @@ async def follow(
 ) -> list[FollowedMemory]:
     """Find what the values of some statements lead to, nearest first within each step.
 
-    Args:
-        space: Where they are.
-        question: As it was read.
-        vectors: Of the question, shape (q, d).
-        found: What is shown already, the surest first.
-        visible: Reads which memories may be shown; None for all.
-        likely: The least cosine that says anything.
+    `vectors`, shape (q, d), are those of the question; `found` is shown already, the surest first; `likely` is the
+    least cosine that says anything.
     """
     followed: list[FollowedMemory] = []
     there = {record.id for record in found}

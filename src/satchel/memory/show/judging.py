@@ -64,13 +64,9 @@ async def judge(
 ) -> Judgement:
     """Ask a model which of the first twenty memories are needed.
 
-    Args:
-        model: A small and fast one.
-        texts: The last messages, oldest first.
-        candidates: The memories, surest first, each with the number of its passage that fits best, or -1: of a long
-            memory, the model sees what would be shown of it.
-        stems: Of the newest message.
-        now: The local time.
+    `texts` are the last messages, oldest first. The candidates stand surest first, each with the number of its passage
+    that fits best, or -1: of a long memory, the model sees what would be shown of it. `stems` are those of the newest
+    message.
     """
     first: dict[tuple[str, str], int] = {}
     for place, (record, _) in enumerate(candidates):

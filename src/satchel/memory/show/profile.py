@@ -23,7 +23,6 @@ from satchel.memory.text import lexicon
 from satchel.memory.text.framing import (
     PROFILE_HEAD,
     PROFILE_TAIL,
-    SHORT_ID_CHARS,
     estimate_tokens,
     profile_line,
     restates,
@@ -40,8 +39,7 @@ __all__ = [
     "PROFILE_TOKENS",
     "Profile",
     "ProfileLine",
-    "Profiles",
-    "cost_of",
+    "compose",
     "fact_weight",
     "is_own",
     "profile_to_json",
@@ -90,48 +88,22 @@ class Profile(Standing[ProfileLine]):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Item:
-    """What may become a line, and how much it matters."""
-
-    memory: MemoryRecord
-    words: str
-    why: str
-    weight: float
-
-
-class Profiles:
-    """Composes the profile of a space."""
-
-    def __init__(self, space: Space) -> None:
-        """Take the space."""
-        self._space = space
-
-    async def profile(self, *, budget_tokens: int, granted: Collection[str]) -> Profile:
-        """Compose the profile; see `Memory.profile`."""
-        now = self._space.clock.now()
-        found = await self._space.read(
-            statement_rows.profile_candidates,
-            at=self._space.now_micros(),
-            today=now.date(),
-        )
-        found = replace(
-            found,
-            pinned=[one for one in found.pinned if is_granted(one.spheres, granted)],
-            facts=[one for one in found.facts if is_granted(one.spheres, granted)],
-            statements=[one for one in found.statements if is_granted(one[0].spheres, granted)],
-        )
-        return _compose(found, now, budget_tokens)
+async def compose(space: Space, *, budget_tokens: int, granted: Collection[str]) -> Profile:
+    """Compose the profile of a space; see `Memory.profile`."""
+    now = space.clock.now()
+    found = await space.read(statement_rows.profile_candidates, at=space.now_micros(), today=now.date())
+    found = replace(
+        found,
+        pinned=[one for one in found.pinned if is_granted(one.spheres, granted)],
+        facts=[one for one in found.facts if is_granted(one.spheres, granted)],
+        statements=[one for one in found.statements if is_granted(one[0].spheres, granted)],
+    )
+    return _compose(found, now, budget_tokens)
 
 
 def profile_to_json(profile: Profile) -> dict[str, Any]:
     """A profile as plain JSON data."""
     return standing_to_json(profile, lambda line: {"why": line.why, "section": line.section})
-
-
-def cost_of(words: str, *, dated: bool) -> float:
-    """Tokens of a line with these words, not rounded."""
-    return tokens_of(f'{"x" * (SHORT_ID_CHARS + (11 if dated else 0))} "{words}"\n')
 
 
 def fact_weight(importance: int, words: str, *, age_days: float, tokens: float) -> float:
@@ -150,53 +122,51 @@ def _recency(age_days: float) -> float:
 
 
 def _compose(found: ProfileCandidates, now: datetime, budget_tokens: int) -> Profile:
-    pinned, others, left_out = _items(found, now)
+    pinned, others, left_out = _lines(found, now)
     others = _later_first(others, found.later)
     left = budget_tokens - tokens_of(PROFILE_HEAD + PROFILE_TAIL)
-    taken: list[_Item] = []
+    taken: list[ProfileLine] = []
     lines_of: Counter[str] = Counter()
-    for item in (*pinned, *others):
-        if lines_of[item.memory.id] >= _MOST_OF_ONE:
-            left_out.append((item, "other words of it are there"))
+    for line in (*pinned, *others):
+        if lines_of[line.id] >= _MOST_OF_ONE:
+            left_out.append((line, "other words of it are there"))
             continue
-        if any(restates(item.words, other.words) for other in taken):
-            left_out.append((item, "says what another line says"))
+        if any(restates(line.words, other.words) for other in taken):
+            left_out.append((line, "says what another line says"))
             continue
-        cost = tokens_of(_line(item) + "\n")
+        cost = tokens_of(line.text + "\n")
         if cost > left:
-            left_out.append((item, "no room left" if left > 0 else "no room left for pins either"))
+            left_out.append((line, "no room left" if left > 0 else "no room left for pins either"))
             continue
         left -= cost
-        lines_of[item.memory.id] += 1
-        taken.append(item)
-    order = {name: number for number, name in enumerate(SECTIONS)}
-    taken.sort(key=lambda item: (order[section_of(item.words)], item.memory.said_at))
-    lines = tuple(_shown(item) for item in taken)
-    text = PROFILE_HEAD + "".join(f"{line.text}\n" for line in lines) + PROFILE_TAIL if lines else ""
+        lines_of[line.id] += 1
+        taken.append(line)
+    taken.sort(key=lambda line: (SECTIONS.index(line.section), line.memory.said_at))
+    text = PROFILE_HEAD + "".join(f"{line.text}\n" for line in taken) + PROFILE_TAIL if taken else ""
     return Profile(
         text=text,
-        memories=lines,
+        memories=tuple(taken),
         tokens=estimate_tokens(text),
-        left_out=tuple((_shown(item), why) for item, why in left_out[:_MOST_LEFT_OUT]),
+        left_out=tuple(left_out[:_MOST_LEFT_OUT]),
     )
 
 
-def _items(
+def _lines(
     found: ProfileCandidates, now: datetime
-) -> tuple[list[_Item], list[_Item], list[tuple[_Item, str]]]:
+) -> tuple[list[ProfileLine], list[ProfileLine], list[tuple[ProfileLine, str]]]:
     """Pins, then facts and statements, each the heaviest first; and what may not stand in a profile."""
-    left_out: list[tuple[_Item, str]] = []
-    pinned: list[_Item] = []
+    left_out: list[tuple[ProfileLine, str]] = []
+    pinned: list[ProfileLine] = []
     for memory in found.pinned:
-        item = _item(memory, found.words.get(memory.id) or shown_words(memory.content), "pinned", 0.0)
+        line = _line(memory, found.words.get(memory.id) or shown_words(memory.content), "pinned")
         if memory.trust == "outside":
-            left_out.append((item, "came from outside"))
+            left_out.append((line, "came from outside"))
         elif not _holds(memory, now):
-            left_out.append((item, "no longer holds" if _is_over(memory, now) else "does not hold yet"))
+            left_out.append((line, "no longer holds" if _is_over(memory, now) else "does not hold yet"))
         else:
-            pinned.append(item)
+            pinned.append(line)
     known = {memory.id for memory in found.pinned}
-    facts: list[_Item] = []
+    facts: list[tuple[float, ProfileLine]] = []
     told: set[tuple[str | None, int | None]] = set()
     for memory in found.facts:
         if memory.source.session is not None:
@@ -206,37 +176,33 @@ def _items(
         words = shown_words(memory.content)
         if _is_appointment(words, found.dated.get(memory.id), now):
             continue
+        line = _line(memory, words, f"{memory.memory_type}, importance {memory.importance}")
         weight = fact_weight(
-            memory.importance, words, age_days=_age(memory, now), tokens=cost_of(words, dated=False)
+            memory.importance, words, age_days=_age(memory, now), tokens=tokens_of(line.text + "\n")
         )
-        why = f"{memory.memory_type}, importance {memory.importance}"
-        facts.append(_item(memory, words, why, weight))
-    statements: list[_Item] = []
+        facts.append((weight, line))
+    statements: list[tuple[float, ProfileLine]] = []
     for memory, words, strength in found.statements:
         # A fact says it better.
         if memory.id in known or (memory.source.session, memory.source.turn) in told:
             continue
         if (memory.id, words) in found.over or _has_ended(memory, words, found.ended):
             continue
+        line = _line(memory, words, "the user's own words, likely to last")
         weight = statement_weight(
-            strength, words, age_days=_age(memory, now), tokens=cost_of(words, dated=True)
+            strength, words, age_days=_age(memory, now), tokens=tokens_of(line.text + "\n")
         )
-        statements.append(_item(memory, words, "the user's own words, likely to last", weight))
-    facts.sort(key=lambda item: -item.weight)
-    statements.sort(key=lambda item: -item.weight)
-    return pinned, [*facts, *statements], left_out
+        statements.append((weight, line))
+    heaviest = (sorted(some, key=lambda one: -one[0]) for some in (facts, statements))
+    return pinned, [line for some in heaviest for _, line in some], left_out
 
 
-def _item(memory: MemoryRecord, words: str, why: str, weight: float) -> _Item:
-    return _Item(memory=memory, words=words, why=why, weight=weight)
-
-
-def _later_first(items: Sequence[_Item], later: Mapping[str, Sequence[str]]) -> list[_Item]:
+def _later_first(lines: Sequence[ProfileLine], later: Mapping[str, Sequence[str]]) -> list[ProfileLine]:
     """Put what is linked as what may replace a line before it, so that it never drops out before the older one."""
-    found: dict[int, _Item] = {}
-    for item in items:
-        linked = later.get(item.memory.id, ())
-        for one in (*(other for other in items if other.memory.id in linked), item):
+    found: dict[int, ProfileLine] = {}
+    for line in lines:
+        linked = later.get(line.memory.id, ())
+        for one in (*(other for other in lines if other.memory.id in linked), line):
             found.setdefault(id(one), one)
     return list(found.values())
 
@@ -291,18 +257,13 @@ def _age(memory: MemoryRecord, now: datetime) -> float:
     return (now - memory.said_at).total_seconds() / 86_400
 
 
-def _line(item: _Item) -> str:
-    memory = item.memory
-    return profile_line(memory.id, item.words, said_at=memory.said_at if memory.kind == "episode" else None)
-
-
-def _shown(item: _Item) -> ProfileLine:
-    text = _line(item)
+def _line(memory: MemoryRecord, words: str, why: str) -> ProfileLine:
+    text = profile_line(memory.id, words, said_at=memory.said_at if memory.kind == "episode" else None)
     return ProfileLine(
-        memory=item.memory,
-        words=item.words,
-        why=item.why,
-        section=section_of(item.words),
+        memory=memory,
+        words=words,
+        why=why,
+        section=section_of(words),
         text=text,
         tokens=estimate_tokens(text + "\n"),
     )

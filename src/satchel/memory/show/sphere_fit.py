@@ -34,9 +34,7 @@ class Likeness:
     def __init__(self, centres: Centres, message: Floats) -> None:
         """Compare a message.
 
-        Args:
-            centres: Of the table, for the embedder of the vectors; n different spheres are named in it, at least one.
-            message: Shape (d,), unit length.
+        The message has shape (d,), unit length. In the table, at least one sphere is named.
         """
         self._names = tuple(dict.fromkeys(filter(None, centres.spheres)))
         self._topics = centres.topics
@@ -70,12 +68,8 @@ def closed_spheres(
     A memory may be shown if the message opens all the parts of a life that it belongs to. One that belongs to nothing
     but persons may be shown if one of them is named. Where nobody said the spheres of either, it may be shown.
 
-    Args:
-        record: The memory.
-        text: The message.
-        opened: The spheres that the message opens, where somebody said so.
-        likeness: Compares what nobody said; None where there is no embedder.
-        vectors: Of memories that have no spheres, by id.
+    `opened` are the spheres that the message opens, where somebody said so; `likeness` compares what nobody said, with
+    the `vectors` of memories that have no spheres, by id.
     """
     spheres: Sequence[str] = record.spheres
     if opened is None:

@@ -7,8 +7,7 @@ takes out lines and says why, and `block_of` fits the rest into a budget.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -50,9 +49,6 @@ _ECHO_ALIKE = 0.7
 _SAME_ALIKE = 0.6
 """The cosine from which two things said in one turn, or one after the other, are one thing."""
 
-_BESIDE = 0.3
-"""From this weight of a link `may_replace` on, the later memory is shown before the earlier one."""
-
 _OUTSIDE_SHARE = 3
 """One in three lines at most, and always one, comes from outside: what fits every message must not crowd out others."""
 
@@ -74,8 +70,6 @@ class Showing:
     known: Collection[str] = ()
     exclude_session: str | None = None
     threshold: float | None = None
-    as_of: datetime | None = None
-    include_superseded: bool = False
     judge: ChatModel | None = None
     spheres: Collection[str] | None = None
     granted: Collection[str] = ()
@@ -96,15 +90,9 @@ class Showing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SurfaceResult:
-    """What is shown, and what came near, each with the reason why it is not shown.
+class SurfaceResult(Recall):
+    """What is shown, and why not more; `cost` is that of the language model that chose, if one was asked."""
 
-    Attributes:
-        cost: Of the language model that chose; nothing if none was asked.
-    """
-
-    context: Context = field(default_factory=Context)
-    left_out: tuple[tuple[Hit, str], ...] = ()
     cost: tuple[Asked, ...] = ()
 
 
@@ -133,13 +121,11 @@ class _Asked:
 
     Attributes:
         texts: The last messages, oldest first; `message` is the last of them.
-        moment: The past moment that is asked about; None is now.
         with_past: Whether what is over is told too.
     """
 
     texts: Sequence[str]
     showing: Showing
-    moment: datetime | None
     with_past: bool
 
     @property
@@ -157,7 +143,6 @@ class Surface:
     """Chooses the memories of a space that a model is shown before a turn."""
 
     def __init__(self, space: Space, search: Search) -> None:
-        """Surface memories of this space, found by this search."""
         self._space = space
         self._search = search
 
@@ -166,12 +151,10 @@ class Surface:
         texts = [text for _, text in said_texts(messages)[-_MESSAGES:]]
         if not texts or showing.limit < 1:
             return SurfaceResult()
-        moment = self._space.aware(showing.as_of)
         asked = _Asked(
             texts=texts,
             showing=showing,
-            moment=moment,
-            with_past=moment is not None or asks_about_past(texts[-1]),
+            with_past=asks_about_past(texts[-1]),
         )
         corrections = [hit for hit in await self._corrections(showing) if showing.may_tell(hit.memory)]
         with_over = asked.with_past or showing.judge is not None
@@ -331,7 +314,7 @@ class Surface:
     async def _hits(
         self, lines: Sequence[ChosenLine], weighed: Weighed, sure: Any, asked: _Asked
     ) -> list[Hit]:
-        """The lines that are left, as they stood at the moment asked about, and behind each what it leads to."""
+        """The lines that are left, and behind each what it leads to."""
         now = self._space.clock.now()
         older = {weighed.records[at].id: places for at, places in weighed.kinds.items()}
 
@@ -343,9 +326,9 @@ class Surface:
                 is_over=line.record.is_over(now),
             )
 
-        hits = await self._search.hits_as_of([hit(line) for line in may_stand(lines)], asked.moment)
-        if weighed.vectors is None or weighed.likely is None or asked.moment is not None:
-            return list(hits)
+        hits = [hit(line) for line in may_stand(lines)]
+        if weighed.vectors is None or weighed.likely is None:
+            return hits
         followed = await follow(
             self._space,
             weighed.question,
@@ -436,8 +419,8 @@ class Surface:
         With `asked`, what is confidential is among them: a message may ask about it.
         """
         return self._search.visible(
-            CheckedFilters(as_of=self._space.aware(showing.as_of)),
-            include_superseded=showing.include_superseded or showing.as_of is not None,
+            CheckedFilters(),
+            include_superseded=False,
             without_session=showing.exclude_session,
             exclude=showing.exclude,
             with_over=with_over,
@@ -493,17 +476,14 @@ def with_later(
 
     A turn whose fact was superseded is left out where the later one can't be shown beside it.
 
-    Args:
-        lines: Surest first.
-        weighed: What they are of.
-        there: The ids of what the model has before it already.
+    The lines stand surest first; `there` are the ids of what the model has before it already.
 
     Returns:
         What may be shown, each memory once, and behind it what is left out.
     """
     shown: dict[str, ChosenLine] = {}
     for line in may_stand(lines):
-        later = [one for one in weighed.later[line.at] if one.is_certain or one.weight >= _BESIDE][:1]
+        later = [one for one in weighed.later[line.at] if one.is_likely][:1]
         for one in later:
             shown.setdefault(one.memory.id, ChosenLine(line.at, one.memory))
         is_beside = any(one.is_certain and one.memory.id not in there for one in later)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -88,29 +89,11 @@ class Weighed:
         """The places of those that gave an attribute an older value."""
         return frozenset(at for older in self.kinds.values() for at in older)
 
-    def only(self, places: Sequence[int]) -> Weighed:
-        """The same of some of the memories."""
-        records = [self.records[at] for at in places]
-        return replace(
-            self,
-            records=records,
-            features={name: values[list(places)] for name, values in self.features.items()},
-            alike=self.alike[np.ix_(places, places)],
-            passages=self.passages[list(places)],
-            later=[self.later[at] for at in places],
-            outdated=[self.outdated[at] for at in places],
-            told=[self.told[at] for at in places],
-            kinds=newest_of_each(records),
-        )
-
 
 async def weigh(space: Space, texts: Sequence[str], visible: VisibleOf | None) -> Weighed | None:
     """Measure the memories that may be worth showing before a message; None where there are none.
 
-    Args:
-        space: Where they are.
-        texts: What was said last, oldest first; the last is the message.
-        visible: Reads which memories may be shown; None for all.
+    `texts` were said last, oldest first; the last is the message.
     """
     if space.dense is not None:
         await space.dense.open()
@@ -138,19 +121,6 @@ def why_not_new(memory: MemoryRecord, known: Collection[tuple[str, str]]) -> str
     return "is only a question" if is_mere_question(memory) else ""
 
 
-class _Read(NamedTuple):
-    """What was measured of some memories, those memories by rid, which of them have faded, what came later and can be
-    shown, which ones something took the place of, and from which of their sessions facts were drawn.
-    """
-
-    evidence: Evidence
-    records: Mapping[int, MemoryRecord]
-    faded: Collection[int]
-    later: Mapping[int, tuple[graph.Later, ...]]
-    outdated: Collection[int]
-    told: Collection[str]
-
-
 async def _weigh(
     space: Space,
     text: str,
@@ -174,27 +144,17 @@ async def _weigh(
         )
         gate = None if vectors is None else await dense.gate_for(vectors[0])
     asked = await _asked(space, question, vectors, gate)
-    now, by_request = space.now_micros(), space.by_request
-
-    def read(connection: Connection, found: Evidence | None) -> _Read | None:
-        if found is None:
-            return None
-        rids = found.rids.tolist()
-        faded = faded_rids(connection, space.id, rids, at=now, floor=decay.FLOOR, by_request=by_request)
-        later = graph.read_later(connection, rids)
-        outdated = {rid for rid, some in later.items() if any(one.is_certain for one in some)}
-        if later and visible is not None:
-            later = graph.read_later(connection, list(later), shows=visible(connection).shows)
-        wanted = {*rids, *(one.rid for some in later.values() for one in some)}
-        records = read_records(connection, space.id, sorted(wanted))
-        told = sessions_with_facts(connection, space.id, [records[rid] for rid in rids if rid in records])
-        return _Read(found, records, faded, later, outdated, told)
-
-    found = await space.candidates.evidence(asked, visible=visible, each=_EACH, then=read)
-    if found is None:
-        return None
-    known = {gist(one) for one in texts}
-    return _measured(found, question=question, text=text, known=known, gate=gate, vectors=vectors)
+    measure = partial(
+        _measured,
+        space=space,
+        visible=visible,
+        question=question,
+        text=text,
+        known={gist(one) for one in texts},
+        gate=gate,
+        vectors=vectors,
+    )
+    return await space.candidates.evidence(asked, visible=visible, each=_EACH, then=measure)
 
 
 async def _vectors(space: Space, message: str, joined: str) -> Matrix | None:
@@ -233,22 +193,37 @@ async def _asked(
 
 
 def _measured(
-    found: _Read,
+    connection: Connection,
+    evidence: Evidence | None,
     *,
+    space: Space,
+    visible: VisibleOf | None,
     question: ParsedQuestion,
     text: str,
     known: Collection[tuple[str, str]],
     gate: RelevanceGate | None,
     vectors: Matrix | None,
-) -> Weighed:
+) -> Weighed | None:
     """What is known of the memories that say something new and have not faded."""
-    evidence, rids = found.evidence, found.evidence.rids.tolist()
-    there = [at for at, rid in enumerate(rids) if rid in found.records and rid not in found.faded]
-    why = {at: why_not_new(found.records[rids[at]], known) for at in there}
+    if evidence is None:
+        return None
+    rids = evidence.rids.tolist()
+    faded = faded_rids(
+        connection, space.id, rids, at=space.now_micros(), floor=decay.FLOOR, by_request=space.by_request
+    )
+    later = graph.read_later(connection, rids)
+    outdated = {rid for rid, some in later.items() if any(one.is_certain for one in some)}
+    if later and visible is not None:
+        later = graph.read_later(connection, list(later), shows=visible(connection).shows)
+    wanted = {*rids, *(one.rid for some in later.values() for one in some)}
+    by_rid = read_records(connection, space.id, sorted(wanted))
+    there = [at for at, rid in enumerate(rids) if rid in by_rid and rid not in faded]
+    why = {at: why_not_new(by_rid[rids[at]], known) for at in there}
     kept = np.array([at for at in there if not why[at]], dtype=np.int64)
-    records = [found.records[rids[at]] for at in kept.tolist()]
+    records = [by_rid[rids[at]] for at in kept.tolist()]
+    sessions = sessions_with_facts(connection, space.id, records)
+    told = [record.source.session in sessions for record in records]
     need = need_of(text, shipped_weights(with_vectors=gate is not None).need)
-    told = [record.source.session in found.told for record in records]
     features = line_features(
         evidence.some(kept), records, gate=gate, message=None if vectors is None else vectors[0], need=need
     )
@@ -260,20 +235,13 @@ def _measured(
         features=features | {"told": np.array(told, dtype=bool)},
         alike=evidence.alike[np.ix_(kept, kept)],
         passages=evidence.passages[kept],
-        later=[
-            tuple(
-                Successor(memory=found.records[one.rid], weight=one.weight, is_certain=one.is_certain)
-                for one in found.later.get(rids[at], ())
-                if one.rid in found.records
-            )
-            for at in kept.tolist()
-        ],
-        outdated=[rids[at] in found.outdated for at in kept.tolist()],
+        later=[graph.successors(later.get(rids[at], ()), by_rid) for at in kept.tolist()],
+        outdated=[rids[at] in outdated for at in kept.tolist()],
         told=told,
         kinds=newest_of_each(records),
         vectors=vectors,
         likely=None if gate is None else gate.mean + gate.deviation,
-        left_out=tuple((found.records[rids[at]], reason) for at, reason in why.items() if reason),
+        left_out=tuple((by_rid[rids[at]], reason) for at, reason in why.items() if reason),
     )
 
 

@@ -84,7 +84,6 @@ class Capture:
     """Stores memories in a space."""
 
     def __init__(self, space: Space) -> None:
-        """Take the space."""
         self._space = space
 
     async def add(self, new: NewMemory) -> str:

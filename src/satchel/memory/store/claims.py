@@ -74,11 +74,8 @@ class Claims:
     ) -> AsyncIterator[Taken[T]]:
         """Take pieces of work for the time of an `async with` block; none if there is nothing left to take.
 
-        Args:
-            work: What is done: "embed 1", "distill".
-            find: Returns pieces that are to be done, given the names of those that somebody is doing.
-            name: Names a piece. The name is stored: it must not contain anything that was said.
-            wait_s: As in `Database.write`.
+        `find` returns pieces that are to be done, given the names of those that somebody is doing. `name` names a
+        piece; it is stored, and must not contain anything that was said.
 
         Raises:
             StorageError: The claims can't be read or written.

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, literal, or_, select
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select
 
 from satchel.errors import UsageError
 from satchel.memory.store.checking import printable
 from satchel.memory.store.redaction import strip_private
-from satchel.memory.store.repository import among, count_up, listed, mark_changed
-from satchel.memory.store.tables import cue_vectors, cues, memories, models
+from satchel.memory.store.repository import listed, mark_changed
+from satchel.memory.store.tables import cue_vectors, cues, memories
 from satchel.storage import Prepared
 
 __all__ = [
     "MOST_CUES",
     "MOST_CUE_CHARS",
-    "CuesEmbedded",
-    "CuesPending",
     "clean_cues",
-    "count_pending",
     "cues_of",
     "drop_cues_with",
     "fitting_cues",
-    "pending_cues",
     "replace_cues",
-    "write_cue_vectors",
 ]
 
 MOST_CUES: Final = 6
@@ -87,107 +81,6 @@ def cues_of(connection: Connection, rids: Sequence[int]) -> dict[int, list[str]]
     return found
 
 
-# ---- Vectors
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CuesPending:
-    """A memory whose cues have no vectors of a model."""
-
-    rid: int
-    space: int
-    cues: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CuesEmbedded:
-    """What a model made of the cues of a memory: vectors as `candidates.arrays.to_stored` packs them."""
-
-    pending: CuesPending
-    vectors: bytes
-
-
-_WANTING = (
-    select(cues.c.rid, memories.c.space_id)
-    .distinct()
-    .join(memories, memories.c.rid == cues.c.rid)
-    .outerjoin(
-        cue_vectors, (cue_vectors.c.rid == cues.c.rid) & (cue_vectors.c.model_id == bindparam("model"))
-    )
-    .where(cue_vectors.c.rid.is_(None))
-)
-_PENDING_EVERYWHERE = Prepared(
-    _WANTING.where(cues.c.rid.not_in(listed(bindparam("without"))))
-    .order_by(cues.c.rid.desc())
-    .limit(bindparam("limit"))
-)
-_PENDING = Prepared(
-    _WANTING.where(memories.c.space_id == bindparam("space"), cues.c.rid.not_in(listed(bindparam("without"))))
-    .order_by(cues.c.rid.desc())
-    .limit(bindparam("limit"))
-)
-
-
-def pending_cues(
-    connection: Connection, space: int | None, model: int, *, limit: int, without: Collection[int] = ()
-) -> list[CuesPending]:
-    """The newest memories whose cues have no vectors of a model; see `vector_rows.pending_vectors`."""
-    query = _PENDING_EVERYWHERE if space is None else _PENDING
-    values = {"space": space, "model": model, "limit": limit, "without": json.dumps(list(without))}
-    owners = dict(query.run(connection, values))
-    texts = cues_of(connection, list(owners)) if owners else {}
-    return [
-        CuesPending(rid=rid, space=owner, cues=tuple(texts[rid]))
-        for rid, owner in owners.items()
-        if rid in texts
-    ]
-
-
-def count_pending(connection: Connection, space: int | None, model: int) -> int:
-    """How many memories of a space, or of the whole database, have cues without vectors of a model."""
-    query = _WANTING if space is None else _WANTING.where(memories.c.space_id == space)
-    return int(
-        connection.execute(select(func.count()).select_from(query.subquery()), {"model": model}).scalar_one()
-    )
-
-
-def write_cue_vectors(connection: Connection, model: int, made: Sequence[CuesEmbedded]) -> bool:
-    """Keep vectors, for those memories that still have the cues that were embedded and no vectors of the model yet.
-
-    Returns:
-        Whether there is such a model; another process may have dropped it.
-    """
-    if connection.execute(select(literal(1)).where(models.c.id == model)).first() is None:
-        return False
-    rids = [one.pending.rid for one in made]
-    present = cues_of(connection, rids)
-    query = select(cue_vectors.c.rid).where(cue_vectors.c.model_id == model)
-    there = set(connection.execute(query.where(cue_vectors.c.rid.in_(among(rids)))).scalars())
-    wanted = [
-        one
-        for one in made
-        if one.pending.rid not in there and tuple(present.get(one.pending.rid, ())) == one.pending.cues
-    ]
-    if wanted:
-        changed = {
-            space: count_up(connection, space) for space in sorted({one.pending.space for one in wanted})
-        }
-        connection.execute(
-            insert(cue_vectors),
-            [
-                {
-                    "rid": one.pending.rid,
-                    "model_id": model,
-                    "space_id": one.pending.space,
-                    "changed": changed[one.pending.space],
-                    "vectors": one.vectors,
-                }
-                for one in wanted
-            ],
-        )
-    return True
-
-
 # ---- Changing
 
 
@@ -210,15 +103,7 @@ def drop_cues_with(
     *,
     changed: int,
 ) -> None:
-    """Remove the cues that contain forgotten words, whichever memories they belong to.
-
-    Args:
-        connection: In a transaction that writes.
-        space: Whose memories.
-        needles: The words.
-        is_in: Whether a text contains some of them.
-        changed: The number of this change.
-    """
+    """Remove the cues that contain forgotten words, whichever memories they belong to."""
     short = [needle for needle in needles if len(needle) <= MOST_CUE_CHARS]
     if not short:
         return

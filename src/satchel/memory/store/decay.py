@@ -50,10 +50,7 @@ def priority_now(record: MemoryRecord, now: datetime, *, cycles: float | None = 
 
     Use reinforces: it begins the count anew.
 
-    Args:
-        record: The memory.
-        now: An aware time.
-        cycles: So many went by since the last use; None counts days.
+    So many `cycles` went by since the last use; None counts days.
     """
     passed = cycles_since(record, now) if cycles is None else max(0.0, cycles)
     return max(0.0, record.priority - record.decay_rate * passed)
@@ -85,11 +82,5 @@ def factors(importance: int, age_days: float, priority: float) -> tuple[float, f
 
 
 def boost(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> float:
-    """What importance, recency and priority multiply a score by: in [0.9 ** 3, 1.1 ** 3].
-
-    Args:
-        record: The memory.
-        now: An aware time.
-        cycles: As in `priority_now`.
-    """
+    """What importance, recency and priority multiply a score by: in [0.9 ** 3, 1.1 ** 3]."""
     return math.prod(boost_signals(record, now, cycles=cycles).values())

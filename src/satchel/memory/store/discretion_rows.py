@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, time, timedelta
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, bindparam, case, insert, select, update
 
@@ -48,18 +48,8 @@ def _open_part(row: Any) -> str:
     return " " * len(row.content)
 
 
-class UnwrittenMemory(Protocol):
-    """A memory that is about to be written, as far as it matters here; see `repository.MemoryDraft`."""
-
-    @property
-    def row(self) -> Mapping[str, Any]:
-        """Its columns."""
-        ...
-
-    @property
-    def wish(self) -> DiscretionWish | None:
-        """What the user asks for in it."""
-        ...
+UnwrittenMemory: TypeAlias = tuple[Mapping[str, Any], DiscretionWish | None]
+"""A memory that is about to be written: its columns, and what the user asks for in it."""
 
 
 _RANKED = case({"withheld": 2, "confidential": 1}, value=memories.c.discretion, else_=0)
@@ -128,13 +118,7 @@ def guest_in(connection: Connection, space: int, session: str) -> bool:
 
 
 def name_of(connection: Connection, space: int, name: str) -> Whose:
-    """Whose name it is, by the facts of a space; see `named_in`. The user's own comes first.
-
-    Args:
-        connection: For reading.
-        space: Whose.
-        name: See `DiscretionWish.name`.
-    """
+    """Whose name it is, by the facts of a space; see `named_in`. The user's own comes first."""
     facts = select(memories.c.content).where(memories.c.space_id == space, memories.c.kind == "fact")
     found = {named_in(name, content) for content in connection.scalars(facts)}
     return "own" if "own" in found else "other" if "other" in found else ""
@@ -148,25 +132,22 @@ def obey(
     A message that says so holds back its whole turn, and the turn before where it points there, with the facts drawn
     from them. What is said after a guest announced themselves, until the user is back, is the guest's.
 
-    Args:
-        connection: In a transaction that writes.
-        space: Whose.
-        drafts: In the order in which they were said.
+    The drafts stand in the order in which they were said.
 
     Returns:
         The columns to write instead, for each draft; and the rids of stored memories that are held back now.
     """
     turns: dict[tuple[str, int], _Turn] = {}
     instead: list[dict[str, Any]] = []
-    for draft in drafts:
-        session, turn = draft.row["source_session"], draft.row["source_turn"]
+    for row, wish in drafts:
+        session, turn = row["source_session"], row["source_turn"]
         if session is None or turn is None:
             instead.append({})
             continue
         place = (session, turn)
         if place not in turns:
             turns[place] = _Turn(connection, space, session, turn, turns)
-        instead.append(turns[place].take(draft))
+        instead.append(turns[place].take(row, wish))
     held: list[int] = []
     for (session, turn), one in turns.items():
         if one.discretion == "open":
@@ -178,19 +159,19 @@ def obey(
             one.discretion,
             one.why,
             one.open_part,
-            at=drafts[0].row["created_at"],
+            at=drafts[0][0]["created_at"],
         )
         # What stands in the same batch and came before the wish.
-        for change, draft in zip(instead, drafts, strict=True):
-            if (draft.row["source_session"], draft.row["source_turn"]) == (session, turn):
-                quote = draft.row.get("source_quote")
+        for change, (row, wish) in zip(instead, drafts, strict=True):
+            if (row["source_session"], row["source_turn"]) == (session, turn):
+                quote = row.get("source_quote")
                 if quote and quote in one.open_part:
                     continue  # It was said after the wish, which is not about it.
-                own = change.get("discretion", draft.row.get("discretion", "open"))
+                own: Discretion = change.get("discretion") or row.get("discretion") or "open"
                 change["discretion"] = stricter(own, one.discretion)
                 # Only the message that asks has its words: they are forgotten with it.
-                is_asking = draft.wish is not None and draft.wish.discretion == one.discretion
-                change["kept_from"] = draft.wish.words if draft.wish and is_asking else one.why
+                is_asking = wish is not None and wish.discretion == one.discretion
+                change["kept_from"] = wish.words if wish and is_asking else one.why
     return instead, held
 
 
@@ -233,9 +214,8 @@ class _Turn:
         else:
             self.is_guests = bool(before) and before[0].speaker == GUEST
 
-    def take(self, draft: UnwrittenMemory) -> dict[str, Any]:
-        """What becomes of a draft that was said in this turn."""
-        wish, is_users = draft.wish, draft.row["trust"] == "user"
+    def take(self, row: Mapping[str, Any], wish: DiscretionWish | None) -> dict[str, Any]:
+        """What becomes of a memory that was said in this turn."""
         if wish is not None:
             whose = name_of(self._connection, self._space, wish.name) if wish.name else ""
             is_guests = wish.is_guests(whose)
@@ -245,7 +225,7 @@ class _Turn:
                 self.hold_back(wish.discretion, self._turn)
                 places = [(self._session, self._previous)] if wish.points_back and self._previous >= 0 else []
                 if wish.kind == "forget":
-                    places += _said_then(self._connection, self._space, draft, wish)
+                    places += _said_then(self._connection, self._space, row, wish)
                 elsewhere = as_asked_elsewhere(self._session, self._turn)
                 for place in places:
                     if place not in self._others:
@@ -253,7 +233,7 @@ class _Turn:
                     why = self._turn if place[0] == self._session else elsewhere
                     self._others[place].hold_back(wish.discretion, why)
         if self.is_guests:
-            return {"trust": "outside", **({"speaker": GUEST} if is_users else {})}
+            return {"trust": "outside", **({"speaker": GUEST} if row["trust"] == "user" else {})}
         return {}
 
     def hold_back(self, discretion: Discretion, asked: int | str) -> None:
@@ -264,7 +244,7 @@ class _Turn:
 
 
 def _said_then(
-    connection: Connection, space: int, draft: UnwrittenMemory, wish: DiscretionWish
+    connection: Connection, space: int, message: Mapping[str, Any], wish: DiscretionWish
 ) -> list[tuple[str, int]]:
     """The turns that a wish names by their day ("forget what I said last night"): of what the user said then, what
     shares a telling word with the message. If nothing does, all that was said the day before: an earlier day may be
@@ -273,7 +253,7 @@ def _said_then(
     # Few messages take something back, and a search loads no dates.
     from satchel.memory.text.dates import resolve_dates  # noqa: PLC0415
 
-    said_at = from_micros(draft.row["said_at"], draft.row["said_offset_min"])
+    said_at = from_micros(message["said_at"], message["said_offset_min"])
     midnight = datetime.combine(said_at.date(), time(), said_at.tzinfo)
     for named in resolve_dates(wish.words, said_at):
         if named.start is None or named.end is None or named.start >= said_at.date():
@@ -286,13 +266,13 @@ def _said_then(
             {
                 "space": space,
                 "since": to_micros(midnight - timedelta(days=first)),
-                "until": min(to_micros(ends), draft.row["said_at"]),
+                "until": min(to_micros(ends), message["said_at"]),
             },
         )
-        own = draft.row["source_session"], draft.row["source_turn"]
+        own = message["source_session"], message["source_turn"]
         said = {(row.source_session, row.source_turn): row.content for row in rows}
         said.pop(own, None)
-        asked = telling_words(str(draft.row["content"]).replace(named.text, " "))
+        asked = telling_words(str(message["content"]).replace(named.text, " "))
         about = [place for place, content in said.items() if asked & telling_words(content)]
         return about or (list(said) if first == 1 else [])
     return []

@@ -113,10 +113,7 @@ def filter_of(
 ) -> CheckedFilters:
     """Check filters as they are given.
 
-    Args:
-        given: The filters.
-        aware: Gives a time its offset.
-        faded: Whether memories must have faded by now.
+    `aware` gives a time its offset; `faded` says whether memories must have faded by now.
 
     Raises:
         UsageError: There is no such kind, tier or type.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -30,12 +30,14 @@ __all__ = [
     "read_edges",
     "read_later",
     "related_to_json",
+    "successors",
     "walk",
 ]
 
 MAY_REPLACE = "may_replace"
 """The relation of a newer memory to an older one that it may correct, as an extractor, a model or the user says. The
-older one still holds, and whatever shows it shows the newer one beside it, from a weight of 0.3 on."""
+older one still holds, and whatever shows it shows the newer one beside it, if it is likely."""
+_LIKELY = 0.3
 
 RELATIONS = (
     "related",
@@ -85,7 +87,18 @@ class Related:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Successor:
+class _Weighted:
+    weight: float
+    is_certain: bool
+
+    @property
+    def is_likely(self) -> bool:
+        """Whether the later memory is shown before the earlier one: of pairs with this weight, half are right."""
+        return self.is_certain or self.weight >= _LIKELY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Successor(_Weighted):
     """A later memory that takes the place of an earlier one, or may take it.
 
     Attributes:
@@ -94,17 +107,22 @@ class Successor:
     """
 
     memory: MemoryRecord
-    weight: float
-    is_certain: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Later:
+class Later(_Weighted):
     """A `Successor` by its rid."""
 
     rid: int
-    weight: float
-    is_certain: bool
+
+
+def successors(later: Iterable[Later], records: Mapping[int, MemoryRecord]) -> tuple[Successor, ...]:
+    """The same with their memories, by rid; those that are not there are left out."""
+    return tuple(
+        Successor(memory=records[one.rid], weight=one.weight, is_certain=one.is_certain)
+        for one in later
+        if one.rid in records
+    )
 
 
 def edge_to_json(edge: Edge) -> dict[str, Any]:
@@ -173,10 +191,8 @@ def read_later(
     from it: a fact with an edge `derived_from` to it, or one that names its session and turn as the source. So a turn
     whose fact was superseded is known to be outdated without an edge of its own.
 
-    Args:
-        connection: In a transaction.
-        rids: The memories that are about to be shown. All of them together take two queries.
-        shows: Whether a memory may be shown. What took the place of one that may not is shown instead. None shows all.
+    `shows` says whether a memory may be shown: what took the place of one that may not is shown instead. All of `rids`
+    together take two queries.
 
     Returns:
         For each memory that has something later, what that is: the certain first, then by weight. Memories among `rids`
@@ -298,13 +314,8 @@ def walk(
 ) -> list[Related]:
     """Find what can be reached from a memory along edges in either direction: nearest first, then strongest.
 
-    Args:
-        connection: In a transaction.
-        space: Where the memory is; edges never leave it.
-        id: Which one.
-        depth: The greatest number of steps.
-        relations: The relations to follow, or None for all. Edges with a weight of 0 are never followed.
-        limit: The greatest number of memories; the walk stops when it has found them.
+    `relations` None follows all edges; those with a weight of 0 are never followed. It stops when it has found `limit`
+    memories.
 
     Raises:
         NotFound: There is no such memory.

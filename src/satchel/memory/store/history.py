@@ -150,11 +150,7 @@ def state_of(connection: Connection, row: Any) -> dict[str, Any]:
 def apply_fields(connection: Connection, space: int, row: Any, fields: Mapping[str, Any]) -> None:
     """Write fields of a memory and the data derived from them.
 
-    Args:
-        connection: In a transaction that writes.
-        space: The space of the memory.
-        row: Its current row.
-        fields: The new values, by the names in `state_of`.
+    `fields` has the new values by the names in `state_of`; `row` is the current row.
     """
     changed = count_up(connection, space)
     values = {name: value for name, value in fields.items() if name != "tags"}
@@ -463,15 +459,7 @@ def as_written(
 def drop_changes(
     connection: Connection, space: int, gone: Sequence[Forgotten], at: int, hasher: WordHasher
 ) -> None:
-    """Delete the changes of memories that are being forgotten, and record that they were forgotten.
-
-    Args:
-        connection: In the transaction that forgets.
-        space: The space of the memories.
-        gone: The memories that were deleted.
-        at: Microseconds since 1970.
-        hasher: Makes keyed hashes of their earlier texts.
-    """
+    """Delete the changes of memories that are being forgotten, and record that they were forgotten."""
     sources = {forgotten.id: forgotten.source for forgotten in gone}
     hashes = {
         hasher.words(source.session, content, turn=None if source.position is None else source.turn)

@@ -168,15 +168,7 @@ def later(
     records = repository.read_records(
         connection, space, [*found, *{one.rid for some in found.values() for one in some}]
     )
-    return {
-        records[rid].id: tuple(
-            Successor(memory=records[one.rid], weight=one.weight, is_certain=one.is_certain)
-            for one in some
-            if one.rid in records
-        )
-        for rid, some in found.items()
-        if rid in records
-    }
+    return {records[rid].id: graph.successors(some, records) for rid, some in found.items() if rid in records}
 
 
 def held_back_with(connection: Connection, space: int, ids: Sequence[str]) -> list[MemoryRecord]:
@@ -256,12 +248,7 @@ def edit(
 ) -> str | None:
     """Change fields of a memory.
 
-    Args:
-        connection: In a transaction that writes.
-        space: Where it is.
-        id: Which one.
-        fields: By the names of `history.state_of`, checked.
-        note: Who wants it, when and what for.
+    The fields have the names of `history.state_of`, and were checked.
 
     Returns:
         The change's id, or None where everything was so already.
@@ -322,14 +309,8 @@ def supersede(
 ) -> str | None:
     """Let a newer memory take the place of an older one: an edge, and an end to the older one's validity.
 
-    Args:
-        connection: In a transaction that writes.
-        space: Where both are.
-        older: What no longer holds.
-        newer: What holds instead.
-        note: Who says so, when and what for.
-        valid_to: Until when the older one held; None takes the time from which the newer one does: its
-            `valid_from`, else when it was said, where that is later than the older one, else that of the note.
+    A `valid_to` of None takes the time from which the newer one holds: its `valid_from`, else when it was said, where
+    that is later than the older one, else that of the note.
 
     Returns:
         The change's id; undoing it undoes both. None where it was so already.
@@ -412,15 +393,6 @@ def relate(
     A correction supersedes the older fact only if the newer one was said no earlier and its trust allows it.
     Otherwise the two get an edge `may_replace`: the older one still holds, and whatever shows it shows the newer one
     beside it (`graph.read_later`).
-
-    Args:
-        connection: In a transaction that writes.
-        space: Where both are.
-        older: The id of the older fact.
-        newer: The id of the newer fact.
-        relation: How the newer one relates to the older one.
-        note: Who says so, when and why.
-        valid_to: Until when the older one held; see `supersede`.
 
     Returns:
         The relation of the edge that was written, or None if nothing changed.

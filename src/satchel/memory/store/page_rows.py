@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
 
@@ -89,12 +89,7 @@ def write(
 ) -> PageVersion | None:
     """Write a version of the user's.
 
-    Args:
-        connection: In a transaction that writes.
-        space: Whose.
-        lines: Of the page; those that stand on what was forgotten meanwhile are left out.
-        base: The version that it was made from.
-        at: Now, in microseconds since 1970.
+    Lines that stand on what was forgotten meanwhile are left out.
 
     Returns:
         The version; None if another one was written since `base`.
@@ -157,41 +152,23 @@ def accept(connection: Connection, space: int) -> bool:
     return done.rowcount > 0
 
 
-class Written(Protocol):
-    """A version as an export has it; `written_at` is in microseconds since 1970."""
-
-    @property
-    def number(self) -> int: ...
-    @property
-    def written_at(self) -> int: ...
-    @property
-    def by(self) -> Author: ...
-    @property
-    def model(self) -> str: ...
-    @property
-    def state(self) -> State: ...
-    @property
-    def lines(self) -> Sequence[PageLine]: ...
-
-
-def take_in(connection: Connection, space: int, version: Written) -> None:
-    """Store a version of an export, unless there is one with its number or a later one. Lines that stand on what is not
-    here are left out.
+def take_in(
+    connection: Connection, space: int, lines: Sequence[PageLine], *, number: int, **columns: Any
+) -> None:
+    """Store a version of an export, with the other columns as they are, unless there is one with its number or a later
+    one. Lines that stand on what is not here are left out.
     """
     last = newest(connection, space)
-    if last is not None and last.number >= version.number:
+    if last is not None and last.number >= number:
         return
-    there = known_ids(connection, space, list({id for line in version.lines for id in line.facts}))
+    there = known_ids(connection, space, list({id for line in lines for id in line.facts}))
     connection.execute(
         insert(pages).values(
+            **columns,
             space_id=space,
-            number=version.number,
-            written_at=version.written_at,
-            by=version.by,
-            model=version.model,
-            state=version.state,
+            number=number,
             changed=connection.execute(select(spaces.c.changed).where(spaces.c.id == space)).scalar_one(),
-            lines=lines_to_json([line for line in version.lines if there.issuperset(line.facts)]),
+            lines=lines_to_json([line for line in lines if there.issuperset(line.facts)]),
         )
     )
 
@@ -217,11 +194,8 @@ def texts_of(connection: Connection, space: int, ids: Collection[str]) -> dict[s
 def drop_facts(connection: Connection, space: int, gone: Collection[str], changed: Collection[str]) -> None:
     """Take the words that stand on some facts out of every version.
 
-    Args:
-        connection: In a transaction that writes.
-        space: Whose.
-        gone: The facts that were forgotten.
-        changed: Facts that stay, and lost words or a quote: their lines say what they say now.
+    The facts in `gone` were forgotten. Those in `changed` stay, and lost words or a quote: their lines say what they
+    say now.
     """
     lost = {*gone, *changed}
     rows = connection.execute(select(pages.c.id, pages.c.lines).where(pages.c.space_id == space)).all()

@@ -29,12 +29,8 @@ def settle(
     stores them. Words that stand in the turn already, or did before they were edited, keep their place, so that
     a repeat changes nothing.
 
-    Args:
-        connection: In the transaction that writes.
-        space: Where.
-        drafts: The episodes, in order.
-        unplaced: Which of them have a place that was counted, by their number in `drafts`.
-        id_at: The id of an episode, by its columns and its place.
+    `unplaced` are those whose place was counted, by their number in `drafts`. `id_at` gives the id of an episode by its
+    columns and its place.
     """
     known = _words_at(connection, space, [drafts[at].id for at in unplaced])
     full = {

@@ -236,11 +236,7 @@ def insert_drafts(
 ) -> list[str]:
     """Write memories, except those that exist already or were forgotten.
 
-    Args:
-        connection: In a transaction that writes.
-        space: The space to write to.
-        drafts: The memories.
-        fresh: The ids are new, so none of them can exist.
+    With `fresh`, the ids are new, so that none of them can exist.
 
     Returns:
         The ids of the drafts that are in the store now, in order: all but the forgotten ones.
@@ -256,7 +252,7 @@ def insert_drafts(
         ((changed, request),) = _COUNT_UP.run(connection, {"space": space})
         common = {"space_id": space, "changed": changed, "request": request}
         rids: list[int] = []
-        instead, held = discretion_rows.obey(connection, space, new)
+        instead, held = discretion_rows.obey(connection, space, [(one.row, one.wish) for one in new])
         if held:
             mark_changed(connection, held, changed)
         for draft, other in zip(new, instead, strict=True):
@@ -357,17 +353,13 @@ class Changes:
         memories: Rows with the columns of `ChangedMemory`. They are read while they are used, within the transaction,
             like those below.
         gone: The rids of forgotten memories.
-        vectors: Rows (rid, vectors) of one model, and `second` those of the other one, where there are two.
-        cue_vectors: The same of their cues, and `second_cues`.
+        vectors: For each model, rows (rid, vectors) of memories, and the same of their cues.
     """
 
     changed: int
     memories: Iterable[Any]
     gone: Sequence[int]
-    vectors: Iterable[Any]
-    cue_vectors: Iterable[Any] = ()
-    second: Iterable[Any] = ()
-    second_cues: Iterable[Any] = ()
+    vectors: Sequence[tuple[Iterable[Any], Iterable[Any]]] = ()
 
 
 _OPENING_CHARS = 100
@@ -419,48 +411,29 @@ _CHANGED_VECTORS, _CHANGED_CUE_VECTORS = (
 
 
 def load_changes(
-    connection: Connection,
-    space: int,
-    *,
-    since: int,
-    model: int | None,
-    vectors_since: int,
-    second: int | None = None,
-    second_since: int = 0,
+    connection: Connection, space: int, *, since: int, models: Sequence[tuple[int, int]] = ()
 ) -> Changes | None:
-    """The changes after `since`, or None if there are none.
+    """The changes after `since`, or None if there are none; 0 reads everything.
 
-    Args:
-        connection: In a transaction.
-        space: The space to read.
-        since: The number of the last change whose rows are known; 0 reads everything.
-        model: The model whose vectors to read, or None.
-        vectors_since: The number of the last change whose vectors are known.
-        second: Another model whose vectors to read.
-        second_since: The number of the last change whose vectors of it are known.
+    `models` are those whose vectors are read, each with the number of the last change whose vectors are known.
     """
     changed = space_changed(connection, space)
-    if (
-        changed == since
-        and (model is None or vectors_since == changed)
-        and (second is None or second_since == changed)
-    ):
+    if changed == since and all(known == changed for _, known in models):
         return None
     values = {"space": space, "since": since}
     # Tombstones don't matter when everything is read.
     gone = [rid for (rid,) in _GONE.run(connection, values)] if 0 < since < changed else []
 
-    def changed_in(query: Prepared, model: int | None, since: int) -> Iterable[Any]:
-        return query.each(connection, {"space": space, "model": model, "since": since})
+    def changed_in(query: Prepared, model: int, known: int) -> Iterable[Any]:
+        return query.each(connection, {"space": space, "model": model, "since": known})
 
     return Changes(
         changed=changed,
         memories=_CHANGED_MEMORIES.each(connection, values),
         gone=gone,
-        vectors=changed_in(_CHANGED_VECTORS, model, vectors_since),
-        cue_vectors=changed_in(_CHANGED_CUE_VECTORS, model, vectors_since),
-        second=changed_in(_CHANGED_VECTORS, second, second_since),
-        second_cues=changed_in(_CHANGED_CUE_VECTORS, second, second_since),
+        vectors=[
+            (changed_in(_CHANGED_VECTORS, *one), changed_in(_CHANGED_CUE_VECTORS, *one)) for one in models
+        ],
     )
 
 
@@ -716,11 +689,7 @@ _EXPIRED = {
 def expired_rids(connection: Connection, space: int, at: int, *, with_over: bool) -> list[int]:
     """The rids of the memories that no longer hold at a time, from a partial index of those with an end.
 
-    Args:
-        connection: In a transaction.
-        space: Whose.
-        at: The time, in microseconds since 1970.
-        with_over: Also what was never replaced, and is over because its time is over, as a trip.
+    `with_over` adds what was never replaced, and is over because its time is over, as a trip.
     """
     return [rid for (rid,) in _EXPIRED[with_over].run(connection, {"space": space, "at": at})]
 
@@ -835,10 +804,6 @@ def has_old_words(connection: Connection) -> bool:
 def reread_words(connection: Connection, *, limit: int) -> int:
     """Update the lexical index of memories of any user that an older version of `lexicon` wrote.
 
-    Args:
-        connection: In a transaction that writes.
-        limit: The maximum number of memories.
-
     Returns:
         How many were updated; 0 if all are up to date.
     """
@@ -851,13 +816,7 @@ def reread_words(connection: Connection, *, limit: int) -> int:
 
 
 def index_words(connection: Connection, rids: Sequence[int], changed: int) -> None:
-    """Compute the words of memories again, and mark the memories as changed for every process that has an index.
-
-    Args:
-        connection: In a transaction that writes.
-        rids: The memories; those that don't exist are ignored.
-        changed: The number of this change; see `count_up`.
-    """
+    """Compute the words of memories again, and mark the memories as changed for every process that has an index."""
     tagged = tags_of(connection, rids)
     rows = connection.execute(
         select(memories.c.rid, memories.c.content).where(memories.c.rid.in_(among(rids)))

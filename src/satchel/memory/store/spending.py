@@ -31,15 +31,10 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpentRow:
-    """The cost of one model for one purpose on one local day ("2026-11-21")."""
+class SpentRow(Asked):
+    """The same on one local day ("2026-11-21")."""
 
     day: str
-    purpose: str
-    provider: str
-    model: str
-    calls: int
-    usage: Usage
 
 
 async def complete(
@@ -47,12 +42,8 @@ async def complete(
 ) -> Completion:
     """The whole answer of a model to one request.
 
-    Args:
-        model: The model.
-        request: The request.
-        purpose: What it is asked for, one word, for the user's table of costs.
-        asked: The cost is appended. That of a call that is cancelled is estimated, because the provider bills what it
-            has read. A call that the provider fails or rejects costs nothing.
+    Its cost is appended to `asked`, for the `purpose` in one word. That of a call that is cancelled is estimated,
+    because the provider bills what it has read; a call that the provider fails or rejects costs nothing.
 
     Raises:
         ModelError: The model is unavailable or rejected the request, or ended without an answer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
@@ -23,7 +23,6 @@ __all__ = [
     "ProfileCandidates",
     "Unread",
     "appointments",
-    "count_unread",
     "find_beginning",
     "pinned_count",
     "profile_candidates",
@@ -37,8 +36,6 @@ __all__ = [
 MOST_PINS: Final = 100
 AGENDA_DAYS: Final = 7
 """After today."""
-_LEAST_LATER: Final = 0.3
-"""Of a link `may_replace`, as in surfacing."""
 _MOST_FACTS: Final = 80
 _MOST_STATEMENTS: Final = 80
 _MOST_APPOINTMENTS: Final = 200
@@ -153,12 +150,7 @@ def unread(
 ) -> list[Unread]:
     """Memories whose statements are not read yet, the newest first.
 
-    Args:
-        connection: In a transaction.
-        space: Whose.
-        limit: The most to return.
-        since: Only those that were stored or changed after the change with this number.
-        below: Only those with a smaller rid.
+    `since` leaves out what was stored or changed up to the change with this number, `below` the rids from this one on.
     """
     rows = _UNREAD.named(connection, {"space": space, "since": since, "below": below, "limit": limit})
     return [
@@ -172,17 +164,6 @@ def unread(
         )
         for row in rows
     ]
-
-
-def count_unread(connection: Connection, space: int) -> int:
-    """How many memories were not read yet."""
-    query = (
-        select(func.count())
-        .select_from(memories)
-        .outerjoin(readings, and_(readings.c.rid == memories.c.rid, readings.c.version == VERSION))
-        .where(memories.c.space_id == space, readings.c.rid.is_(None), _IS_READ)
-    )
-    return int(connection.execute(query).scalar_one())
 
 
 _HASHES = Prepared(
@@ -265,14 +246,7 @@ _DATED = Prepared(
 
 
 def profile_candidates(connection: Connection, space: int, *, at: int, today: date) -> ProfileCandidates:
-    """What a profile may consist of.
-
-    Args:
-        connection: In a transaction.
-        space: Whose.
-        at: Now, in microseconds since 1970.
-        today: The local day.
-    """
+    """What a profile may consist of."""
     values: dict[str, Any] = {"space": space, "at": at}
     pins = [rid for (rid,) in _PINS.run(connection, values)]
     facts = [rid for (rid,) in _BEST_FACTS.run(connection, values)]
@@ -286,9 +260,7 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
     )
     dated = _DATED.run(connection, {"rids": json.dumps(facts)})
     later = {
-        records[rid].id: [
-            records[one.rid].id for one in found if one.rid in records and one.weight >= _LEAST_LATER
-        ]
+        records[rid].id: [records[one.rid].id for one in found if one.rid in records and one.is_likely]
         for rid, found in read_later(connection, [rid for rid in facts if rid in records]).items()
     }
     starts: dict[int, list[int]] = {}
@@ -310,7 +282,16 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
         ),
         later=later,
         dated={records[rid].id: date.fromordinal(last) for rid, last in dated if rid in records},
-        ended=_ended(connection, space, [records[row.rid] for row in lasting if row.rid in records], at=at),
+        ended=_of_turns(
+            connection,
+            space,
+            {
+                (records[row.rid].source.session, records[row.rid].source.turn)
+                for row in lasting
+                if row.rid in records
+            },
+            (memories.c.kind == "fact") & (memories.c.valid_to <= at),
+        ),
         said=said_with(connection, space, [records[rid] for rid in facts if rid in records]),
         words={
             records[rid].id: _words(records[rid].content, chosen[rid])
@@ -333,47 +314,31 @@ def said_with(
         for fact in facts
         if fact.trust == "agent" and fact.source.session is not None and fact.source.turn is not None
     }
-    if not turns:
-        return {}
-    said: dict[tuple[str, int], str] = {}
-    rows = connection.execute(
-        select(
-            memories.c.source_session,
-            memories.c.source_turn,
-            func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
-        ).where(
-            memories.c.space_id == space,
-            memories.c.source_session.in_(among({session for session, _ in turns})),
-            _IS_OWN,
-        )
-    )
-    for row in rows:
-        if (row.source_session, row.source_turn) in turns:
-            said[row.source_session, row.source_turn] = row.content
-    return said
+    found = _of_turns(connection, space, turns, _IS_OWN)
+    return {place: texts[-1] for place, texts in found.items()}
 
 
-def _ended(
-    connection: Connection, space: int, turns: Iterable[MemoryRecord], *, at: int
+def _of_turns(
+    connection: Connection, space: int, turns: Collection[tuple[str | None, int | None]], wanted: Any
 ) -> dict[tuple[str, int], list[str]]:
-    """The facts that were drawn from turns and no longer hold."""
-    wanted = {(turn.source.session, turn.source.turn) for turn in turns}
+    """The words of the memories that come from some turns and fit a condition, by session and turn."""
     found: dict[tuple[str, int], list[str]] = {}
+    if not turns:
+        return found
     rows = connection.execute(
         select(
             memories.c.source_session,
             memories.c.source_turn,
-            func.substr(memories.c.content, 1, _READ_CHARS).label("content"),
+            func.substr(memories.c.content, 1, _READ_CHARS),
         ).where(
             memories.c.space_id == space,
-            memories.c.source_session.in_(among({session for session, _ in wanted if session is not None})),
-            memories.c.kind == "fact",
-            memories.c.valid_to <= at,
+            memories.c.source_session.in_(among({session for session, _ in turns if session is not None})),
+            wanted,
         )
     )
-    for row in rows:
-        if (row.source_session, row.source_turn) in wanted:
-            found.setdefault((row.source_session, row.source_turn), []).append(row.content)
+    for session, turn, content in rows:
+        if (session, turn) in turns:
+            found.setdefault((session, turn), []).append(content)
     return found
 
 
@@ -415,13 +380,6 @@ def appointments(
     connection: Connection, space: int, *, at: int, first: date, last: date
 ) -> tuple[list[Appointment], list[Appointment], set[tuple[str | None, int | None, int]]]:
     """What happens on some days.
-
-    Args:
-        connection: In a transaction.
-        space: Whose.
-        at: Now, in microseconds since 1970.
-        first: The first of the days.
-        last: The last.
 
     Returns:
         What was said to happen on them; what was said to cancel or move something, the newest first; and the session,

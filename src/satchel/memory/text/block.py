@@ -149,12 +149,9 @@ def block_of(
 ) -> Context:
     """Put hits into one block, best first, restatements once, within a budget.
 
-    Args:
-        hits: What to show; behind each, the values of `Hit.before`.
-        stems: Of the message.
-        budget_tokens: Of the block, frame included.
-        limit: The most lines.
-        best: By id, which passage of a long memory to show; of others, the one with most of the stems.
+    Behind each hit stand the values of `Hit.before`. `budget_tokens` is of the block, frame included, and `limit` the
+    most lines. `best` says by id which passage of a long memory is shown; of others, it is the one with most of
+    `stems`, those of the message.
 
     Returns:
         The same bytes for the same hits; an empty context where nothing fits.

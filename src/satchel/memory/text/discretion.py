@@ -80,11 +80,7 @@ class DiscretionWish(NamedTuple):
     name: str = ""
 
     def is_guests(self, whose: Whose) -> bool | None:
-        """Whether a guest speaks from then on; None where it doesn't say.
-
-        Args:
-            whose: The name in it is.
-        """
+        """Whether a guest speaks from then on; None where it doesn't say."""
         if self.kind in ("guest", "back"):
             return self.kind == "guest"
         if whose == "own":
@@ -173,9 +169,7 @@ def announced(texts: Iterable[str]) -> list[DiscretionWish]:
 def named_in(name: str, content: str) -> Whose:
     """Whose name it is, by a fact, which begins with its subject ("Heike (wife): seasick") and calls the user "User".
 
-    Args:
-        name: In lower case without accents.
-        content: Of the fact.
+    `name` is in lower case, without accents.
 
     Returns:
         "own" if the user is called so ("User: Jörn, 67"), "other" if a fact about somebody else has the name.

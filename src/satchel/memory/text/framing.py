@@ -30,7 +30,6 @@ __all__ = [
     "begins_as_request",
     "day_of_agenda",
     "days_of_agenda",
-    "page_heading",
     "page_line",
     "profile_line",
     "short_id",
@@ -338,11 +337,6 @@ def profile_line(id: str, words: str, *, said_at: datetime | None) -> str:
     """A line of the profile, without its end; `said_at` stands in it where the words are a turn's."""
     day = "" if said_at is None else f" {said_at.year:04d}-{said_at.month:02d}-{said_at.day:02d}"
     return f"{short_id(id)}{day} {quoted(words)}"
-
-
-def page_heading(words: str) -> str:
-    """The heading of a section of the page, without its end."""
-    return f"{words}:"
 
 
 def page_line(words: str) -> str:

@@ -187,9 +187,7 @@ def question_spans(text: str) -> list[tuple[int, int]]:
 def read_text(text: str, extra: Iterable[str] = ()) -> WordList:
     """Index a text.
 
-    Args:
-        text: The content of a memory.
-        extra: Additional texts by which it can be found: its tags.
+    `extra` are texts by which it can be found too: its tags.
     """
     import numpy as np  # noqa: PLC0415
 

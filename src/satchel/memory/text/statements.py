@@ -156,11 +156,7 @@ def timed_statements(text: str, time: FactTime) -> tuple[Statement, ...]:
 def read_statements(text: str, said_at: datetime, *, is_own: bool, locale: str = "") -> tuple[Statement, ...]:
     """Read a text.
 
-    Args:
-        text: A memory's content.
-        said_at: When it was said, with the offset of the place.
-        is_own: The user said it, word for word; only then is it judged whether it lasts.
-        locale: See `resolve_dates`.
+    `is_own`: the user said it, word for word; only then is it judged whether it lasts.
 
     Returns:
         The sentences that most likely last, the likeliest first; then the days, in the order of the text.

@@ -105,11 +105,7 @@ def _newly_distilled(connection: Connection, space: int, mark: Mark) -> list[dic
 async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebuilt:
     """Store what stands in a journal after a mark and is not in the database; lines that are damaged are left out.
 
-    Args:
-        space: Where to store it.
-        path: The journal, which is locked.
-        mark: From where on to read.
-        there: Is told what was read.
+    `path` is the journal, which is locked; `there` is told what was read.
     """
     intake = Intake(space=space, in_thread=anyio.to_thread.run_sync, replays=True)
     lacking: set[str] = set()

@@ -1,80 +1,80 @@
-"""Detects which program wrote a file, from its beginning."""
+"""The formats of files to import, and which of them a file has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
-from satchel.memory.transfer import chatgpt, claude_code, codex, markdown, mcp_graph, mem0, own_format
+from satchel.config.plugins import offered_by_satchel
+from satchel.memory.transfer import own_format
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, lines
 from satchel.memory.transfer.parts import LeftOut, Part
-from satchel.memory.transfer.report import ImportSource
 
-__all__ = ["FORMATS", "Format", "NamedReader", "Reader", "may_be", "source_of"]
+__all__ = ["Format", "NamedReader", "Reader", "format_of", "formats", "may_be"]
 
 Reader: TypeAlias = Callable[[BinaryIO, SourceFile], Iterator[Part]]
 
 
 class NamedReader(NamedTuple):
-    """A reader of a format that is not built in, with the format's name."""
+    """A reader of a format that is not Satchel's, with the format's name."""
 
     name: str
     read: Reader
 
 
 class Format(NamedTuple):
-    """A format that is built in.
+    """A format, and how its files are recognised: those with none of the three functions, by their suffixes.
 
     Attributes:
-        suffixes: Of the names of its files, which also begin with `prefix`.
-        has_line: Whether a line of JSON is one of its lines; None where its files are not recognised by one.
+        suffixes: Of the names of its files, in lower case.
+        prefix: What the names begin with.
+        is_line: Whether a line of JSON is one of its lines.
+        is_element: Whether an element of a long JSON array is one of its elements.
+        is_whole: Whether a file as a whole is in the format.
+        other_files: Names in the folders of that program, of files with something else; they are ignored.
     """
 
     read: Reader
     suffixes: tuple[str, ...]
-    has_line: Callable[[Mapping[str, Any]], bool] | None = None
     prefix: str = ""
+    is_line: Callable[[Mapping[str, Any]], bool] | None = None
+    is_element: Callable[[Mapping[str, Any]], bool] | None = None
+    is_whole: Callable[[BinaryIO], bool] | None = None
+    other_files: tuple[str, ...] = ()
 
-
-_MARKDOWN = (".md", ".markdown")
-FORMATS: Mapping[ImportSource, Format] = {
-    "satchel": Format(own_format.read, (".jsonl",), own_format.is_own_line),
-    "mcp": Format(mcp_graph.read, (".jsonl", ".json"), mcp_graph.is_own_line),
-    "claude-code": Format(claude_code.read, (".jsonl",), claude_code.is_own_line),
-    "codex": Format(codex.read, (".jsonl",), codex.is_own_line, "rollout-"),
-    "chatgpt": Format(chatgpt.read, (".json",), chatgpt.is_conversation, "conversations"),
-    "markdown": Format(markdown.read, _MARKDOWN),
-    "mem0": Format(mem0.read, (".json", ".jsonl", ".ndjson")),
-}
 
 _MAX_EXAMINED = 50  # Lines or elements: the first ones of a transcript may not identify it.
-_NOT_CONVERSATIONS = (
-    "user.json",
-    "message_feedback.json",
-    "model_comparisons.json",
-    "shared_conversations.json",
-    "history.jsonl",
-    "session_index.jsonl",
-)
-"""Other files in the folders of conversations; they are ignored."""
 
 
-def may_be(file: SourceFile, source: ImportSource) -> bool:
-    """Whether the name of a file in a folder or an archive fits a format."""
+@cache
+def formats() -> Mapping[str, Format]:
+    """All formats by their names: Satchel's own, then those that its package offers as a plugin would."""
+    own = Format(own_format.read, (".jsonl",), is_line=own_format.is_own_line)
+    found: dict[str, Format] = {"satchel": own}
+    for importers in offered_by_satchel("importers"):
+        found |= importers
+    return found
+
+
+def may_be(file: SourceFile, source: str) -> bool:
+    """Whether the name of a file in a folder or an archive fits a format, or any one for "auto"."""
     base = file.base.lower()
-    if base in _NOT_CONVERSATIONS:
+    if any(base in one.other_files for one in formats().values()):
         return False
     if source == "auto":
         return True
-    return base.startswith(FORMATS[source].prefix) and base.endswith(FORMATS[source].suffixes)
+    wanted = formats()[source]
+    return base.startswith(wanted.prefix) and base.endswith(wanted.suffixes)
 
 
-def source_of(file: SourceFile) -> ImportSource | None:
-    """The format of a file, or None if it is unknown."""
+def format_of(file: SourceFile) -> str | None:
+    """The name of the format of a file, or None if it is unknown."""
     base = file.base.lower()
-    if base.endswith(_MARKDOWN):
-        return "markdown"
+    for name, one in formats().items():
+        if one[3:6] == (None,) * 3 and base.endswith(one.suffixes):
+            return name
     with file.open() as stream:
         head = stream.peek(1 << 16) if hasattr(stream, "peek") else b""
     begin = head.lstrip()[:1]
@@ -86,30 +86,27 @@ def source_of(file: SourceFile) -> ImportSource | None:
         for looked, (_, line) in enumerate(lines(stream, file.name)):
             if isinstance(line, LeftOut):
                 break  # A JSON object on several lines.
-            for source, found in FORMATS.items():
-                if found.has_line is not None and found.has_line(line):
-                    return source
-            if looked == 0 and any(isinstance(line.get(key), list) for key in ("results", "memories")):
-                return _of_elements(file)
-            if mem0.is_memory(line):
-                return "mem0"
+            for name, one in formats().items():
+                if one.is_line is not None and one.is_line(line):
+                    return name
             if looked >= _MAX_EXAMINED:
                 return None
-    of_elements = _of_elements(file)
-    if of_elements is None:
-        with file.open() as stream:
-            return None if chatgpt.single_conversation(stream) is None else "chatgpt"
-    return of_elements
+    found = _of_elements(file)
+    for name, one in formats().items() if found is None else ():
+        if one.is_whole is not None:
+            with file.open() as stream:
+                if one.is_whole(stream):
+                    return name
+    return found
 
 
-def _of_elements(file: SourceFile) -> ImportSource | None:
+def _of_elements(file: SourceFile) -> str | None:
     with file.open() as stream:
         for looked, (_, element) in enumerate(elements(stream, file.name)):
             if not isinstance(element, LeftOut):
-                if chatgpt.is_conversation(element):
-                    return "chatgpt"
-                if mem0.is_memory(element):
-                    return "mem0"
+                for name, one in formats().items():
+                    if one.is_element is not None and one.is_element(element):
+                        return name
             if looked >= _MAX_EXAMINED:
                 return None
     return None

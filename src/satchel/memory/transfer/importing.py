@@ -41,7 +41,7 @@ from satchel.memory.text.block import strip_injected
 from satchel.memory.text.discretion import is_wishing, wish_of
 from satchel.memory.text.hashing import WordHasher
 from satchel.memory.transfer.files import SourceFile, UnpackLimitExceeded, find_files
-from satchel.memory.transfer.formats import FORMATS, NamedReader, may_be, source_of
+from satchel.memory.transfer.formats import NamedReader, format_of, formats, may_be
 from satchel.memory.transfer.parts import (
     ForgottenWords,
     Header,
@@ -53,7 +53,7 @@ from satchel.memory.transfer.parts import (
     Part,
     Tombstone,
 )
-from satchel.memory.transfer.report import ImportReport, ImportSource, SkippedPart, TransferProgress
+from satchel.memory.transfer.report import ImportReport, SkippedPart, TransferProgress
 from satchel.plain import as_json
 
 if TYPE_CHECKING:
@@ -117,12 +117,7 @@ class Intake:
     counted: set[str] = field(default_factory=set)
 
     async def take(self, parts: Sequence[Part], file: str) -> None:
-        """Store a batch in one transaction. Memories in the store are not changed, and forgotten ones stay forgotten.
-
-        Args:
-            parts: Consecutive parts of one file.
-            file: Its name.
-        """
+        """Store a batch in one transaction. Memories in the store are not changed; forgotten ones stay forgotten."""
         space, now = self.space, self.space.now_micros()
         ids = [part.id for part in parts if isinstance(part, ImportedMemory)]
         known = await space.read(known_ids, ids) if ids else set()
@@ -227,7 +222,10 @@ class Intake:
         found = [part for part in rest if isinstance(part, ImportedEdge)]
         written, dangling = _write_edges(connection, space, found, now)
         for version in (part for part in rest if isinstance(part, ImportedPage)):
-            page_rows.take_in(connection, space, version)
+            columns = {
+                name: getattr(version, name) for name in ("number", "written_at", "by", "model", "state")
+            }
+            page_rows.take_in(connection, space, version.lines, **columns)
         counts = {
             "edges": written,
             "changes": self._write_changes(connection, space, rest),
@@ -265,7 +263,7 @@ class Intake:
 
 
 def batches_of(
-    root: Path, source: ImportSource, intake: Intake, *, reader: NamedReader | None = None
+    root: Path, source: str, intake: Intake, *, reader: NamedReader | None = None
 ) -> Generator[Batch]:
     """Read a file, an archive or everything in a folder, batch by batch; with a reader, all of it by that.
 
@@ -285,19 +283,19 @@ def batches_of(
     for file in files:
         try:
             if reader is None:
-                kind: str | None = source_of(file) if source == "auto" else source
+                kind: str | None = format_of(file) if source == "auto" else source
             else:
                 kind = reader.name
             if kind is None:
                 if len(files) == 1 and root.is_file():
                     raise UsageError(
-                        f"The format of {root} is unknown. Name it with --from {'|'.join(FORMATS)}, or give a folder."
+                        f"The format of {root} is unknown. Name it with --from {'|'.join(formats())}, or give a folder."
                     )
                 intake.leave_out(LeftOut(reason="a file of an unknown format", where=file.name))
                 continue
             intake.files[kind] += 1
             with file.open() as stream:
-                read = FORMATS[kind].read if reader is None else reader.read  # type: ignore[index]
+                read = formats()[kind].read if reader is None else reader.read
                 for parts, done in _in_batches(read(stream, file), stream, file):
                     yield Batch(parts=parts, file=file.name, done_bytes=before + done, total_bytes=total)
         except UnpackLimitExceeded:

@@ -77,12 +77,7 @@ def write(
 ) -> ExportReport:
     """Export a space from one snapshot in bounded memory.
 
-    Args:
-        connection: In a transaction that reads.
-        space: The space to export.
-        wanted: Which memories, with the edges and the history between them. Tombstones are exported only with all.
-        out: Writes bytes.
-        progress: Called with the number of memories that were written, and their total.
+    With a filter, the edges and the history between the memories that it lets through are written, and no tombstones.
     """
     counts = dict.fromkeys(_COUNTED.values(), 0)
     size = 0

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from satchel.plain import as_json
 
 __all__ = [
     "ExportReport",
     "ImportReport",
-    "ImportSource",
     "SkippedPart",
     "TransferProgress",
     "export_report_to_json",
     "import_report_to_json",
 ]
-
-ImportSource: TypeAlias = Literal[
-    "auto", "satchel", "mcp", "claude-code", "codex", "chatgpt", "markdown", "mem0"
-]
-"""The program that wrote the files; "auto" detects it for each file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

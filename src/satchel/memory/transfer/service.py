@@ -8,14 +8,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from satchel.errors import StorageUnwritable
-from satchel.memory.store.checking import one_of
+from satchel.errors import StorageUnwritable, UsageError
 from satchel.memory.store.filters import Filters
 from satchel.memory.store.thread import OneThread
-from satchel.memory.transfer.formats import NamedReader
+from satchel.memory.transfer.formats import NamedReader, formats
 from satchel.memory.transfer.importing import Intake, batches_of
 from satchel.memory.transfer.own_format import write
-from satchel.memory.transfer.report import ExportReport, ImportReport, ImportSource, TransferProgress
+from satchel.memory.transfer.report import ExportReport, ImportReport, TransferProgress
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
@@ -38,13 +37,14 @@ async def import_from(
     space: Space,
     where: str | Path,
     *,
-    source: ImportSource,
+    source: str,
     dry_run: bool,
     progress: Callable[[TransferProgress], None],
     reader: NamedReader | None = None,
 ) -> ImportReport:
     """Import memories from files; see `Memory.import_from`."""
-    source = one_of(source, ImportSource, "source")
+    if source != "auto" and source not in formats():
+        raise UsageError(f"There is no source {source!r}; there are {', '.join(('auto', *formats()))}.")
     thread = OneThread("satchel-import")
     intake = Intake(space=space, in_thread=thread.run, dry_run=dry_run)
     batches = batches_of(Path(where), source, intake, reader=reader)

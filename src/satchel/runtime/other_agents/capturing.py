@@ -16,7 +16,6 @@ from satchel.clock import Clock
 from satchel.config import Settings, load
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.memory import Episode, Memory
-from satchel.memory.transfer.report import ImportSource
 from satchel.runtime.other_agents.notebook import Queued, has_queue, queued
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentsQueue", "take_queue"]
 
-_SOURCES: Final[dict[str, ImportSource]] = {"claude-code": "claude-code", "codex": "codex"}
+_WITH_TRANSCRIPTS: Final = ("claude-code", "codex")
 _log = logging.getLogger(__name__)
 
 _MOST_BYTES: Final = 1 << 30
@@ -118,14 +117,13 @@ async def _take(memory: Memory, one: Queued) -> int:
             ]
         )
         return len(ids)
-    source = _SOURCES.get(one.dialect)
     path = Path(one.transcript)
-    if source is None:
+    if one.dialect not in _WITH_TRANSCRIPTS:
         raise UsageError(f"{one.dialect} has no transcripts that can be read.")
     stat = await anyio.to_thread.run_sync(_stat_of, path)
     if stat is None or stat > _MOST_BYTES:
         raise NotFound(f"There is no transcript {path}, or it is larger than {_MOST_BYTES >> 20} MB.")
-    report = await memory.import_from(path, source=source)
+    report = await memory.import_from(path, source=one.dialect)
     return report.new
 
 

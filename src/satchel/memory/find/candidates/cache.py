@@ -25,7 +25,6 @@ class ArrayCache:
     """Which spaces have arrays in memory, those used last at the end. It is used by one event loop."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        """Start empty."""
         self.most_bytes = most_bytes
         self._sizes: dict[Owner, int] = {}
 

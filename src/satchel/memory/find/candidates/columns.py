@@ -17,9 +17,7 @@ class Column:
     def __init__(self, dtype: Any, width: int | None = None) -> None:
         """Start empty.
 
-        Args:
-            dtype: Of the values.
-            width: The length of each row of a matrix; None for plain values.
+        `width` is the length of each row of a matrix; None is for plain values.
         """
         self._length = 0
         self._array = np.empty(0 if width is None else (0, width), dtype=dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -14,7 +13,7 @@ from satchel.errors import StorageError
 from satchel.memory.find.candidates.cache import cache_of
 from satchel.memory.find.candidates.evidence import gather
 from satchel.memory.find.candidates.index import Index
-from satchel.memory.find.candidates.ranking import FoundRows, factors_within_reach, rank, score, shortlist
+from satchel.memory.find.candidates.ranking import Ranked, rank, score, shortlist
 from satchel.memory.find.candidates.vector_rows import read_tokens
 from satchel.memory.find.question import AskedWith, ParsedQuestion
 from satchel.memory.store import repository
@@ -66,13 +65,7 @@ class Candidates:
     """
 
     def __init__(self, backend: Database, space: int, thread: OneThread) -> None:
-        """Nothing is read before the first `refresh`.
-
-        Args:
-            backend: The database.
-            space: The id of the space.
-            thread: Where the arrays are.
-        """
+        """Nothing is read before the first `refresh`."""
         self._backend = backend
         self._space = space
         self._thread = thread
@@ -106,10 +99,7 @@ class Candidates:
     ) -> None:
         """Take in what this and other processes have changed since the last time.
 
-        Args:
-            model: The embedding model to compare vectors of; None keeps the one in use.
-            dimension: The length of its vectors.
-            second: The model for other languages, where there is one.
+        A `model` of None keeps the one in use; `second` is the one for other languages, where there is one.
         """
         before, models = self._refreshes, (model, dimension, second)
         async with self._refreshing:
@@ -130,10 +120,7 @@ class Candidates:
                     connection,
                     self._space,
                     since=index.changed,
-                    model=index.model,
-                    vectors_since=index.vectors_changed,
-                    second=None if index.second is None else index.second.model,
-                    second_since=index.second_changed,
+                    models=index.models,
                 )
                 if changes is not None:
                     index.apply(changes)
@@ -164,25 +151,17 @@ class Candidates:
         *,
         mode: Mode,
         limit: int,
-        then: Callable[[Connection, FoundRows], T],
+        then: Callable[[Connection, tuple[Ranked, ...]], T],
         visible: VisibleOf | None = None,
         factors: FactorsOf | None = None,
-        for_showing: bool = False,
     ) -> T:
         """Find the memories that fit a question, best first.
 
         Both arms give candidates, lexical and dense, and so do the neighbours of the best; what `visible` hides is
         never one of them.
 
-        Args:
-            question: What is asked.
-            asked: Its vectors; None where no embedder serves.
-            mode: "lexical" ignores vectors, "dense" everything else, "hybrid" compares both.
-            limit: The most that are found.
-            then: Reads what is wanted of what was found; `find` returns its result.
-            visible: Reads which memories may be found; None for all.
-            factors: Reads what scores are multiplied by before the order is final.
-            for_showing: Leave out what only asks the question itself, and ask `factors` of every candidate.
+        `visible` reads which memories may be found, `factors` what scores are multiplied by before the order is final,
+        and `then` what is wanted of what was found, which `find` returns. `asked` is None where no embedder serves.
         """
         index = await self._loaded()
         vector, tokens = (None, None) if asked is None else asked
@@ -197,10 +176,9 @@ class Candidates:
                 limit=limit,
                 mode=mode,
                 only=None if visible is None else _rows_of(read(visible), index),
-                without_echoes=for_showing,
             )
             if chosen is None:
-                return read(lambda connection: then(connection, FoundRows()))
+                return read(lambda connection: then(connection, ()))
             scores = score(
                 index,
                 question,
@@ -211,13 +189,7 @@ class Candidates:
             )
             multiply: Mapping[int, float] = {}
             if factors is not None:
-                multiply = read(
-                    lambda connection: (
-                        factors(connection, chosen.rids.tolist())
-                        if for_showing
-                        else factors_within_reach(chosen, scores, limit, partial(factors, connection))
-                    )
-                )
+                multiply = read(lambda connection: factors(connection, chosen.rids.tolist()))
             found = rank(index, question, chosen, scores, limit=limit, factors=multiply)
             return read(lambda connection: then(connection, found))
 
@@ -233,12 +205,8 @@ class Candidates:
     ) -> T:
         """Measure what speaks for showing memories before a message.
 
-        Args:
-            asked: The message.
-            each: How many each way of finding them names: words, meaning, cues, associations.
-            then: Reads what it takes of what was measured, which is None where there are no memories, in the same
-                visit to the store.
-            visible: Reads which memories may be shown; None for all.
+        Each way of finding memories (words, meaning, cues, associations) names `each` of them. `then` reads what it
+        takes of what was measured, in the same visit to the store; that is None where there are no memories.
         """
         index = await self._loaded()
         read = self._backend.read_blocking

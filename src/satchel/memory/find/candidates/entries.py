@@ -42,7 +42,6 @@ class Entries:
     """The entries of a space. Looking up a stem scans all of them once, afterwards only those that were added since."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._stem = Column(np.uint32)
         self._row = Column(np.int32)
         self._count = Column(np.uint16)
@@ -66,9 +65,7 @@ class Entries:
     def postings(self, stem: int, alive: Any) -> Postings:
         """The living rows that have a stem.
 
-        Args:
-            stem: Its hash.
-            alive: Which rows are alive, shape (rows,), bool.
+        `alive` says which rows are alive, shape (rows,), bool.
         """
         known, seen = self._known.get(stem, (None, 0))
         if known is None or seen < len(self._stem):

@@ -55,7 +55,6 @@ class Evidence(NamedTuple):
         cosines: Shape (q, n), of the best passage; NaN where a memory has no vector. (0, n) without vectors.
         words: Shape (n,): BM25 over the memory's own words.
         share: Shape (n,): how much of the message's information the memory's words contain, 0 to 1.
-        information: Shape (n,): the same in nats.
         cues: Shape (n,): the cosine of the best cue, the situations in which a memory matters; 0 where it has none.
         called: Shape (n,): how much the memory is about what the message calls for; see `ComparedMessage.topics`.
         alike: Shape (n, n): the cosine between the passages of two candidates that fit best.
@@ -67,7 +66,6 @@ class Evidence(NamedTuple):
     cosines: Matrix
     words: Floats
     share: Floats
-    information: Floats
     cues: Floats
     called: Floats
     alike: Matrix
@@ -81,7 +79,6 @@ class Evidence(NamedTuple):
             cosines=self.cosines[:, places],
             words=self.words[places],
             share=self.share[places],
-            information=self.information[places],
             cues=self.cues[places],
             called=self.called[places],
             alike=self.alike[np.ix_(places, places)],
@@ -92,11 +89,7 @@ class Evidence(NamedTuple):
 def gather(index: Index, asked: ComparedMessage, *, only: Any = None, each: int) -> Evidence | None:
     """Measure the memories that may be worth showing; None where there are none.
 
-    Args:
-        index: The space.
-        asked: The message.
-        only: Which rows may be shown, shape (rows,), bool; None for all.
-        each: How many candidates each arm names.
+    `only` says which rows may be shown, shape (rows,), bool; each arm names `each` candidates.
     """
     visible = index.alive if only is None else index.alive & only
     cosines = _all_cosines(index, asked.vectors)
@@ -119,7 +112,6 @@ def gather(index: Index, asked: ComparedMessage, *, only: Any = None, each: int)
         cosines=cosines[:, rows],
         words=words[rows],
         share=information[rows] / np.float32(max(most, 1e-9)),
-        information=information[rows],
         cues=cues[rows],
         called=called[rows],
         alike=alike,

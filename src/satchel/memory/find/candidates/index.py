@@ -81,6 +81,17 @@ class StemScores(NamedTuple):
     scores: Floats
 
 
+class _OfModel:
+    """The vectors of one model, of memories and of their cues, complete up to a change."""
+
+    def __init__(self, model: int | None = None, dimension: int = 0, rows: int = 0) -> None:
+        self.model = model
+        self.changed = 0
+        self.texts, self.cues = Vectors(dimension), Vectors(dimension)
+        self.texts.add_rows(rows)
+        self.cues.add_rows(rows)
+
+
 class Index:
     """The rows of one space, in the order in which they were written; rows that were forgotten are dead.
 
@@ -88,9 +99,7 @@ class Index:
     number of the memory in the database.
 
     Attributes:
-        changed: The change of the space up to which the rows are complete; `vectors_changed` is the same for the
-            vectors, and `second_changed` for those of `second`.
-        model: The id of the embedding model whose vectors these are, or None.
+        changed: The change of the space up to which the rows are complete.
         second: The model of the rows in other languages, where there is one.
         speaker_numbers: The number of each speaker, by name.
         alive_count: The number of memories; `embedded_count` is how many of them have a vector.
@@ -98,9 +107,7 @@ class Index:
     """
 
     def __init__(self) -> None:
-        """An empty index that knows nothing yet."""
-        self.changed = self.vectors_changed = self.second_changed = 0
-        self.model: int | None = None
+        self.changed = 0
         self.second: Second | None = None
         self.speaker_numbers: Mapping[str, int] = {}
         self.alive_count = self.embedded_count = self.cues_waiting = 0
@@ -108,8 +115,7 @@ class Index:
         self._columns = {name: Column(dtype) for name, dtype in _COLUMNS.items()}
         self._next_sitting = 0
         self._entries = Entries()
-        self._texts, self._cues = Vectors(), Vectors()
-        self._second_texts, self._second_cues = Vectors(), Vectors()
+        self._first, self._other = _OfModel(), _OfModel()
         self._bags: dict[int, Bag] = {}
         self._bag_bytes = 0
         self._derived: dict[str, Any] = {}
@@ -123,30 +129,32 @@ class Index:
     @property
     def dimension(self) -> int:
         """Of the vectors of `model`."""
-        return self._texts.dimension
+        return self._first.texts.dimension
+
+    @property
+    def model(self) -> int | None:
+        """The id of the embedding model whose vectors these are, or None."""
+        return self._first.model
+
+    @property
+    def models(self) -> list[tuple[int, int]]:
+        """The models whose vectors these are, each with the change up to which they are complete."""
+        return [(one.model, one.changed) for one in (self._first, self._other) if one.model is not None]
 
     def use_model(self, model: int, dimension: int) -> None:
         """Take vectors of this model from now on; those of another are thrown away, never mixed."""
         if model != self.model:
-            self.model = model
-            self.vectors_changed = 0
-            self._texts, self._cues = self._vectors(dimension), self._vectors(dimension)
+            self._first = _OfModel(model, dimension, len(self))
             self._bags.clear()
             self._bag_bytes = 0
             self.use_second(None)
 
     def use_second(self, second: Second | None) -> None:
         """Take vectors of a second model too from now on, or of none."""
-        if (second and second.model) != (self.second and self.second.model):
-            self.second_changed = 0
-            dimension = 0 if second is None else second.dimension
-            self._second_texts, self._second_cues = self._vectors(dimension), self._vectors(dimension)
+        if (second and second.model) != self._other.model:
+            model, dimension = (None, 0) if second is None else (second.model, second.dimension)
+            self._other = _OfModel(model, dimension, len(self))
         self.second = second
-
-    def _vectors(self, dimension: int) -> Vectors:
-        vectors = Vectors(dimension)
-        vectors.add_rows(len(self))
-        return vectors
 
     def apply(self, changes: Changes) -> None:
         """Take in what `repository.load_changes` found."""
@@ -155,25 +163,21 @@ class Index:
             changed += self._kill(row[0] for row in part), self._append(part)
         self._seat(distinct(np.concatenate(changed)))
         self.changed = changes.changed
-        if self.model is not None:
-            self._take(self._texts, changes.vectors)
-            self._take(self._cues, changes.cue_vectors)
-            self.vectors_changed = changes.changed
-        if self.second is not None:
-            self._take(self._second_texts, changes.second)
-            self._take(self._second_cues, changes.second_cues)
-            self.second_changed = changes.changed
+        for known, (texts, cues) in zip((self._first, self._other), changes.vectors, strict=False):
+            self._take(known.texts, texts)
+            self._take(known.cues, cues)
+            known.changed = changes.changed
         self._count()
 
     def _count(self) -> None:
         alive = self.alive
         self.alive_count = len(self._row_of)
-        self.embedded_count = int(((self._texts.has() | self._second_texts.has()) & alive).sum())
-        self.cues_waiting = int((self.has_feature(HAS_CUES) & alive & ~self._cues.has()).sum())
+        self.embedded_count = int(((self._first.texts.has() | self._other.texts.has()) & alive).sum())
+        self.cues_waiting = int((self.has_feature(HAS_CUES) & alive & ~self._first.cues.has()).sum())
 
     @property
     def _all_vectors(self) -> tuple[Vectors, ...]:
-        return self._texts, self._cues, self._second_texts, self._second_cues
+        return self._first.texts, self._first.cues, self._other.texts, self._other.cues
 
     @property
     def size_bytes(self) -> int:
@@ -328,13 +332,15 @@ class Index:
 
     def passage_counts(self, rows: Ints) -> Any:
         """How many passages with a vector each of some rows has: uint8, at least 1."""
-        counts = self._second_texts.counts_of(rows)
-        return np.clip(np.where(counts > 0, counts, self._texts.counts_of(rows)), 1, 255).astype(np.uint8)
+        counts = self._other.texts.counts_of(rows)
+        return np.clip(np.where(counts > 0, counts, self._first.texts.counts_of(rows)), 1, 255).astype(
+            np.uint8
+        )
 
     def _split(self, query: Floats) -> tuple[Floats, Floats | None]:
         """The parts of a query for each model; the second is None where nothing is to be compared with it."""
         second = query[self.dimension :]
-        return query[: self.dimension], second if len(self._second_texts) and second.any() else None
+        return query[: self.dimension], second if len(self._other.texts) and second.any() else None
 
     def cosines(self, query: Floats) -> Cosines:
         """Compare a query with every vector of a memory; shape (d,), unit length. Those of a second model stand after
@@ -343,10 +349,10 @@ class Index:
         first, second = self._split(query)
         found = []
         if second is None or first.any():
-            one = self._texts.cosines(first)
-            found.append(one.only((self.alive & ~self._second_texts.has())[one.rows]))
+            one = self._first.texts.cosines(first)
+            found.append(one.only((self.alive & ~self._other.texts.has())[one.rows]))
         if second is not None and self.second is not None:
-            other = self._second_texts.cosines(second).scaled(self.second.scale)
+            other = self._other.texts.cosines(second).scaled(self.second.scale)
             found.append(other.only(self.alive[other.rows]))
         return found[0] if len(found) == 1 else Cosines(*map(np.concatenate, zip(*found, strict=True)))
 
@@ -354,16 +360,16 @@ class Index:
         """The best cosine of any of the vectors, shape (q, d), and any cue of each row: shape (rows,), 0 where a row
         has no cue. None if no row has one.
         """
-        if not (self._cues.has() & self.alive).any():
+        if not (self._first.cues.has() & self.alive).any():
             return None
         query = np.ascontiguousarray(vectors.T)
-        best = self._best_of(self._cues.cosines(query[: self.dimension]))
-        if len(self._second_cues) and self.second is not None and len(query) > self.dimension:
+        best = self._best_of(self._first.cues.cosines(query[: self.dimension]))
+        if len(self._other.cues) and self.second is not None and len(query) > self.dimension:
             # Cues have vectors of both models. Those of the second count for rows in other languages, and for a
             # question that the first doesn't read.
-            found = self._second_cues.cosines(query[self.dimension :]).scaled(self.second.scale)
+            found = self._other.cues.cosines(query[self.dimension :]).scaled(self.second.scale)
             reads = query[: self.dimension].any()
-            best = np.where(self._second_texts.has() | ~reads, self._best_of(found), best)
+            best = np.where(self._other.texts.has() | ~reads, self._best_of(found), best)
         best[~self.alive] = 0
         return best
 
@@ -377,12 +383,12 @@ class Index:
         are as wide as those of both, so that rows of different models are not alike.
         """
         first, second = query[: self.dimension], query[self.dimension :]
-        found = self._texts.best_passages(rows, first)
+        found = self._first.texts.best_passages(rows, first)
         if self.second is None:
             return found
         if not len(second):
             second = np.zeros(self.second.dimension, dtype=np.float32)
-        other = self._second_texts.best_passages(rows, second)
+        other = self._other.texts.best_passages(rows, second)
         of_second = other.numbers >= 0
         found.vectors[of_second] = 0
         return BestPassages(
@@ -395,7 +401,7 @@ class Index:
         """The tokens of some rows, by row; `read` reads those that are lacking, packed, by rid. Rows without a vector
         have none.
         """
-        embedded = rows[self._texts.has(rows) & ~self._second_texts.has(rows)].tolist()
+        embedded = rows[self._first.texts.has(rows) & ~self._other.texts.has(rows)].tolist()
         known = {row: self._bags[row] for row in embedded if row in self._bags}
         if len(known) < len(embedded):
             found = read([int(self.rids[row]) for row in embedded if row not in known])
@@ -425,9 +431,7 @@ def number_of(name: str) -> int:
 def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], EntryArrays, dict[str, int]]:
     """The columns and the entries of rows, and the numbers of their speakers.
 
-    Args:
-        found: Rows with the columns of `repository.ChangedMemory`, at least one.
-        first: The number of the first one.
+    `found` has rows with the columns of `repository.ChangedMemory`, at least one; `first` is the number of the first.
     """
     read: Any = ChangedMemory._make(zip(*found, strict=True))
     # What was drawn from a conversation, with the words that it rests on, was not said in it.

@@ -21,7 +21,7 @@ from satchel.memory.find.candidates.tokens import match, weigh
 from satchel.memory.find.candidates.weights import WEIGHTS
 from satchel.memory.find.question import ParsedQuestion, closeness
 from satchel.memory.records import Mode
-from satchel.memory.text.lexicon import QUESTION, commonness
+from satchel.memory.text.lexicon import commonness
 
 if TYPE_CHECKING:
     from satchel.models.port import TokenVectors
@@ -30,12 +30,10 @@ __all__ = [
     "B",
     "K1",
     "SAME_TEXT",
-    "FoundRows",
     "Ranked",
     "Scores",
     "Shortlist",
     "best_of",
-    "factors_within_reach",
     "rank",
     "rarity",
     "score",
@@ -81,55 +79,27 @@ _MIN_SCORE = 1e-4
 _DENSE_FRACTION = 4
 """A stem in more than a quarter of the rows keeps a score for every row: adding a whole array is then faster."""
 
-_GROUP = 16
-"""The size of a group in `_not_below_top`, which takes 0.05 ms for 100,000 values; `argpartition` takes 0.3 ms."""
-
 _BEST_OF_SESSION = 3
-
-_MAX_FACTOR = 1.1**3
-"""The greatest factor of a score: importance, recency and priority are worth ±10 % each (DESIGN 5)."""
-_ROUNDING = 1e-5
-"""The relative error of scores, which are float32, with room to spare."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    """One row in a ranking.
+    """One memory in a ranking.
 
     Attributes:
         score: 0 to 1 before factors.
-        coverage: The share of the question's words that the row contains, weighted by rarity: 0 to 1, comparable
-            between questions.
-        information: The same as a sum in nats: -ln of each word's frequency in English, 6.2 for a rare word.
-        named: Whether the row contains one of the question's proper names.
-        cosine: Of the row's best passage and the question; None if the row has no vector.
-        cue: Of the row's best cue and the question; 0 if it has none.
+        shares_word: Whether it contains a stem of the question.
+        cosine: Of its best passage and the question; None if it has no vector.
+        cue: Of its best cue and the question; 0 if it has none.
         signals: The components of `score`.
     """
 
-    row: int
     rid: int
     score: float
-    coverage: float
-    information: float
-    named: bool
+    shares_word: bool
     cosine: float | None
     cue: float
     signals: Mapping[str, float | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundRows:
-    """The rows that a search found, best first, with the distribution of the question's cosines.
-
-    Attributes:
-        compared: The number of vectors in the space; `cosine_sum` and `cosine_square_sum` are over all of them.
-    """
-
-    ranked: tuple[Ranked, ...] = ()
-    compared: int = 0
-    cosine_sum: float = 0.0
-    cosine_square_sum: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +116,7 @@ class Shortlist:
         cues: How far the cosine of each row's best cue stands out, 0 to 1; None if no row has cues or no vectors were
             compared. `cue_cosines` are the cosines, 0 without cues.
         passages: How many vectors each row has.
-        compared: As in `FoundRows`, like the sums.
+        compared: The number of vectors in the space; `cosine_sum` and `cosine_square_sum` are over all of them.
     """
 
     rows: Ints
@@ -179,19 +149,11 @@ def shortlist(
     limit: int,
     mode: Mode = "hybrid",
     only: Any = None,
-    without_echoes: bool = False,
 ) -> Shortlist | None:
     """Find the rows that may answer a question; None if there are none.
 
-    Args:
-        index: The space.
-        question: The query as `read_question` returns it.
-        vector: Of the question, shape (d,), unit length; None if no embedder is available.
-        limit: The number of results that `rank` will return.
-        mode: "lexical" ignores vectors; "dense" uses only them.
-        only: The rows that may be found, shape (rows,), bool; None for all. Other rows still count as neighbours.
-        without_echoes: Leave out rows that repeat the question, from the results and from the distribution of cosines.
-            If the same question was asked many times, no answer would stand out beside its repetitions.
+    `vector` has shape (d,), unit length. `only` says which rows may be found, shape (rows,), bool; the others still
+    count as neighbours.
     """
     if not index.alive_count or limit <= 0:
         return None
@@ -201,11 +163,6 @@ def shortlist(
     cosine = every = cue_cosines = None
     if mode != "lexical" and vector is not None:
         cosine, every = _cosines(index, vector)
-        if without_echoes:
-            every = every[every < SAME_TEXT]
-            # Rows without a vector (NaN) are kept, and so are statements in the words of the question: they answer it.
-            others = ~((cosine >= SAME_TEXT) & index.has_feature(QUESTION))
-            only = others if only is None else only & others
     if mode == "hybrid" and vector is not None:
         cue_cosines = index.cue_cosines(vector[None])
     cues = None if cue_cosines is None else _cues(cue_cosines)
@@ -240,13 +197,8 @@ def score(
 ) -> Scores:
     """Score every row of a shortlist.
 
-    Args:
-        index: The space.
-        question: As in `shortlist`.
-        chosen: The result of `shortlist` for the same question and mode.
-        mode: As in `shortlist`.
-        tokens: Of the question, if the embedder has token vectors.
-        read: Reads the packed tokens of memories, by rid.
+    `chosen` is the result of `shortlist` for the same question and mode; `read` reads the packed tokens of memories, by
+    rid.
     """
     rows = chosen.rows
     if mode == "dense":
@@ -279,31 +231,6 @@ def score(
     )
 
 
-def factors_within_reach(
-    chosen: Shortlist, scores: Scores, limit: int, read: Callable[[Sequence[int]], Mapping[int, float]]
-) -> Mapping[int, float]:
-    """Read the factors of the first `limit` candidates, then of all that theirs could move before one of these.
-
-    Args:
-        chosen: The result of `shortlist`.
-        scores: The result of `score`.
-        limit: The number of results that `rank` is to return.
-        read: Reads factors by rid. A rid that isn't in its result keeps its score.
-    """
-    values, rids = scores.values, chosen.rids
-    first = top(values, limit)
-    found = dict(read(rids[first].tolist()))
-    if len(values) > limit:
-        products = [
-            value * found.get(rid, 1.0)
-            for value, rid in zip(values[first].tolist(), rids[first].tolist(), strict=True)
-        ]
-        reaching = values >= min(products) / _MAX_FACTOR * (1 - _ROUNDING)
-        reaching[first] = False
-        found |= read(rids[reaching].tolist())
-    return found
-
-
 def rank(
     index: Index,
     question: ParsedQuestion,
@@ -312,46 +239,33 @@ def rank(
     *,
     limit: int,
     factors: Mapping[int, float] = MappingProxyType({}),
-) -> FoundRows:
+) -> tuple[Ranked, ...]:
     """Sort a shortlist, best first.
 
-    Args:
-        index: The space.
-        question: As in `shortlist`.
-        chosen: The result of `shortlist`.
-        scores: The result of `score`.
-        limit: The maximum number of results.
-        factors: Of scores, by rid, at least for those of `factors_within_reach`; they don't depend on the question.
+    `factors` multiply scores, by rid; a rid that isn't there keeps its score.
     """
     rows = chosen.rows
     cosine = chosen.cosine
     values = scores.values * np.array([factors.get(rid, 1) for rid in chosen.rids.tolist()], dtype=np.float32)
     # Equal scores: the row that was written later comes first.
     best = np.lexsort((-rows, -values))[:limit]
-    information, total = _information(index, question.stems, rows[best])
-    named = _has_name(index, question.names, rows[best])
+    shares_word = np.zeros(len(best), dtype=np.bool_)
+    for stem in question.stems:
+        shares_word |= _is_in(index.postings(stem).rows, rows[best])
     ranked = []
     for place, at in enumerate(best.tolist()):
         near = None if cosine is None or np.isnan(cosine[at]) else float(cosine[at])
         ranked.append(
             Ranked(
-                row=int(rows[at]),
                 rid=int(chosen.rids[at]),
                 score=float(values[at]),
-                coverage=float(information[place]) / max(total, 1e-9),
-                information=float(information[place]),
-                named=bool(named[place]),
+                shares_word=bool(shares_word[place]),
                 cosine=near,
                 cue=0.0 if chosen.cue_cosines is None else float(chosen.cue_cosines[at]),
                 signals=_signals(scores, at, near),
             )
         )
-    return FoundRows(
-        ranked=tuple(ranked),
-        compared=chosen.compared,
-        cosine_sum=chosen.cosine_sum,
-        cosine_square_sum=chosen.cosine_square_sum,
-    )
+    return tuple(ranked)
 
 
 def _signals(scores: Scores, at: int, cosine: float | None) -> dict[str, float | None]:
@@ -525,25 +439,6 @@ def rarity(index: Index, stem: int) -> float:
     return math.log(1 + (count - having + 0.5) / (having + 0.5))
 
 
-def _information(index: Index, stems: Sequence[int], chosen: Ints) -> tuple[Any, float]:
-    """The information, in nats, of the question's stems that each row contains, and of all of them."""
-    information = np.zeros(len(chosen), dtype=np.float32)
-    total = 0.0
-    for stem in stems:
-        weight = math.log(1 / commonness(stem))
-        total += weight
-        information += np.float32(weight) * _is_in(index.postings(stem).rows, chosen)
-    return information, total
-
-
-def _has_name(index: Index, names: Sequence[int], chosen: Ints) -> Any:
-    """Which rows contain one of the names."""
-    found = np.zeros(len(chosen), dtype=np.bool_)
-    for name in names:
-        found |= _is_in(index.postings(name).rows, chosen)
-    return found
-
-
 def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
     """The best cosine of each row, NaN if it has no vector; and the cosine of every vector."""
     found = index.cosines(vector)
@@ -554,34 +449,16 @@ def _cosines(index: Index, vector: Floats) -> tuple[Any, Floats]:
 
 def top(values: Any, count: int) -> Ints:
     """The indices of the greatest values, greatest first; of equal values, the last comes first."""
-    places = _not_below_top(values, count)
-    if places is None:
-        if len(values) > count:
-            places = np.argpartition(values, len(values) - count)[len(values) - count :]
-        else:
-            places = np.arange(len(values))
+    places = np.arange(len(values))
+    if len(values) > count:
+        places = np.flatnonzero(values >= np.partition(values, len(values) - count)[len(values) - count])
     return cast(Ints, places[np.lexsort((-places, -values[places]))][:count])
 
 
 def best_of(values: Any, wanted: Any, count: int, *, above: float) -> Ints:
     """The indices of the greatest values that are wanted and above a bound, greatest first."""
-    shown = np.where(wanted, values, np.float32(above))
-    found = top(shown, count)
-    return cast(Ints, found[shown[found] > above])
-
-
-def _not_below_top(values: Any, count: int) -> Any:
-    """The indices of the `count` greatest values and of few others, or None where this is no shorter way.
-
-    The values are divided into groups. The `count` greatest of the groups' maxima are as many values, so none of the
-    `count` greatest values is less than the least of these.
-    """
-    groups = len(values) // _GROUP
-    if groups <= 2 * count:
-        return None
-    best = values[: groups * _GROUP].reshape(_GROUP, groups).max(axis=0)
-    places = np.flatnonzero(values >= np.partition(best, groups - count)[groups - count])
-    return places if len(places) <= 8 * count else None  # Many values are equal, such as 0.
+    places = np.flatnonzero(wanted & (values > above))
+    return cast(Ints, places[top(values[places], count)])
 
 
 def _union_of_arms(

@@ -50,14 +50,8 @@ def seat(
     What is no episode counts only in a sitting where at least two speak, and one of them again: facts that happen to
     be stored together, each about somebody, have no context.
 
-    Args:
-        rids: In the order of which the rows were stored.
-        streams: In which conversation each row is, or -1 for none.
-        turns: The exchange in it.
-        positions: The place in the exchange.
-        minutes: When each was said.
-        voices: Who speaks in a row that is no episode; -1 for episodes.
-        alive: Which rows are there.
+    Each row has a rid, in the order in which rows were stored; a stream, its conversation or -1; the exchange (`turns`)
+    and the place in it; the minute; and a voice, who speaks in what is no episode, -1 for episodes.
     """
     count = len(rids)
     number = np.full(count, -1, dtype=np.int64)

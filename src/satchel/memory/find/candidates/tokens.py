@@ -126,10 +126,7 @@ class QuestionTokens(NamedTuple):
 def weigh(text: str, tokens: TokenVectors, rarity: Callable[[int], float]) -> QuestionTokens:
     """Weigh the tokens of a question by the rarity of their words; the pieces of a word share its weight.
 
-    Args:
-        text: The question as it was embedded.
-        tokens: Its tokens.
-        rarity: The rarity of a stem in the store, by its hash.
+    `text` is the question as it was embedded; `rarity` gives that of a stem in the store, by its hash.
     """
     words = [(match.start(), match.end(), match.group()) for match in _WORD.finditer(text)]
     kept: list[int] = []
@@ -181,12 +178,8 @@ def match(
 ) -> Match:
     """Compare a question with memories.
 
-    Args:
-        question: The weighted tokens of the question.
-        bags: The tokens of the memories and of the turns before them; None if they are unknown.
-        own: For each memory, its index in `bags`.
-        previous: For each memory, the index of the previous turn in `bags`, or -1.
-        gate: For each memory, how much the previous turn counts, 0 to 1.
+    `bags` are the tokens of the memories and of the turns before them. `own` and `previous` are the places of a memory
+    and of its previous turn in `bags`, -1 for none; `gate` is how much the previous turn counts, 0 to 1.
     """
     have = np.array([place for place, bag in enumerate(bags) if bag is not None], dtype=np.int64)
     count = len(own)

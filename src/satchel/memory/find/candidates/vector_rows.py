@@ -14,22 +14,23 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from satchel.memory.store import cues
+from satchel.memory.store.cues import cues_of
 from satchel.memory.store.repository import count_up, listed
-from satchel.memory.store.tables import memories, models, tokens, vectors, words
+from satchel.memory.store.tables import cue_vectors, cues, memories, models, tokens, vectors, words
 from satchel.memory.text.lexicon import LANGUAGE_SHIFT
 from satchel.storage import Prepared
 
 __all__ = [
     "Embedded",
     "ModelRow",
-    "VectorlessMemory",
     "Share",
+    "Vectorless",
     "activate_model",
     "count_pending",
     "drop_retired",
     "find_model",
     "open_model",
+    "pending_cues",
     "pending_vectors",
     "read_examples",
     "read_tokens",
@@ -68,24 +69,26 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VectorlessMemory:
-    """A memory that has no vectors of a model. `content_hash` names the words that are to be embedded."""
+class Vectorless:
+    """A memory that has no vectors of a model, or whose cues have none: `texts` is its content, or its cues. Of a
+    content, `content_hash` is what is stored.
+    """
 
     rid: int
     space: int
-    content: str
-    content_hash: str
+    texts: tuple[str, ...]
+    content_hash: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedded:
-    """What a model made of a memory: vectors of its passages as `arrays.to_stored` packs them and, where it gives
-    them, its tokens as `tokens.pack` packs them.
+    """What a model made of a memory's passages, or of its cues: vectors as `arrays.to_stored` packs them and, where it
+    gives them, tokens as `tokens.pack` packs them.
     """
 
-    pending: VectorlessMemory
+    pending: Vectorless
     vectors: bytes
-    tokens: bytes | None
+    tokens: bytes | None = None
 
 
 def find_model(connection: Connection, name: str) -> ModelRow | None:
@@ -126,7 +129,7 @@ def activate_model(connection: Connection, model: int, at: int, share: Share | N
     Returns:
         Whether it is in use now.
     """
-    if count_pending(connection, None, model, share) or cues.count_pending(connection, None, model):
+    if count_pending(connection, None, model, share) or pending_cues(connection, None, model, limit=1):
         return False
     connection.execute(
         update(models)
@@ -229,70 +232,111 @@ def pending_vectors(
     without: Collection[int] = (),
     share: Share | None = None,
     since: int = -1,
-) -> list[VectorlessMemory]:
+) -> list[Vectorless]:
     """The newest memories without vectors of a model: what was said last is asked for first.
 
-    Args:
-        connection: In a transaction.
-        space: Whose memories; None for everybody's.
-        model: The model.
-        limit: At most so many.
-        max_chars: Stop after so much text; one memory is given in any case.
-        without: Rids of memories that somebody is embedding already.
-        share: Only these.
-        since: Only what changed in the space after this change.
+    Everybody's for a `space` of None. It stops after `max_chars` of text, and gives one memory in any case. `without`
+    are the rids of memories that somebody is embedding already; with `since`, only what changed in the space after that
+    change.
     """
     query = _PENDING_QUERIES[None if share is None else share.others, space is None]
     values = {"model": model, "limit": limit, "without": json.dumps(list(without)), **_languages_of(share)}
     if space is not None:
         values |= {"space": space, "since": since}
-    found: list[VectorlessMemory] = []
+    found: list[Vectorless] = []
     chars = 0
     for rid, owner, content, hash in query.each(connection, values):
-        found.append(VectorlessMemory(rid=rid, space=owner, content=content, content_hash=hash))
+        found.append(Vectorless(rid=rid, space=owner, texts=(content,), content_hash=hash))
         chars += len(content)
         if chars >= max_chars:
             break
     return found
 
 
-_MODEL = Prepared(select(models.c.id).where(models.c.id == bindparam("model")))
-_LACKING = Prepared(
-    select(memories.c.rid, memories.c.content_hash)
-    .select_from(
-        memories.outerjoin(
-            vectors, (vectors.c.rid == memories.c.rid) & (vectors.c.model_id == bindparam("model"))
-        )
+_WITH_CUES = (
+    select(cues.c.rid, memories.c.space_id)
+    .distinct()
+    .join(memories, memories.c.rid == cues.c.rid)
+    .outerjoin(
+        cue_vectors, (cue_vectors.c.rid == cues.c.rid) & (cue_vectors.c.model_id == bindparam("model"))
     )
-    .where(memories.c.rid.in_(listed(bindparam("rids"))), vectors.c.rid.is_(None))
+    .where(cue_vectors.c.rid.is_(None), cues.c.rid.not_in(listed(bindparam("without"))))
+    .order_by(cues.c.rid.desc())
+    .limit(bindparam("limit"))
 )
-_INSERT_VECTORS = Prepared(insert(vectors), columns=[column.name for column in vectors.c])
+_PENDING_CUES = {
+    True: Prepared(_WITH_CUES),
+    False: Prepared(_WITH_CUES.where(memories.c.space_id == bindparam("space"))),
+}
+
+
+def pending_cues(
+    connection: Connection, space: int | None, model: int, *, limit: int, without: Collection[int] = ()
+) -> list[Vectorless]:
+    """The newest memories whose cues have no vectors of a model; see `pending_vectors`."""
+    values = {"space": space, "model": model, "limit": limit, "without": json.dumps(list(without))}
+    owners = dict(_PENDING_CUES[space is None].run(connection, values))
+    texts = cues_of(connection, list(owners)) if owners else {}
+    return [
+        Vectorless(rid=rid, space=owner, texts=tuple(texts[rid]))
+        for rid, owner in owners.items()
+        if rid in texts
+    ]
+
+
+_MODEL = Prepared(select(models.c.id).where(models.c.id == bindparam("model")))
+_LACKING = {
+    table: Prepared(
+        select(memories.c.rid, memories.c.content_hash)
+        .select_from(
+            memories.outerjoin(
+                table, (table.c.rid == memories.c.rid) & (table.c.model_id == bindparam("model"))
+            )
+        )
+        .where(memories.c.rid.in_(listed(bindparam("rids"))), table.c.rid.is_(None))
+    )
+    for table in (vectors, cue_vectors)
+}
+_INSERT_VECTORS = {
+    table: Prepared(insert(table), columns=[column.name for column in table.c])
+    for table in (vectors, cue_vectors)
+}
 _INSERT_TOKENS = Prepared(insert(tokens), columns=[column.name for column in tokens.c])
 
 
 def write_vectors(
-    connection: Connection, model: int, made: Sequence[Embedded], *, instead_of: int | None = None
+    connection: Connection,
+    model: int,
+    made: Sequence[Embedded],
+    *,
+    of_cues: bool = False,
+    instead_of: int | None = None,
 ) -> bool:
     """Keep vectors, for those memories that still say what was embedded and have none of the model yet.
 
-    Args:
-        connection: In a transaction that writes.
-        model: The model.
-        made: The vectors.
-        instead_of: A model whose vectors these memories lose.
+    The memories lose their vectors of the model `instead_of`, if there is one.
 
     Returns:
         Whether there is such a model; another process may have dropped it.
     """
     if not _MODEL.run(connection, {"model": model}):
         return False
-    rids = json.dumps([one.pending.rid for one in made])
-    lacking = dict(_LACKING.run(connection, {"model": model, "rids": rids}))
-    wanted = [one for one in made if lacking.get(one.pending.rid) == one.pending.content_hash]
+    table, rids = cue_vectors if of_cues else vectors, [one.pending.rid for one in made]
+    lacking = dict(_LACKING[table].run(connection, {"model": model, "rids": json.dumps(rids)}))
+    cued = cues_of(connection, rids) if of_cues else {}
+
+    def is_wanted(pending: Vectorless) -> bool:
+        if pending.rid not in lacking:
+            return False
+        if of_cues:
+            return tuple(cued.get(pending.rid, ())) == pending.texts
+        return bool(lacking[pending.rid] == pending.content_hash)
+
+    wanted = [one for one in made if is_wanted(one.pending)]
     if not wanted:
         return True
     changed = {space: count_up(connection, space) for space in sorted({one.pending.space for one in wanted})}
-    _INSERT_VECTORS.run_all(
+    _INSERT_VECTORS[table].run_all(
         connection,
         [
             {

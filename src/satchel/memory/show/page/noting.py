@@ -47,13 +47,8 @@ def note(
     """Take facts to the page in their own words, and others off it. Facts that nobody gave a place or no place, such as
     those that were stored by hand, get one by their words while there is room.
 
-    Args:
-        connection: In a transaction that writes.
-        space: Whose.
-        sections: Of new facts by their ids; None for what need not stand there.
-        off: The ids of facts that leave it. The user's own lines stay.
-        budget_tokens: Of the whole page.
-        at: Now, in microseconds since 1970.
+    `sections` are those of new facts by their ids, None for what need not stand there; `off` are the ids of facts that
+    leave the page. The user's own lines stay. `budget_tokens` is of the whole page.
 
     Returns:
         The version; None where nothing was changed.

@@ -16,7 +16,6 @@ from satchel.memory.text.framing import (
     PAGE_HEAD,
     PROFILE_TAIL,
     estimate_tokens,
-    page_heading,
     page_line,
     tokens_of,
 )
@@ -48,7 +47,7 @@ def tokens_of_line(text: str) -> float:
 
 def _tokens_of_section(section: Section) -> float:
     """Tokens of a section's heading, not rounded."""
-    return tokens_of(page_heading(SECTIONS[section]) + "\n")
+    return tokens_of(f"{SECTIONS[section]}:\n")
 
 
 FRAME_TOKENS: Final = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(map(_tokens_of_section, SECTIONS))
@@ -68,16 +67,8 @@ def rendered(
 ) -> Page:
     """Show a version.
 
-    Args:
-        version: What was written.
-        held: The facts of its lines that hold now, by id.
-        pinned: What the user pinned: what no line stands on gets a line of its own.
-        today: The local day.
-        budget_tokens: Of the whole block.
-        confidential: Whether the section of that name is shown.
-        granted: The spheres whose facts are shown; empty is all.
-        ended: Facts whose time ended since the user last spoke, by id. They stand once more, marked: a friend asks how
-            it went, and knows what no longer binds.
+    Facts in `ended` stand once more, marked as over: a friend asks how it went, and knows what no longer binds.
+    `granted` are the spheres whose facts are shown; empty is all.
 
     Returns:
         The page, whose `left_out` says what is not shown and why.
@@ -165,6 +156,6 @@ def _block(version: PageVersion, lines: Sequence[ShownLine]) -> str:
     for line in lines:
         if line.section != section:
             section = line.section
-            parts.append(f"{page_heading(SECTIONS[section])}\n")
+            parts.append(f"{SECTIONS[section]}:\n")
         parts.append(f"{line.text}\n")
     return "".join(parts) + PROFILE_TAIL

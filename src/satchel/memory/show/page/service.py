@@ -80,15 +80,6 @@ class Pages:
             granted=granted,
         )
 
-    async def versions(self, *, limit: int) -> tuple[PageVersion, ...]:
-        """See `Memory.page_versions`."""
-        return tuple(await self._space.read(lambda at, space: rows.versions(at, space, limit=limit)))
-
-    async def waits(self) -> bool:
-        """See `Memory.page_waits`."""
-        version = await self._space.read(rows.newest)
-        return version is not None and version.state == "proposed"
-
     async def facts(self, budget_tokens: int) -> PageFacts:
         """What a reader of a conversation is shown of the page: its facts, each in its own words, and its room."""
         at = self._space.now_micros()
@@ -169,10 +160,6 @@ class Pages:
         if version is None:
             raise UsageError("The page was written meanwhile. Try once more.")
         return version
-
-    async def accept(self) -> bool:
-        """See `Memory.accept_page`."""
-        return await self._space.write(rows.accept)
 
     async def _user_version(self, lines: Sequence[PageLine], last: PageVersion | None) -> PageVersion | None:
         return await self._space.write(rows.write, lines, base=last, at=self._space.now_micros())

@@ -12,7 +12,6 @@ unknown; nothing is guessed.
 """
 
 from satchel.memory.text.dates.resolving import (
-    NamedSpan,
     ResolvedDate,
     days_meant,
     end_of_length,
@@ -20,4 +19,4 @@ from satchel.memory.text.dates.resolving import (
     resolve_dates,
 )
 
-__all__ = ["NamedSpan", "ResolvedDate", "days_meant", "end_of_length", "named_days", "resolve_dates"]
+__all__ = ["ResolvedDate", "days_meant", "end_of_length", "named_days", "resolve_dates"]

@@ -397,22 +397,6 @@ class Circumstances:
         """From the first to a date."""
         return self.range(self.day_of_month(day), b)
 
-    def within_range(self, container: Value, a: Value, b: Value) -> Value:
-        """Next month, from one day to another."""
-        return self.within(self.range(a, b), container)
-
-    def years(self, year: int, until: int) -> Value:
-        """From one year to another."""
-        return self.range(self.year(year), self.year(until))
-
-    def months(self, month: int, until: int) -> Value:
-        """From one month to another."""
-        return self.range(self.month(month), self.month(until))
-
-    def months_within(self, container: Value, month: int, until: int) -> Value:
-        """From one month to another, after their year."""
-        return self.range_within(self.month(month), self.month(until), container)
-
     def numeric_range(self, a: int, b: int, c: int, d: int) -> Value:
         """From one day and month in digits to another."""
         return self.range(self.numeric(a, b), self.numeric(c, d))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 from satchel.errors import UsageError
 from satchel.memory.text.dates.grammar import LANGUAGES, Language, Phrase, Token, language, tokens_of
@@ -17,7 +17,7 @@ from satchel.memory.text.dates.meanings import Circumstances, Order
 from satchel.memory.text.dates.spans import NO_MENTION, PERIODS, Cycle, Span, Value
 from satchel.memory.text.dates.tenses import Clauses
 
-__all__ = ["NamedSpan", "ResolvedDate", "days_meant", "end_of_length", "named_days", "resolve_dates"]
+__all__ = ["ResolvedDate", "days_meant", "end_of_length", "named_days", "resolve_dates"]
 
 _MONTH_FIRST: Final = frozenset({"US", "PH", "CN", "TW", "JP", "KR", "HU"})
 """Countries that write the month before the day; Canada does both."""
@@ -86,31 +86,28 @@ def resolve_dates(text: str, said_at: datetime | date | str, *, locale: str = ""
     return tuple(found for found, _ in _resolved(text, said_at, locale))
 
 
-class NamedSpan(NamedTuple):
-    """Days that somebody asks for; both ends belong to them, and `yearly` are the same days of any year."""
-
-    first: date
-    last: date
-    yearly: bool
-
-
-def named_days(text: str, asked_at: datetime | date | str, *, locale: str = "") -> tuple[NamedSpan, ...]:
+def named_days(
+    text: str, asked_at: datetime | date | str, *, locale: str = ""
+) -> tuple[tuple[date, date, bool], ...]:
     """Find the days that a question asks for: as `resolve_dates`, but a question doesn't need to be that clear.
 
     "On 3 May" asks for that day of any year, and "on Tuesday" for the last one where no tense says more.
+
+    Returns:
+        The first day and the last, and whether the same days of any year are meant.
     """
-    asked: list[NamedSpan] = []
+    asked: list[tuple[date, date, bool]] = []
     for found, value in _resolved(text, asked_at, locale):
         if isinstance(value, Cycle) and value.period == "year":
             spans = list(value.around(_moment(asked_at)[0].date()))
             if len({(span.first.month, span.first.day) for span in spans}) == 1:
-                asked.append(NamedSpan(spans[0].first, spans[0].last, True))
+                asked.append((spans[0].first, spans[0].last, True))
             elif (last := value.before(_moment(asked_at)[0].date())) is not None:  # Easter
-                asked.append(NamedSpan(last.first, last.last, False))
+                asked.append((last.first, last.last, False))
         elif found.start is not None and found.end is not None:
-            asked.append(NamedSpan(found.start, found.end, False))
+            asked.append((found.start, found.end, False))
         elif isinstance(value, Cycle) and (last := value.before(_moment(asked_at)[0].date())) is not None:
-            asked.append(NamedSpan(last.first, last.last, False))
+            asked.append((last.first, last.last, False))
     return tuple(asked)
 
 

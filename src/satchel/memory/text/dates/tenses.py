@@ -34,10 +34,7 @@ class Clauses:
     ) -> None:
         """Take a text apart.
 
-        Args:
-            text: Any text.
-            dates: Where its dates begin and end, in order.
-            signs: Those of its language.
+        `dates` says where its dates begin and end, in order; `signs` are those of its language.
         """
         parts: list[str] = []
         reached = 0

@@ -10,12 +10,17 @@ from satchel.memory.transfer.json_stream import elements, lines
 from satchel.memory.transfer.parts import UNDATED, LeftOut, Part, fact, stable_id
 from satchel.memory.transfer.transcripts import moment_of
 
-__all__ = ["is_memory", "read"]
+__all__ = ["is_memory", "is_own_line", "read"]
 
 
 def is_memory(found: Mapping[str, Any]) -> bool:
     """Whether an object is a memory of mem0."""
     return _words(found) is not None and bool({"id", "hash", "user_id", "created_at"} & found.keys())
+
+
+def is_own_line(line: Mapping[str, Any]) -> bool:
+    """Whether a line is a memory, or an export as a whole."""
+    return is_memory(line) or any(isinstance(line.get(key), list) for key in ("results", "memories"))
 
 
 def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:

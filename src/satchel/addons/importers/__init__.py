@@ -1,0 +1,1 @@
+"""Importers: formats of other programs' memories and conversations."""
