@@ -65,7 +65,6 @@ from satchel.memory.show.choosing import (
     MESSAGE_FEATURES,
     Logistic,
     NeedWeights,
-    features_with,
     message_features,
     need_of,
     need_words,
@@ -504,6 +503,16 @@ def _kind_of(one: Measured) -> str:
     if "drawn" in one.message and not one.message["must"] and not one.message["may"]:
         return NOWHERE
     return str(one.message["kind"])
+
+
+WITHOUT_VECTORS = frozenset(
+    {"words", "covered", "fact", "own", "need", "best", "second", "expected", "length"}
+)
+
+
+def features_with(names: Mapping[str, str], *, with_vectors: bool) -> list[str]:
+    """The names of the features that can be measured."""
+    return [name for name in names if with_vectors or name in WITHOUT_VECTORS]
 
 
 def only(weighed: Weighed, places: Sequence[int]) -> Weighed:

@@ -172,7 +172,6 @@ __getattr__ = on_demand(
             "MemoryType",
             "Mode",
             "Moment",
-            "Rebuilt",
             "Recall",
             "Receipt",
             "Source",

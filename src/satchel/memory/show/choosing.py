@@ -33,7 +33,6 @@ __all__ = [
     "Logistic",
     "NeedWeights",
     "asked_about",
-    "features_with",
     "is_assistants",
     "line_features",
     "message_features",
@@ -77,10 +76,6 @@ MESSAGE_FEATURES: Final[Mapping[str, str]] = {
     "length": "the logarithm of its number of words",
 }
 """What is known of one message."""
-
-_WITHOUT_VECTORS = frozenset(
-    {"words", "covered", "fact", "own", "need", "best", "second", "expected", "length"}
-)
 
 _MOST_WORDS = 20.0
 
@@ -185,11 +180,6 @@ def need_of(text: str, weights: Mapping[str, float]) -> float:
     words = need_words(text)
     known = [weights[word] for word in words if word in weights]
     return weights.get("", 0.0) + sum(known) / math.sqrt(len(words) + 1)
-
-
-def features_with(names: Mapping[str, str], *, with_vectors: bool) -> list[str]:
-    """The names of the features that can be measured."""
-    return [name for name in names if with_vectors or name in _WITHOUT_VECTORS]
 
 
 def is_assistants(record: MemoryRecord) -> bool:

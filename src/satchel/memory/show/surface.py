@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from satchel.memory.find.sphere_rows import vectors_of
+from satchel.memory.find.candidates.vector_rows import first_vectors
 from satchel.memory.records import Context, Discretion, Hit, MemoryRecord, Recall
 from satchel.memory.show import judging
 from satchel.memory.show.choosing import LINE_FEATURES, NeedWeights, is_assistants, shipped_weights, sureness
@@ -297,7 +297,7 @@ class Surface:
                 ids = [line.record.id for line in may_stand(lines) if not line.record.spheres]
                 if opened is not None and ids:
                     vectors = await self._space.read(
-                        vectors_of, ids, model=dense.model, dimension=dense.dimension
+                        first_vectors, ids, model=dense.model, dimension=dense.dimension
                     )
         for line in may_stand(lines):
             record = line.record

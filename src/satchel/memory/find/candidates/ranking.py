@@ -134,11 +134,10 @@ class Shortlist:
 
 
 class Scores(NamedTuple):
-    """The score of each candidate, 0 to 1, with its parts, each at most 1, and their weights."""
+    """The score of each candidate, 0 to 1, with its parts, each at most 1."""
 
     values: Floats
     parts: Mapping[str, Any]
-    weights: Mapping[str, float]
 
 
 def shortlist(
@@ -204,7 +203,7 @@ def score(
     if mode == "dense":
         assert chosen.cosine is not None
         near = np.maximum(np.nan_to_num(chosen.cosine), 0)
-        return Scores(values=near, parts={"meaning": near}, weights={"meaning": 1.0})
+        return Scores(values=near, parts={"meaning": near})
     parts: dict[str, Any] = {"words": _share_of_best(index, question.stems, chosen.lexical)}
     if chosen.cosine is not None:
         parts["meaning"] = _meaning(chosen, chosen.cosine)
@@ -224,11 +223,7 @@ def score(
         parts["date"] = closeness(question.days, index.days[rows])
     if question.quoted:
         parts["quoted"] = _quoted(index, question, rows)
-    return Scores(
-        values=np.maximum(_sum_of(parts), _MIN_SCORE),
-        parts=parts,
-        weights={name: WEIGHTS[name] for name in parts},
-    )
+    return Scores(values=np.maximum(_sum_of(parts), _MIN_SCORE), parts=parts)
 
 
 def rank(
@@ -270,9 +265,9 @@ def rank(
 
 def _signals(scores: Scores, at: int, cosine: float | None) -> dict[str, float | None]:
     """The weighted parts of one row's score, which add up to it, and as "dense" the cosine of its best passage."""
-    total = sum(scores.weights.values())
+    total = sum(map(WEIGHTS.__getitem__, scores.parts))
     signals: dict[str, float | None] = {
-        name: round(float(scores.weights[name] * part[at] / total), 6)
+        name: round(float(WEIGHTS[name] * part[at] / total), 6)
         for name, part in scores.parts.items()
         if part[at]
     }
