@@ -878,6 +878,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "web-pages:sessions", "DESIGN 10", "Sessions are listed, searched, renamed, exported and deleted in the browser."),
     built(25, "cli:wizard:key", "issue 25 §1", "The terminal takes a pasted key: it is not shown, is kept in a file of mode 600 and in no setting."),
     built(25, "web-pages:markdown:more", "issue 25 §2", "Answers have colours in code, formulas, ticked tasks and footnotes; what can't be drawn keeps its source, backslashes included."),
+    built(25, "commands:shell", "issue 25 §8", "A line that begins with \"! \" runs a command for the user, and the model is told what came out."),
     built(23, "tools:undo", "issue 23, Build 5", "What the file tools changed in a turn is undone and redone byte for byte, or nothing is written where somebody else changed a file."),
     built(25, "web-pages:artifacts", "issue 25 §2", "HTML and SVG of an answer are shown in a sandboxed frame without network and without access to the page."),
     built(25, "web-pages:copy", "issue 25 §2", "The Markdown of an answer can be copied."),

@@ -31,6 +31,7 @@ pytestmark = pytest.mark.anyio
         ("/HELP  tool", "help", "tool"),
         ('/run bash {"command": "ls\n-l"}', "run", 'bash {"command": "ls\n-l"}'),
         ("/compact focus on\nthe soup", "compact", "focus on\nthe soup"),
+        ("! git status -s", "shell", "git status -s"),
     ],
 )
 def test_a_command_and_what_follows_it(typed: str, name: str, rest: str) -> None:
@@ -39,7 +40,10 @@ def test_a_command_and_what_follows_it(typed: str, name: str, rest: str) -> None
     assert (found[0].name, found[1]) == (name, rest)
 
 
-@pytest.mark.parametrize("typed", ["/etc/hosts is what?", "hello /help", "/", "//help", "/2 of them"])
+@pytest.mark.parametrize(
+    "typed",
+    ["/etc/hosts is what?", "hello /help", "/", "//help", "/2 of them", "!", "! ", "!important", "Now! ls"],
+)
 def test_a_message_may_hold_slashes(typed: str) -> None:
     assert find_command(typed) is None
 
@@ -143,3 +147,17 @@ async def test_completion_offers_commands_tools_models_and_modes(tmp_path: Path)
         assert await offered("/model open") == ["openai:", "openrouter:"]
         assert await offered("/mode a") == ["ask", "auto"]
         assert await offered("hello") == await offered("/memory x") == await offered("/he\n") == []
+
+
+@requirement("commands:shell")
+async def test_a_command_of_the_user_is_run_and_the_model_is_told(tmp_path: Path) -> None:
+    model = ScriptedModel(["I see."])
+    async with opened(tmp_path, model) as satchel:
+        session = await satchel.session()
+        face = Face(satchel, session)
+        result = await face.run("! echo $((6 * 7))")
+        assert "42" in "".join(line.text for line in result.lines)
+        await session.run_turn("What came out?")
+    sent = "\n".join(getattr(block, "text", "") for block in model.requests[-1].messages[-1].blocks)
+    assert "[Message from the user's command: echo $((6 * 7))" in sent
+    assert "42" in sent

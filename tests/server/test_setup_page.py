@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from satchel.config import load
 from satchel.errors import ConfigError
+from satchel.runtime import model_setup
+from satchel.runtime.inventory import ProviderModels
 from tests.cli.conftest import serving as endpoint
 from tests.cli.test_chat import models_at
 from tests.models.loopback import Loopback
@@ -107,3 +110,18 @@ def test_keys_are_read_from_a_file_of_the_owner_alone_after_the_environment(tmp_
     kept.write_text('{"A": ["x"]}')
     with pytest.raises(ConfigError, match="damaged"):
         load({}, cwd=tmp_path, home=tmp_path)
+
+
+@requirement("web-pages:setup")
+def test_window_and_price_stand_beside_models_that_are_known(tmp_path: Path) -> None:
+    settings = load({}, cwd=tmp_path, home=tmp_path)
+    found = ProviderModels(
+        name="anthropic",
+        kind="anthropic",
+        state="ready",
+        models=("anthropic:claude-3-5-haiku-latest", "anthropic:new"),
+    )
+    words = model_setup._words_of(settings, [found])
+    assert list(words) == ["anthropic:claude-3-5-haiku-latest"]
+    [shown] = words.values()
+    assert re.fullmatch(r"[\d,]+ tokens, \$\d+\.\d\d and \$\d+\.\d\d a million tokens in and out", shown)

@@ -65,9 +65,11 @@ __all__ = [
 ]
 
 _MOST_LISTED = 10
+_MOST_TOLD = 16_000
+"""Characters of a command's output that the model is told."""
 _MOST_LOGGED = 4_000
-_COMPLETION_S = 2.0
 """Characters of a command's output that the session's log keeps."""
+_COMPLETION_S = 2.0
 
 Kind: TypeAlias = Literal["data", "note"]
 
@@ -198,11 +200,14 @@ class SlashCommand:
 def find_command(text: str) -> tuple[SlashCommand, str] | None:
     """The command in what the user typed, and what follows its name; None where it is a message.
 
-    A message may begin with a path: only a word of letters after the slash is taken as a command.
+    A message may begin with a path: only a word of letters after the slash is taken as a command. `! ls` is
+    `/shell ls`.
 
     Raises:
         UsageError: There is no such command.
     """
+    if re.match(r"! +\S", text):
+        return COMMANDS["shell"], text[1:].strip()
     found = re.match(r"/([A-Za-z]+)(?:\s+|$)", text)
     if found is None:
         return None
@@ -488,6 +493,24 @@ async def _run(context: CommandContext, rest: str) -> CommandResult:
     return _shown(result.text or "(no output)")
 
 
+async def _shell(context: CommandContext, rest: str) -> CommandResult:
+    if not rest:
+        raise UsageError("Name the command: ! git status")
+    session = context.session
+    result = await session.run_tool("bash", {"command": rest}, show=context.show)
+    text = result.text or "(no output)"
+    if session.path is not None:
+        shown = (
+            text
+            if len(text) <= _MOST_TOLD
+            else f"{text[:_MOST_TOLD]}\n[… {len(text) - _MOST_TOLD:,} characters more]"
+        )
+        await context.satchel.post(
+            session.id, shown, source=f"the user's command: {one_line(rest, 100)}", untrusted=True
+        )
+    return _shown(text)
+
+
 def _memory_of(context: CommandContext) -> Memory:
     memory = context.satchel.memory
     if memory is None:
@@ -767,6 +790,9 @@ COMMANDS: Mapping[str, SlashCommand] = {
             help="Run a tool without the model.",
             run=_run,
             words=_tool_names,
+        ),
+        SlashCommand(
+            name="shell", arguments="COMMAND", help="Run a command and tell the model: ! ls", run=_shell
         ),
         SlashCommand(name="prompts", arguments="", help="List the prompts of MCP servers.", run=_prompts),
         SlashCommand(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal
@@ -14,7 +14,9 @@ from satchel.clock import Clock
 from satchel.config import ProviderSettings, Settings, set_value
 from satchel.config.keys import store_key
 from satchel.errors import ModelAuthError, ModelUnavailable, UsageError
+from satchel.messages import Usage
 from satchel.models import AbilityStore, ModelRequest, default_model, open_model
+from satchel.models.prices import known_window, priced
 from satchel.runtime.endpoints import GREETING, complete, probe_endpoint, said
 from satchel.runtime.inventory import ProviderModels, list_models
 
@@ -35,11 +37,13 @@ class FoundModels:
         ready: Providers that list models: those with a key, and the servers that run on this machine.
         without_key: Providers whose key is missing.
         failed: Providers that are set up and don't answer, with the reason.
+        words: Window and price of the models whose are known, by full name.
     """
 
     ready: Sequence[ProviderModels]
     without_key: Sequence[ProviderSettings]
     failed: Sequence[ProviderModels]
+    words: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,13 +69,37 @@ async def find_models(settings: Settings) -> FoundModels:
     """Ask providers that have a key, and those of this machine, for their models; all at once."""
     _, listed = await list_models(settings)
     asked = [entry for entry in listed if entry.kind not in ("none", "gguf")]
+    ready = [entry for entry in asked if entry.models]
     return FoundModels(
-        ready=[entry for entry in asked if entry.models],
+        words=await anyio.to_thread.run_sync(_words_of, settings, ready),
+        ready=ready,
         without_key=[settings.provider(entry.name) for entry in asked if entry.state == "not set up"],
         failed=[
             entry for entry in asked if entry.state == "failed" and settings.provider(entry.name).env_api_key
         ],
     )
+
+
+def _words_of(settings: Settings, ready: Sequence[ProviderModels]) -> Mapping[str, str]:
+    found = {}
+    for entry in ready:
+        base_url = settings.provider(entry.name).base_url
+        for name in entry.models:
+            about = {"provider": entry.name, "base_url": base_url, "model": name.partition(":")[2]}
+            window = known_window(**about)
+            # Of few tokens, because some prices rise with the length of a request.
+            costs = [
+                priced(usage, **about).cost_usd
+                for usage in (Usage(input_tokens=1000), Usage(output_tokens=1000))
+            ]
+            words = [f"{window:,} tokens"] if window else []
+            if costs[0] is not None and costs[1] is not None:
+                words.append(
+                    f"${costs[0] * 1000:,.2f} and ${costs[1] * 1000:,.2f} a million tokens in and out"
+                )
+            if words:
+                found[name] = ", ".join(words)
+    return found
 
 
 async def set_up_model(settings: Settings, wish: ModelWish, *, clock: Clock) -> tuple[Settings, str]:
