@@ -464,6 +464,13 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "web:untrusted:local", "issue 8", "The output of commands and the content of files outside the session's folder are marked untrusted."),
     built(8, "web:untrusted:asked", "issue 8", "Once the model has read something untrusted, auto and plan ask before a URL that the model chose is opened, unless a rule allows it."),
 
+    # ---- Documents as memory (issue 24, section 4)
+    built(24, "documents:found", "issue 24", "The passages of a document are found with page and heading, as words from outside that never enter page or profile."),
+    built(24, "documents:forgotten", "issue 24", "Forgetting a document leaves no byte of its words in the home."),
+    built(24, "documents:follow", "issue 24", "A changed document replaces its passages, and one that is gone takes them along."),
+    built(24, "documents:hostile", "issue 24", "An encrypted, broken or exploding document gets a plain message; parsers run in the sandbox."),
+    built(24, "documents:whole", "issue 24", "After a kill, a document is stored as a whole or not at all."),
+
     # ---- Memory: the store (seed-2 §4.1, seed-0 part 3, DESIGN 5)
     built(2, "memory:alone", "DESIGN 2", "Memory can be used alone, without a loop or a server."),
     built(2, "memory:add", "DESIGN 3.5", "add stores a text with tags and tier, and returns its id."),

@@ -69,6 +69,8 @@ _LAZY = {
         "satchel.cli.transfer:import_memories",
         "Import memories from PATH: a file, a .zip, or a folder.",
     ),
+    "add-file": ("satchel.cli.documents:add_file", "Remember documents: files, or all in a folder."),
+    "documents": ("satchel.cli.documents:documents", "List the documents that are remembered."),
     "answer": ("satchel.cli.memory_work:answer", "Answer the hooks of other agents."),
     "work": ("satchel.cli.memory_work:work", "Extract facts and embed until nothing is left to do."),
     "distill": ("satchel.cli.distill:distill", "Extract facts from conversations, or show the progress."),
@@ -298,6 +300,7 @@ def show(id: str, scope: str, as_json: bool) -> None:
 @click.argument("ids", nargs=-1, type=Text)
 @click.option("--query", type=Text, metavar="TEXT", help="Memories that contain all its significant words.")
 @click.option("--session", type=Text, metavar="ID", help="Memories from this session.")
+@click.option("--document", type=Text, metavar="PATH", help="A document: its path, file name or title.")
 @click.option("--before", type=Text, metavar="TIME", help="Memories from before that time.")
 @click.option("--all", "everything", is_flag=True, help="All memories of the scope.")
 @click.option("--preview", is_flag=True, help="Only show what would be forgotten.")
@@ -308,6 +311,7 @@ def forget(
     ids: tuple[str, ...],
     query: str | None,
     session: str | None,
+    document: str | None,
     before: str | None,
     everything: bool,
     preview: bool,
@@ -317,24 +321,33 @@ def forget(
 ) -> None:
     """Forget memories permanently: their words, vectors, index entries and changes, and the words in the session logs.
 
-    Select them by IDS, or by --query, --session, --before or --all; several options select what matches all of them.
-    --scope alone selects everything in that scope. What is forgotten can't be restored, and importing the same source
-    again does not bring it back.
+    Select them by IDS, or by --query, --session, --document, --before or --all; several options select what
+    matches all of them. --scope alone selects everything in that scope. What is forgotten can't be
+    restored, and importing the same source again does not bring it back.
     """
-    if not (ids or query or session or before or everything):
+    if document is not None and session is not None:
+        raise UsageError("Select a session or a document, not both.")
+    if not (ids or query or session or document or before or everything):
         # --scope alone selects the whole scope. The default scope must be selected explicitly.
         named = click.get_current_context().get_parameter_source("scope")
         if named is not click.core.ParameterSource.COMMANDLINE:
-            raise UsageError("Select what to forget: ids, --query, --session, --before, --scope, or --all.")
+            raise UsageError(
+                "Select what to forget: ids, --query, --session, --document, --before, --scope, or --all."
+            )
         everything = True
     moment = parse_time(before)
 
     async def plan(home: Home) -> tuple[list[MemoryRecord], ForgetReceipt]:
         found = memory_of(home)
+        source = session
+        if document is not None:
+            from satchel.runtime.documents import document_named  # noqa: PLC0415 - a search doesn't need it
+
+            source = document_named(document, await found.documents()).source
         receipt = await home.forget(
             ids,
             query=query,
-            session=session,
+            session=source,
             before=moment,
             scope=found.scope if everything else None,
             dry_run=True,

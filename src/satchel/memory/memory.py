@@ -35,6 +35,7 @@ from satchel.memory.records import (
     Recall,
     Receipt,
     Stats,
+    StoredDocument,
     Tier,
     Trust,
 )
@@ -359,6 +360,52 @@ class Memory:
             UsageError: One is malformed.
         """
         return await self._capture.lacking(episodes)
+
+    async def put_document(
+        self,
+        path: str,
+        passages: Sequence[tuple[int | None, str, str]],
+        *,
+        title: str,
+        digest: str,
+        written_at: Moment,
+    ) -> int:
+        """Store a document in one transaction, in place of what was stored from this path.
+
+        Each passage is a memory from outside: it is found, and never on the page, in the profile or on the agenda.
+
+        Args:
+            path: Where the document is; its name among documents.
+            passages: Page or None, heading or "", and text, in order. None of them removes the document.
+            title: What it is called.
+            digest: Of its bytes, in hex.
+            written_at: When it was written.
+
+        Returns:
+            The number of passages that are stored.
+
+        Raises:
+            UsageError: A value is malformed; nothing was changed.
+            StorageError: It could not be written; nothing was changed.
+        """
+        from satchel.memory.store import documents  # noqa: PLC0415 - most processes have none
+
+        stored = await documents.put(
+            self._space, path, passages, title=title, digest=digest, written_at=written_at
+        )
+        await self._upkeep.copy()
+        self._upkeep.stored()
+        return stored
+
+    async def documents(self) -> tuple[StoredDocument, ...]:
+        """The documents that are remembered, by their paths.
+
+        Raises:
+            StorageError: The store could not be read.
+        """
+        from satchel.memory.store import documents  # noqa: PLC0415 - as above
+
+        return tuple(await self._space.read(documents.documents))
 
     async def forget(
         self,

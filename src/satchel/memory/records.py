@@ -87,6 +87,49 @@ class Source:
     position: int | None = None
     quote: str | None = None
 
+    @property
+    def document(self) -> str:
+        """The path of the document that it is a passage of; "" for all else."""
+        return document_path(self.session or "")
+
+    @property
+    def place(self) -> str:
+        """Where it stands there: "page 12", "part 3" of a document without pages, or "turn 4"; "" if unknown."""
+        unit = "turn" if not self.document else "page" if (self.session or "").startswith(_PAGED) else "part"
+        return "" if self.turn is None else f"{unit} {self.turn}"
+
+
+_PAGED: Final = "document:page:"
+
+
+def document_path(source: str) -> str:
+    """The path in the name of a document's source, "document:UNIT:HASH:NONCE:PATH"; "" if it is none."""
+    return source.split(":", 4)[4] if source.startswith("document:") and source.count(":") >= 4 else ""
+
+
+def document_source(path: str, digest: str, nonce: str, *, is_paged: bool) -> str:
+    """The reverse of `document_path`. The nonce differs each time, so that old words can come again."""
+    return f"document:{'page' if is_paged else 'part'}:{digest}:{nonce}:{path}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredDocument:
+    """A document that is remembered.
+
+    Attributes:
+        path: Where it was read.
+        source: The `Source.session` of its passages.
+        digest: Of its bytes, in hex.
+        title: From the document itself, or its file's name.
+        passages: How many there are.
+    """
+
+    path: str
+    source: str
+    digest: str
+    title: str
+    passages: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactTime:

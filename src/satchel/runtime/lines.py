@@ -48,6 +48,8 @@ __all__ = [
 _MEMORY_CHARS = 160
 _PAGE_CHARS = 400
 _MOST_LEFT_OUT = 10
+_MOST_FORGOTTEN = 100
+"""The most ids of a receipt; a document may have thousands of passages."""
 
 
 def memory_line(
@@ -66,7 +68,12 @@ def memory_line(
         evidence: The turns that it rests on, which have no lines of their own: see `Memory.evidence`.
     """
     source = record.source
-    place = f"session {one_line(source.session)}, turn {source.turn}" if source.session else "stored by hand"
+    if source.document:
+        place = f"{one_line(source.document)}, {source.place}"
+    else:
+        place = (
+            f"session {one_line(source.session)}, turn {source.turn}" if source.session else "stored by hand"
+        )
     speaker = f"{one_line(record.speaker)}: " if record.speaker else ""
     tags = f"  [{one_line(', '.join(record.tags))}]" if record.tags else ""
     content = one_line(record.content, chars)
@@ -201,7 +208,8 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
     """What was forgotten, and where the words may remain."""
     gone = receipt.store.forgotten
     vectors, edges = sum(entry.vectors for entry in gone), sum(entry.edges for entry in gone)
-    lines = [f"Forgotten: {', '.join(entry.id for entry in gone)}"]
+    more = f" and {len(gone) - _MOST_FORGOTTEN:,} more" if len(gone) > _MOST_FORGOTTEN else ""
+    lines = [f"Forgotten: {', '.join(entry.id for entry in gone[:_MOST_FORGOTTEN])}{more}"]
     lines += [
         f"  {entry.id} was forgotten too, because it was derived from {entry.because_of} alone"
         for entry in gone

@@ -43,7 +43,7 @@ from satchel.memory.text.framing import estimate_tokens
 from satchel.memory.text.hashing import UNKEYED_BELOW, WordHasher
 from satchel.spacing import FORGOTTEN, Finder, normal_form
 
-__all__ = ["forget", "has_unkeyed", "rekey"]
+__all__ = ["drop_sources", "forget", "has_unkeyed", "rekey"]
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
@@ -185,6 +185,25 @@ def _forget_now(
         requoted=tuple(requoted),
         reopened=tuple(reopened),
     )
+
+
+def drop_sources(
+    connection: Connection, space: int, sources: Collection[str], *, at: int, hasher: WordHasher
+) -> None:
+    """Remove all that comes from some sources and what rests on it alone. Words elsewhere stay: the document that takes
+    their place repeats most of them.
+    """
+    if not sources:
+        return
+    query = select(memories.c.id).where(
+        memories.c.space_id == space, memories.c.source_session.in_(among(sources))
+    )
+    going = _Going(connection, space, connection.execute(query).scalars().all())
+    changed = count_up(connection, space)
+    ended = _ended_by(connection, space, going.rows)
+    _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
+    _reopen(connection, space, ended, at)
+    page_rows.drop_facts(connection, space, {row.id for row in going.rows.values()}, set())
 
 
 class _Going:

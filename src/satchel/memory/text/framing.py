@@ -214,6 +214,8 @@ def origin_of(memory: MemoryRecord) -> str:
     source = memory.source
     if source.session is None:
         where = "stored from outside" if memory.trust == "outside" else "noted by hand"
+    elif source.document:
+        where = f"{source.place} of the document {_label(source.document.rpartition('/')[2])}, from outside"
     else:
         turn = "" if source.turn is None else f" turn {source.turn}"
         mark = ", from outside" if memory.trust == "outside" else ""

@@ -1,0 +1,174 @@
+"""Remembers documents: finds files, has them read in the sandbox, and keeps memory the same as the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from anyio.to_thread import run_sync
+
+from satchel.errors import NotFound, UsageError
+from satchel.memory import Memory, StoredDocument
+from satchel.runtime.sandboxes import Sandboxes
+from satchel.tools.documents.reading import KINDS, read_document
+
+__all__ = ["DocumentOutcome", "add_documents", "document_named"]
+
+_MOST_FILES: Final = 10_000
+_MOST_READINGS: Final = 3
+"""How often a file is read that changes meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentOutcome:
+    """What became of one file.
+
+    Attributes:
+        outcome: "removed": it was remembered and is no longer there. "failed": it was left as it was.
+        error: Why it failed; else "".
+    """
+
+    path: str
+    outcome: Literal["added", "replaced", "unchanged", "removed", "failed"]
+    passages: int = 0
+    error: str = ""
+
+
+async def add_documents(
+    paths: Sequence[Path],
+    *,
+    memory: Memory,
+    sandboxes: Sandboxes,
+    done: Callable[[DocumentOutcome], None] = lambda _: None,
+) -> tuple[DocumentOutcome, ...]:
+    """Remember files, and the files below folders, one after another.
+
+    A file that is remembered already is read again if its bytes have changed. Documents that are remembered from below
+    one of the folders and are no longer there are removed.
+
+    Args:
+        paths: Files and folders. Symbolic links in a folder, hidden files, and kinds that are not read are left out.
+        memory: Where they are remembered.
+        sandboxes: Where they are read.
+        done: Called after each file.
+
+    Raises:
+        NotFound: Nothing is at one of the paths; nothing was stored.
+        UsageError: They are more than 10,000 files; nothing was stored.
+        NoSandbox: There is no sandbox.
+        StorageError: Memory could not be written. The files before are stored.
+    """
+    files = await run_sync(_files, paths)
+    known = {one.path: one for one in await memory.documents()}
+    outcomes = []
+    for file in files:
+        outcomes.append(await _add(file, known.get(str(file)), memory, sandboxes))
+        done(outcomes[-1])
+    for one in await run_sync(_gone, paths, list(known.values())):
+        await memory.put_document(one.path, (), title=one.title, digest=one.digest, written_at=_EPOCH)
+        outcomes.append(DocumentOutcome(path=one.path, outcome="removed"))
+        done(outcomes[-1])
+    return tuple(outcomes)
+
+
+def document_named(name: str, documents: Sequence[StoredDocument]) -> StoredDocument:
+    """The document at a path, or the only one whose file or title is called so.
+
+    Raises:
+        NotFound: There is none.
+        UsageError: There are several.
+    """
+    path = str(Path(name).expanduser().resolve())
+    found = [one for one in documents if one.path in (name, path)]
+    found = found or [one for one in documents if name in (Path(one.path).name, one.title)]
+    if not found:
+        raise NotFound(f"No document {name!r} is remembered. `satchel memory documents` lists them.")
+    if len(found) > 1:
+        raise UsageError(f"Several documents are called {name!r}: {', '.join(one.path for one in found)}.")
+    return found[0]
+
+
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+
+
+async def _add(
+    file: Path, known: StoredDocument | None, memory: Memory, sandboxes: Sandboxes
+) -> DocumentOutcome:
+    try:
+        digest, written_at = await run_sync(_digest, file)
+        if known is not None and known.digest == digest:
+            return DocumentOutcome(path=str(file), outcome="unchanged", passages=known.passages)
+        for _ in range(_MOST_READINGS):
+            document = await read_document(file, await sandboxes.get())
+            before, (digest, written_at) = digest, await run_sync(_digest, file)
+            if before == digest:
+                break
+        else:
+            raise UsageError(f"{file} changes while it is read. Add it again when it is finished.")
+        passages = [(one.page, one.heading, one.text) for one in document.passages]
+        stored = await memory.put_document(
+            str(file), passages, title=document.title, digest=digest, written_at=written_at
+        )
+    except (UsageError, OSError) as error:
+        reason = f"{file} can't be read: {error.strerror}." if isinstance(error, OSError) else str(error)
+        return DocumentOutcome(path=str(file), outcome="failed", error=reason)
+    return DocumentOutcome(path=str(file), outcome="added" if known is None else "replaced", passages=stored)
+
+
+def _digest(file: Path) -> tuple[str, datetime]:
+    """The beginning of the hash of a file's bytes, and when it was written."""
+    with file.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()[:32]
+        return digest, datetime.fromtimestamp(os.fstat(stream.fileno()).st_mtime, UTC)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    files: dict[Path, None] = {}
+    for path in paths:
+        real = path.expanduser().resolve()
+        if real.is_dir():
+            found = _below(real)
+        elif real.is_file():
+            found = iter([real])
+        else:
+            raise NotFound(f"There is no file or folder {path}.")
+        for file in found:
+            files[file] = None
+            if len(files) > _MOST_FILES:
+                raise UsageError(
+                    f"These are more than {_MOST_FILES:,} documents. Add folders of fewer; nothing was stored."
+                )
+    return list(files)
+
+
+def _gone(paths: Sequence[Path], known: Sequence[StoredDocument]) -> list[StoredDocument]:
+    """The documents from below one of the folders that are no longer there."""
+    folders = [real for path in paths if (real := path.expanduser().resolve()).is_dir()]
+    return [
+        one
+        for one in known
+        if any(Path(one.path).is_relative_to(folder) for folder in folders)
+        and not _is_regular(Path(one.path))
+    ]
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            file = Path(parent, name)
+            if not name.startswith(".") and file.suffix[1:].lower() in KINDS and _is_regular(file):
+                yield file
+
+
+def _is_regular(file: Path) -> bool:
+    try:
+        return stat.S_ISREG(file.lstat().st_mode)
+    except OSError:
+        return False

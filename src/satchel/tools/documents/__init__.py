@@ -1,0 +1,1 @@
+"""Documents: their text, read in the sandbox."""

@@ -1,0 +1,302 @@
+"""Reads the text of a document. It runs in the sandbox and imports nothing of Satchel, because its input is hostile.
+
+`run` returns JSON: `title` and `sections`, a list of [page or null, heading, text]; or `error`, a sentence.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import posixpath
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+from xml.etree import ElementTree
+
+_MOST_PAGES = 5_000
+_MOST_CHARS = 10_000_000
+_MOST_EXPANDED_BYTES = 300_000_000
+"""Of all parts of an archive together. Real documents with many pictures stay below it."""
+_MOST_ROWS = 100_000
+
+Section = tuple[int | None, str, str]
+
+
+class Unreadable(Exception):
+    """Why a document can't be read, as a sentence for the user."""
+
+
+def run(args: dict[str, Any]) -> str:
+    """Read the file `path` of the kind `kind`, which is a suffix without its dot."""
+    path, kind = Path(args["path"]), args["kind"]
+    try:
+        title, sections = _READERS[kind](path)
+        taken, chars = [], 0
+        for section in sections:
+            chars += len(section[2])
+            if chars > _MOST_CHARS:
+                raise Unreadable(f"It has more than {_MOST_CHARS:,} characters of text.")
+            if section[2].strip():
+                taken.append(section)
+        if not taken:
+            raise Unreadable("It has no text; its pages may be pictures.")
+    except Unreadable as error:
+        return json.dumps({"error": str(error)})
+    except MemoryError:
+        return json.dumps({"error": "Reading it takes more memory than a document may use."})
+    # A boundary: a parser may raise anything for a broken or hostile file.
+    except Exception as error:  # noqa: BLE001
+        return json.dumps({"error": f"It is damaged, or not what its name says ({type(error).__name__})."})
+    return json.dumps({"title": " ".join(title.split())[:200], "sections": taken})
+
+
+def _pdf(path: Path) -> tuple[str, Iterator[Section]]:
+    from pypdf import PdfReader
+
+    reader = PdfReader(path)
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise Unreadable("It is encrypted and needs a password.")
+    if len(reader.pages) > _MOST_PAGES:
+        raise Unreadable(f"It has {len(reader.pages):,} pages; at most {_MOST_PAGES:,} are read.")
+    headings: dict[int, str] = {}
+    _outline(reader, reader.outline, headings)
+
+    def pages() -> Iterator[Section]:
+        heading = ""
+        for number, page in enumerate(reader.pages, 1):
+            heading = headings.get(number, heading)
+            yield number, heading, page.extract_text()
+
+    return str((reader.metadata and reader.metadata.title) or ""), pages()
+
+
+def _outline(reader: Any, entries: Any, found: dict[int, str]) -> None:
+    """The last heading of the outline that begins on each page, or the first of the deepest level there."""
+    for entry in entries:
+        if isinstance(entry, list):
+            _outline(reader, entry, found)
+        elif (page := reader.get_destination_page_number(entry)) is not None and page >= 0:
+            found.setdefault(page + 1, " ".join(str(entry.title).split()))
+
+
+def _unpacked(path: Path) -> None:
+    """Refuse an archive that expands too far. The sizes are those at which `zipfile` stops reading."""
+    with zipfile.ZipFile(path) as archive:
+        if sum(part.file_size for part in archive.infolist()) > _MOST_EXPANDED_BYTES:
+            raise Unreadable(f"It expands to more than {_MOST_EXPANDED_BYTES // 1_000_000} MB.")
+
+
+def _table(rows: Iterable[Iterable[object]]) -> str:
+    lines = (" | ".join("" if cell is None else " ".join(str(cell).split()) for cell in row) for row in rows)
+    return "\n".join(line for line in lines if line.strip(" |"))
+
+
+def _docx(path: Path) -> tuple[str, Iterator[Section]]:
+    from docx import Document
+    from docx.table import Table
+
+    _unpacked(path)
+    document = Document(str(path))
+
+    def lines() -> Iterator[str]:
+        for block in document.iter_inner_content():
+            if isinstance(block, Table):
+                yield "\n" + _table([cell.text for cell in row.cells] for row in block.rows) + "\n"
+            elif level := re.fullmatch(r"(?:Title|Heading (\d))", (block.style and block.style.name) or ""):
+                yield "#" * int(level[1] or 1) + " " + " ".join(block.text.split())
+            else:
+                yield block.text + "\n"
+
+    return document.core_properties.title or "", _by_heading("\n".join(lines()))
+
+
+def _pptx(path: Path) -> tuple[str, Iterator[Section]]:
+    from pptx import Presentation
+
+    _unpacked(path)
+    deck = Presentation(str(path))
+
+    def slides() -> Iterator[Section]:
+        for number, slide in enumerate(deck.slides, 1):
+            title = slide.shapes.title
+            parts = []
+            for shape in slide.shapes:
+                if shape.has_text_frame:
+                    parts.append(shape.text_frame.text)
+                elif shape.has_table:
+                    parts.append(_table([cell.text for cell in row.cells] for row in shape.table.rows))
+            if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+                parts.append(slide.notes_slide.notes_text_frame.text)
+            yield number, "" if title is None else " ".join(title.text.split()), "\n".join(parts)
+
+    return deck.core_properties.title or "", slides()
+
+
+def _xlsx(path: Path) -> tuple[str, Iterator[Section]]:
+    from openpyxl import load_workbook
+
+    _unpacked(path)
+    book = load_workbook(path, read_only=True, data_only=True)
+
+    def sheets() -> Iterator[Section]:
+        for sheet in book.worksheets:
+            rows = (row for at, row in enumerate(sheet.iter_rows(values_only=True)) if at < _MOST_ROWS)
+            yield None, sheet.title, _table(rows)
+
+    return book.properties.title or "", sheets()
+
+
+def _csv(path: Path) -> tuple[str, Iterator[Section]]:
+    lines = _decoded(path).splitlines()
+    delimiter = "\t" if path.suffix == ".tsv" else max(",;\t", key=lines[0].count) if lines else ","
+    return "", iter([(None, "", _table(csv.reader(lines[:_MOST_ROWS], delimiter=delimiter)))])
+
+
+def _epub(path: Path) -> tuple[str, Iterator[Section]]:
+    _unpacked(path)
+    with zipfile.ZipFile(path) as book:
+        container = _xml(book.read("META-INF/container.xml"))
+        package = next(at.get("full-path", "") for at in container.iter() if at.tag.endswith("}rootfile"))
+        root = _xml(book.read(package))
+        found = [at.text for at in root.iter() if at.tag.endswith("}title") and at.text]
+        items = {at.get("id"): at.get("href", "") for at in root.iter() if at.tag.endswith("}item")}
+        sections: list[Section] = []
+        for at in root.iter():
+            if at.tag.endswith("}itemref"):
+                href = unquote(items.get(at.get("idref"), ""))
+                name = posixpath.normpath(posixpath.join(posixpath.dirname(package), href))
+                sections += _by_heading(_Html.read(book.read(name).decode("utf-8", "replace")).text)
+    return found[0] if found else "", iter(sections)
+
+
+def _xml(content: bytes) -> ElementTree.Element:
+    # An entity can expand without end, and no EPUB needs one of its own.
+    if b"<!ENTITY" in content:
+        raise Unreadable("It declares XML entities.")
+    return ElementTree.fromstring(content)
+
+
+def _html(path: Path) -> tuple[str, Iterator[Section]]:
+    page = _Html.read(_decoded(path))
+    return page.title, _by_heading(page.text)
+
+
+def _text(path: Path) -> tuple[str, Iterator[Section]]:
+    return "", iter([(None, "", _decoded(path))])
+
+
+def _markdown(path: Path) -> tuple[str, Iterator[Section]]:
+    text = _decoded(path)
+    first = re.search(r"^# +(.+)", text, re.MULTILINE)
+    return first[1].strip(" #") if first else "", _by_heading(text)
+
+
+def _decoded(path: Path) -> str:
+    content = path.read_bytes()
+    for mark, name in ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
+        if content.startswith(mark):
+            return content.decode(name, "replace")
+    if b"\0" in content[:4000]:
+        raise Unreadable("It is not text.")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return content.decode("cp1252", "replace")
+
+
+def _by_heading(text: str) -> Iterator[Section]:
+    """Split Markdown at its headings. A heading is given with those above it: "Care › Cleaning"."""
+    above: list[tuple[int, str]] = []
+    lines: list[str] = []
+    fence = ""
+    for line in text.splitlines():
+        mark = re.match(r" {0,3}(```+|~~~+)", line)
+        if mark and (not fence or line.strip().startswith(fence)):
+            fence = "" if fence else mark[1]
+        heading = None if fence else re.match(r"(#{1,6})[ \t]+(.*)", line)
+        if heading is None:
+            lines.append(line)
+            continue
+        yield None, " › ".join(name for _, name in above), "\n".join(lines)
+        lines = []
+        above = [one for one in above if one[0] < len(heading[1])]
+        above.append((len(heading[1]), heading[2].strip(" #")))
+    yield None, " › ".join(name for _, name in above), "\n".join(lines)
+
+
+class _Html(HTMLParser):
+    """Turns the visible text of a page into lines, headings as Markdown's and cells between bars."""
+
+    _HIDDEN = frozenset({"script", "style", "template", "noscript", "svg"})
+    _BLOCKS = frozenset(
+        ("p", "div", "li", "tr", "br", "section", "article", "blockquote", "pre", "dt", "dd", "table")
+    )
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.title = ""
+        self._pieces: list[str] = []
+        self._hidden = 0
+        self._in_title = False
+
+    @classmethod
+    def read(cls, html: str) -> _Html:
+        """The parsed page."""
+        page = cls()
+        page.feed(html)
+        page.close()
+        return page
+
+    @property
+    def text(self) -> str:
+        """The lines."""
+        lines = (" ".join(line.split()) for line in "".join(self._pieces).split("\n"))
+        return re.sub(r"\n{3,}", "\n\n", "\n".join(line.strip(" |") for line in lines))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag in self._HIDDEN:
+            self._hidden += 1
+        elif tag == "title":
+            self._in_title = True
+        elif re.fullmatch("h[1-6]", tag):
+            self._pieces.append("\n\n" + "#" * int(tag[1]) + " ")
+        elif tag in ("td", "th"):
+            self._pieces.append(" | ")
+        elif tag in self._BLOCKS:
+            self._pieces.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._HIDDEN:
+            self._hidden = max(0, self._hidden - 1)
+        elif tag == "title":
+            self._in_title = False
+        elif tag in self._BLOCKS or re.fullmatch("h[1-6]", tag):
+            self._pieces.append("\n")
+
+    def handle_data(self, data: str) -> None:
+        if self._in_title:
+            self.title += data
+        elif not self._hidden:
+            # A line break of the source is a blank on the page.
+            self._pieces.append(" ".join(data.split("\n")))
+
+
+_READERS = {
+    "pdf": _pdf,
+    "docx": _docx,
+    "pptx": _pptx,
+    "xlsx": _xlsx,
+    "epub": _epub,
+    "html": _html,
+    "htm": _html,
+    "xhtml": _html,
+    "md": _markdown,
+    "markdown": _markdown,
+    "txt": _text,
+    "csv": _csv,
+    "tsv": _csv,
+}

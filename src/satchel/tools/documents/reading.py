@@ -1,0 +1,108 @@
+"""Reads a document in the sandbox, and splits its text into passages at headings and pages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from anyio.to_thread import run_sync
+
+from satchel.errors import UsageError
+from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
+from satchel.wording import install_extra
+
+__all__ = ["KINDS", "Document", "DocumentPart", "read_document"]
+
+KINDS: Final = {
+    **dict.fromkeys(("csv", "epub", "htm", "html", "markdown", "md", "tsv", "txt", "xhtml"), ""),
+    "docx": "docx",
+    "pdf": "pypdf",
+    "pptx": "pptx",
+    "xlsx": "openpyxl",
+}
+"""The suffixes that are read, and the package of the extra `documents` that each needs."""
+_MOST_BYTES: Final = 200_000_000
+_LIMITS: Final = Limits(wall_s=600, cpu_s=500, memory_mb=1024, tmp_mb=16, result_kb=65_536)
+_PASSAGE_CHARS: Final = 1_200
+"""About 300 tokens: what the embedders read at once, and what fits what is shown for a message."""
+_BREAKS: Final = ("\n\n", "\n", ". ", "? ", "! ", "; ", " ")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentPart:
+    """A part of a document.
+
+    Attributes:
+        page: Counted from 1; None for documents without pages.
+        heading: That it stands under, with those above it; "" for none.
+    """
+
+    page: int | None
+    heading: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """The title of a document, or its file's name, and its passages in order."""
+
+    title: str
+    passages: Sequence[DocumentPart]
+
+
+async def read_document(path: Path, sandbox: Sandbox) -> Document:
+    """Read a document.
+
+    Args:
+        path: A regular file, without symbolic links on the way.
+        sandbox: Where the parser runs: without a network, and with this file as the only one of the user's.
+
+    Raises:
+        UsageError: It is of an unknown kind, too large, encrypted or damaged, has no text, or a package is missing.
+        SandboxError: The sandbox failed.
+    """
+    kind = path.suffix[1:].lower()
+    if kind not in KINDS:
+        raise UsageError(f"{path} is not of a kind that is read: {', '.join(KINDS)}.")
+    size = (await run_sync(path.stat)).st_size
+    if size > _MOST_BYTES:
+        raise UsageError(f"{path} has {size:,} bytes; a document has at most {_MOST_BYTES:,}.")
+    layer = None
+    if package := KINDS[kind]:
+        found = find_spec(package)
+        if found is None or found.origin is None:
+            raise UsageError(f"{path} needs a package that is missing. Type: {install_extra('documents')}")
+        layer = Path(found.origin).parents[1]
+    entry = PythonEntry(code_dir=Path(__file__).with_name("guest"), args={"path": str(path), "kind": kind})
+    result = await sandbox.run(RunSpec(entry=entry, layer=layer, limits=_LIMITS, read_only=(path,)))
+    if result.status is not Status.OK or result.result is None:
+        raise UsageError(f"{path} could not be read: {result.error}")
+    # Only the shape is trusted: what the parser says is the document's.
+    answer = json.loads(result.result)
+    if "error" in answer:
+        raise UsageError(f"{path} could not be read. {answer['error']}")
+    passages = [
+        DocumentPart(page=page, heading=heading, text=part)
+        for page, heading, text in answer["sections"]
+        for part in _parts(text)
+    ]
+    return Document(title=answer["title"].strip() or path.name, passages=passages)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Parts of at most `_PASSAGE_CHARS` characters, cut at a paragraph, line, sentence or word."""
+    text = re.sub(r"[ \t]+\n", "\n", text).strip()
+    start = 0
+    while start < len(text):
+        least, end = start + _PASSAGE_CHARS // 2, start + _PASSAGE_CHARS
+        if end < len(text):
+            cuts = (text.rfind(mark, least, end) + len(mark) for mark in _BREAKS)
+            end = next((cut for cut in cuts if cut > least), end)
+        if part := text[start:end].strip():
+            yield part
+        start = end
