@@ -342,6 +342,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "tools:file-read:huge", "issue 2", "A 1 GB file is read in pages without loading it."),
     built(2, "tools:file-write", "DESIGN 6", "file_write writes a whole file or leaves the old one unchanged."),
     built(2, "tools:file-edit:exact", "issue 2", "file_edit replaces an exact text, reports the number of matches, and shows a diff."),
+    built(23, "tools:file-edit:several", "issue 23, Build 5", "file_edit makes several changes of a file at once, or none."),
+    built(23, "tools:file-edit:patch", "issue 23, Build 5", "file_edit applies a unified diff where its lines are, or changes nothing."),
     built(2, "tools:file-edit:changed", "issue 2", "file_edit refuses a file that has changed since it was read."),
     built(2, "tools:glob", "issue 2", "glob respects .gitignore."),
     built(2, "tools:grep", "issue 2", "grep respects .gitignore and uses ripgrep if it is installed, with the same results."),
