@@ -351,6 +351,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "tools:files:symlinks", "issue 2", "No file tool follows a symlink out of the folders that it may use."),
     built(2, "tools:files:names", "issue 2", "File names with newlines and with bytes that aren't text are handled."),
     built(2, "tools:think", "DESIGN 6", "think records a thought and changes nothing."),
+    built(23, "tools:todo:kept", "issue 23, Build 5", "The to-do list is told again after a compaction and is there when the session is continued."),
     built(2, "tools:todo", "DESIGN 6", "todo keeps a list for the session and shows it."),
     built(2, "tools:ask-user", "seed-0 §1", "ask_user takes a question and suggested answers."),
     built(2, "tools:store-memory", "seed-0 creation", "store_memory takes content, tags and tier."),
