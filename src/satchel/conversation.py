@@ -96,6 +96,7 @@ class Conversation:
             summary included, may come from there.
         is_compacted: Older messages were replaced by a summary; `compactions` counts how often.
         size: Of the messages together, in bytes, near enough to estimate tokens.
+        to_do: The newest result of the model's to-do list, which outlives a compaction; None if there is none.
     """
 
     def __init__(self) -> None:
@@ -109,6 +110,7 @@ class Conversation:
         self.is_compacted = False
         self.compactions = 0
         self.size = 0
+        self.to_do: Observation | None = None
         self._messages: list[Message] = []
         self._call_ids: set[str] = set()
         self._surfaced: dict[str, str] = {}
@@ -318,6 +320,8 @@ class Conversation:
         is_open = self._is_open(event.call_id)
         # A call that the user ran by hand has round 0 and is never open: the model does not see what came of it.
         self.untrusted = self.untrusted or (event.untrusted and (is_open or event.round > 0))
+        if event.tool == "todo" and not event.is_error and is_open:
+            self.to_do = event if event.data else None
         if is_open:
             result = ToolResultBlock(tool_use_id=event.call_id, content=event.text, is_error=event.is_error)
             self._add_results({event.call_id: result})

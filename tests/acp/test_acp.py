@@ -63,6 +63,10 @@ def model(hold: anyio.Event | None = None) -> ScriptedModel:
             )
         if named := re.search(r"call (\w+)", newest):
             return Reply(calls=[Call(name=named[1], input={}, id=f"c{number}")])
+        if "change" in newest:
+            one = {"old": "dig", "new": "sow"}
+            change = {"edits": [{"old": "sow", "new": "reap"}]} if "edits" in newest else one
+            return Reply(calls=[Call(name="file_edit", input={"path": "a.txt", **change}, id=f"c{number}")])
         if "plan" in newest:
             items = [{"text": "dig", "status": "done"}, {"text": "sow", "status": "doing"}]
             return Reply(calls=[Call(name="todo", input={"items": items}, id=f"c{number}")])
@@ -196,6 +200,24 @@ async def test_a_turn_streams_its_words_calls_and_plan_and_asks_before_it_runs_a
         assert await say(client, id, "run `echo fig`") == "end_turn"
         assert await say(client, id, "run `echo fig`") == "end_turn"
         assert len(editor.asked) == count + 1
+
+
+@requirement("acp:agent")
+@requirement("tools:file-edit:several")
+async def test_a_change_is_shown_as_one_by_its_call_or_by_its_result(tmp_path: Path) -> None:
+    editor = Editor()
+    async with opened(tmp_path, model()) as satchel, connected(satchel, editor) as client:
+        id = (await client.new_session(cwd=str(tmp_path / "work"), mcp_servers=[])).session_id
+        (tmp_path / "work" / "a.txt").write_text("dig")
+        for words in ("change it", "change it with edits"):
+            assert await say(client, id, words) == "end_turn"
+    by_call, by_result = editor.of("tool_call")
+    assert [(c["type"], c["oldText"], c["newText"]) for c in by_call["content"]] == [("diff", "dig", "sow")]
+    assert "content" not in by_result
+    first, second = (update.get("content") for update in editor.of("tool_call_update"))
+    assert first is None
+    assert second is not None
+    assert "-sow\n+reap" in second[0]["content"]["text"]
 
 
 @requirement("acp:agent")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import socket
 import stat
@@ -17,11 +18,17 @@ from satchel.tools import ToolResult
 from satchel.tools.builtin.content import detect_encoding
 from satchel.tools.builtin.diff import unified_diff
 from satchel.tools.builtin.fence import Fence, shown
+from satchel.tools.builtin.patch import apply_patch
 from tests.requirements import requirement
 from tests.tools.conftest import Session
 
 pytestmark = pytest.mark.anyio
 READABLE = 26_000
+LINES = st.tuples(
+    st.lists(st.sampled_from(["a\n", "b\n", "- c\n", "\n"]), max_size=12),
+    st.sampled_from([[], ["a"], ["end"]]),
+).map(lambda parts: [*parts[0], *parts[1]])
+"""Lines of a file, the last one with or without its ending."""
 
 
 def rows(result: ToolResult) -> list[str]:
@@ -665,3 +672,60 @@ def test_a_difference_applied_to_the_old_text_gives_the_new(before: list[str], a
             assert lines[at] == row[1:]
             at += 1
     assert lines == new.splitlines()
+
+
+@requirement("tools:file-edit:several")
+async def test_several_changes_are_made_at_once_or_none(session: Session) -> None:
+    path = session.cwd / "a.txt"
+    path.write_text("one\ntwo\nthree\n")
+    edits = [{"old": "one", "new": "1"}, {"old": "1\ntwo", "new": "1\n2"}]
+    result = await session("file_edit", path="a.txt", edits=edits)
+    assert rows(result)[0] == "Replaced 2 times in a.txt."
+    assert path.read_text() == "1\n2\nthree\n"
+    text = refusal(await session("file_edit", path="a.txt", edits=[{"old": "1", "new": "x"}, edits[0]]))
+    assert text.startswith("Nothing was written. Change 2 of 2: `old` is not in a.txt.")
+    assert path.read_text() == "1\n2\nthree\n"
+    for input in ({}, {"old": "1"}, {"old": "1", "new": "2", "edits": edits}):
+        assert refusal(await session("file_edit", path="a.txt", **input)) == (
+            "Give `old` and `new`, or `edits`, or `patch`."
+        )
+
+
+@requirement("tools:file-edit:patch")
+async def test_a_patch_is_applied_where_its_lines_are_or_not_at_all(session: Session) -> None:
+    path = session.cwd / "a.txt"
+    path.write_bytes(b"a\r\nb\r\nc\r\nb\r\nlast")
+    # A wrong line number, wrong counts, and a blank line without its space.
+    patch = "diff --git a/a.txt b/a.txt\n--- a/a.txt\n+++ b/a.txt\n@@ -9,1 +9,7 @@ f\n a\n-b\n+B\n+\n c\n@@\n-last\n+end\n"
+    assert rows(await session("file_edit", path="a.txt", patch=patch))[0] == "Replaced 2 times in a.txt."
+    assert path.read_bytes() == b"a\r\nB\r\n\r\nc\r\nb\r\nend"
+    path.write_bytes(b"a\nb\na\nb")
+    session.context.state.clear()
+    for patch, why in (
+        ("@@\n-b\n+c\n", "Hunk 1 of 1 fits at lines 2, 4: give more"),
+        ("@@\n-b \n+c\n", "Hunk 1 of 1 does not fit: its lines, such as 'b '"),
+        ("@@\n+c\n", "Hunk 1 of 1 only adds lines"),
+        ("nothing", "The patch has no changes"),
+        ("@@\n-b\n*c\n", "Line 3 of the patch begins with '*'"),
+        (
+            "--- a\n+++ a\n@@ -1 +1 @@\n-a\n+x\n--- b\n+++ b\n@@ -1 +1 @@\n-a\n+x\n",
+            "The patch changes several files",
+        ),
+    ):
+        assert refusal(await session("file_edit", path="a.txt", patch=patch)).startswith(why)
+    assert path.read_bytes() == b"a\nb\na\nb"
+    await session("file_edit", path="a.txt", patch="@@ -4 +4 @@\n-b\n\\ No newline at end of file\n+c\n")
+    assert path.read_bytes() == b"a\nb\na\nc\n"
+
+
+@requirement("tools:file-edit:patch")
+@given(before=LINES, after=LINES, context=st.integers(0, 3))
+def test_a_patch_made_from_two_texts_makes_the_second_of_the_first(
+    before: list[str], after: list[str], context: int
+) -> None:
+    diff = list(difflib.unified_diff(before, after, n=context))
+    if diff:
+        patch = "".join(
+            row if row.endswith("\n") else f"{row}\n\\ No newline at end of file\n" for row in diff
+        )
+        assert apply_patch("".join(before), patch)[0] == "".join(after)

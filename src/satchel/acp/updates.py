@@ -176,8 +176,9 @@ class Translator:
         content: list[Any] | None = None
         path = call.input.get("path")
         display = display_of(call.tool)
-        if display.replaces is not None and isinstance(path, str):
-            old, new = (str(call.input.get(name, "")) for name in display.replaces)
+        change = _change(call)
+        if change is not None and isinstance(path, str):
+            old, new = change
             content = [tool_diff_content(str(self.cwd / path), new, old)]
         return ToolCallStart(
             session_update="tool_call",
@@ -204,7 +205,7 @@ class Translator:
         text = visible(text_for_people(result))
         if len(text) > _MOST_SHOWN_CHARS:
             text = f"{text[:_MOST_SHOWN_CHARS]}\n[… {len(text) - _MOST_SHOWN_CHARS:,} more characters …]"
-        is_diff = display.replaces is not None and not result.is_error
+        is_diff = _change(call) is not None and not result.is_error
         yield ToolCallProgress(
             session_update="tool_call_update",
             tool_call_id=call.id,
@@ -212,6 +213,15 @@ class Translator:
             content=None if is_diff else [tool_content(text_block(text))],
             raw_output=result.data if result.data is not None else None,
         )
+
+
+def _change(call: ToolCall) -> tuple[str, str] | None:
+    """The text that the call replaces and what takes its place, if its input has both."""
+    names = display_of(call.tool).replaces
+    if names is None or not set(names) <= set(call.input):
+        return None
+    old, new = (str(call.input[name]) for name in names)
+    return old, new
 
 
 def _plan(items: Any) -> Any:

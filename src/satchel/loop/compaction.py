@@ -56,6 +56,7 @@ async def compact(
     estimator: TokenEstimator,
     patience: Patience = _PATIENCE,
     focus: str = "",
+    to_do: str = "",
     keep_part: float = 0.3,
     session_id: str = "",
     on_request: Callable[[ModelRequest], Awaitable[None]] | None = None,
@@ -74,6 +75,7 @@ async def compact(
         estimator: The estimator of the session.
         patience: How long the model may send nothing.
         focus: What the summary should keep above all, in the user's words.
+        to_do: The model's to-do list, told again unless it stands in the messages that are kept.
         keep_part: The part of the model's window, in (0, 1), that the newest messages may keep; never more than a third
             of the history.
         session_id: For providers that route by session.
@@ -109,6 +111,8 @@ async def compact(
             text = f"The model could not summarise the older messages, so they were dropped: {error}"
             await emit(Notice(part="compaction", text=text))
     note = _summary_note(summary) if summary else _dropped_note(older)
+    if to_do and not _has_result(kept, to_do):
+        note += f"\n\nYour to-do list:\n{_ends(to_do, max_bytes // 4)}"
     after = _joined(note, older, kept)
     after_size = _size(after)
     if after_size >= before_size:
@@ -222,6 +226,11 @@ def _joined(note: str, older: Sequence[Message], kept: Sequence[Message]) -> tup
         else:
             joined.append(message)
     return tuple(joined)
+
+
+def _has_result(messages: Sequence[Message], text: str) -> bool:
+    blocks = (block for message in messages for block in message.blocks)
+    return any(isinstance(block, ToolResultBlock) and block.content == text for block in blocks)
 
 
 def _summary_note(summary: str) -> str:

@@ -138,6 +138,7 @@ async def compact_now(
         estimator=estimator,
         patience=limits.patience,
         focus=focus,
+        to_do=conversation.to_do.text if conversation.to_do is not None else "",
         session_id=session_id,
         on_request=chain.request,
     )

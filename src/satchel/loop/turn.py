@@ -428,6 +428,7 @@ class TurnRunner:
             model=self._model,
             turn=self._inputs.turn,
             trigger="auto",
+            to_do=self._conversation.to_do.text if self._conversation.to_do is not None else "",
             emit=self._emitter,
             estimator=self._estimator,
             keep_part=self._limits.keep_part,

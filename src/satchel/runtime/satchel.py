@@ -75,6 +75,7 @@ from satchel.runtime.turns import is_busy
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
+from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
 from satchel.version import __version__
@@ -481,6 +482,7 @@ class Satchel:
             # The file tools reach exactly what the gate allows.
             roots=gate.roots,
             spill_dir=journal.spill_dir,
+            state={TO_DO: list(to_do.data)} if (to_do := replay.conversation.to_do) is not None else {},
             environ=self.settings.environ,
             messages=lambda: hub.conversation.messages,
             memory=None if options.private else self.memory,

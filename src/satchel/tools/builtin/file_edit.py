@@ -1,18 +1,20 @@
-"""The tool `file_edit`: replaces an exact piece of a text file, or explains why that is not possible."""
+"""The tool `file_edit`: replaces exact pieces of a text file or applies a patch, or explains why it can't."""
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from satchel.errors import UsageError
 from satchel.tools.builtin.changes import Keep, keeper
 from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
 from satchel.tools.builtin.diff import show_change, unified_diff
 from satchel.tools.builtin.fence import Fence, Place
+from satchel.tools.builtin.patch import apply_patch
 from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.seen import Seen, last_seen, look, read_whole, remember
 from satchel.tools.display import Display, fields
@@ -26,7 +28,17 @@ COMPARED_LINES = 2000
 """Lines that are compared with a text that was not found, to show the nearest."""
 
 DESCRIPTION = """Replace an exact text in a file that you have read. `old` must occur exactly once, with its white \
-space and without line numbers, unless `replace_all` is true. Returns the diff."""
+space and without line numbers, unless `replace_all` is true. Several at once: `edits`, [{old, new}], or `patch`, a \
+unified diff. Returns the diff."""
+
+_CHANGE: Final[Mapping[str, Any]] = {
+    "old": {"type": "string"},
+    "new": {"type": "string"},
+    "replace_all": {"type": "boolean"},
+}
+
+Rewrite: TypeAlias = Callable[[Place, str], tuple[str, str, int]]
+"""Makes the new text of a file from the old; returns it, what was inserted, and how many places changed."""
 
 
 def file_edit_tool(fence: Fence) -> Tool:
@@ -37,9 +49,7 @@ def file_edit_tool(fence: Fence) -> Tool:
         result, seen = await context.blocking(
             _edit,
             place,
-            input["old"],
-            input["new"],
-            input.get("replace_all", False),
+            _rewriter(input),
             last_seen(context, place.path),
             keeper(context, place),
         )
@@ -55,30 +65,37 @@ def file_edit_tool(fence: Fence) -> Tool:
         description=DESCRIPTION,
         properties={
             "path": {"type": "string"},
-            "old": {"type": "string"},
-            "new": {"type": "string"},
-            "replace_all": {"type": "boolean"},
+            **_CHANGE,
+            "edits": {
+                "type": "array",
+                "maxItems": 100,
+                "items": {
+                    "type": "object",
+                    "properties": _CHANGE,
+                    "required": ["old", "new"],
+                    "additionalProperties": False,
+                },
+            },
+            "patch": {"type": "string"},
         },
-        required=["path", "old", "new"],
-        seldom=("replace_all",),
+        required=["path"],
+        seldom=("replace_all", "edits", "patch"),
         annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=False),
         effects=effects,
         pattern_key="path",
     )
 
 
-def _edit(
-    place: Place,
-    old: str,
-    new: str,
-    replace_all: bool,
-    seen: Seen | None,
-    keep: Keep,
-) -> tuple[ToolResult, Seen]:
-    if not old:
-        raise UsageError("`old` is empty. Give the text to replace; use file_write for a new file.")
-    if old == new:
-        raise UsageError("`old` and `new` are identical: there is nothing to do.")
+def _rewriter(input: Mapping[str, Any]) -> Rewrite:
+    given = [name for name in ("old", "edits", "patch") if input.get(name)]
+    if len(given) > 1 or (given in ([], ["old"]) and not {"old", "new"} <= set(input)):
+        raise UsageError("Give `old` and `new`, or `edits`, or `patch`.")
+    if given == ["patch"]:
+        return partial(_patched, patch=input["patch"])
+    return partial(_replaced, changes=input.get("edits") or [input])
+
+
+def _edit(place: Place, rewrite: Rewrite, seen: Seen | None, keep: Keep) -> tuple[ToolResult, Seen]:
     data, state = read_whole(place)
     now = look(state, data)
     if seen is not None and not seen.is_still(now):
@@ -87,6 +104,47 @@ def _edit(
     if encoding is None:
         raise UsageError(f"{place.name} is not text: {describe_binary(data[:SAMPLE_BYTES], len(data))}.")
     text = _decode(place, data, encoding)
+    changed, inserted, count = rewrite(place, text)
+    if changed == text:
+        raise UsageError("The changes leave the file as it is: there is nothing to do.")
+    written = _encode(place, changed, inserted, encoding)
+    keep(data, written)
+    after = place.replace(written, expected=state)
+    times = "once" if count == 1 else f"{count} times"
+    change = unified_diff(text, changed, place.name)
+    result = ToolResult(
+        text=f"Replaced {times} in {place.name}.\n{change}", data={"path": str(place.path), "replaced": count}
+    )
+    return result, look(after, written)
+
+
+def _patched(_place: Place, text: str, *, patch: str) -> tuple[str, str, int]:
+    return apply_patch(text, patch)
+
+
+def _replaced(place: Place, text: str, *, changes: Sequence[Mapping[str, Any]]) -> tuple[str, str, int]:
+    """Make the changes one after the other, each in what the ones before it left."""
+    inserted = []
+    total = 0
+    for number, change in enumerate(changes, 1):
+        try:
+            text, new, count = _replace(
+                place, text, change["old"], change["new"], replace_all=change.get("replace_all", False)
+            )
+        except UsageError as error:
+            if len(changes) == 1:
+                raise
+            raise UsageError(f"Nothing was written. Change {number} of {len(changes)}: {error}") from error
+        inserted.append(new)
+        total += count
+    return text, "".join(inserted), total
+
+
+def _replace(place: Place, text: str, old: str, new: str, *, replace_all: bool) -> tuple[str, str, int]:
+    if not old:
+        raise UsageError("`old` is empty. Give the text to replace; use file_write for a new file.")
+    if old == new:
+        raise UsageError("`old` and `new` are identical: there is nothing to do.")
     old, new = _with_line_ends_of(text, old, new)
     count = text.count(old)
     if count == 0:
@@ -96,16 +154,7 @@ def _edit(
             f"`old` occurs {count} times in {place.name}: {_line_numbers(text, old)}. Include more of the text around "
             "the occurrence that you mean, or set replace_all."
         )
-    changed = text.replace(old, new)
-    written = _encode(place, changed, new, encoding)
-    keep(data, written)
-    after = place.replace(written, expected=state)
-    times = "once" if count == 1 else f"{count} times"
-    change = unified_diff(text, changed, place.name)
-    result = ToolResult(
-        text=f"Replaced {times} in {place.name}.\n{change}", data={"path": str(place.path), "replaced": count}
-    )
-    return result, look(after, written)
+    return text.replace(old, new), new, count
 
 
 def _decode(place: Place, data: bytes, encoding: Encoding) -> str:

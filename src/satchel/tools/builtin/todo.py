@@ -11,7 +11,7 @@ from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.wording import counted, one_line
 
-__all__ = ["TODO"]
+__all__ = ["STATE_KEY", "TODO"]
 
 STATE_KEY = "todo.items"
 SIGNS = {"pending": "[ ]", "doing": "[~]", "done": "[x]"}
