@@ -87,6 +87,11 @@ def test_files_are_attached_by_an_option_and_stdin_is_one(run: Run, tmp_path: Pa
 def test_a_word_names_a_file_only_if_it_is_there(tmp_path: Path) -> None:
     for name in ("a.png", "my notes.txt"):
         (tmp_path / name).write_text("x")
+    (tmp_path / ".env").write_text("x")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "link").symlink_to(tmp_path / ".env")
+    for text in ("@.env", f"@{tmp_path}/.env", "@link", "@../a.png", f"@{tmp_path}/a.png"):
+        assert named_in(text, tmp_path / "work") == []
     text = '@a.png, @"my notes.txt" @nobody me@a.png mail@a.png @a.png?'
     assert [path.name for path in named_in(text, tmp_path)] == ["a.png", "my notes.txt"]
 

@@ -28,7 +28,7 @@ from satchel.errors import NotFound, UsageError
 from satchel.events import BuildPosted, Event, Notice, Permission, TurnStart, event_to_json
 from satchel.messages import FileBlock, usage_to_json
 from satchel.runtime import RunningTurn, TurnResult
-from satchel.runtime.attaching import attach, named_in
+from satchel.runtime.attaching import attach
 from satchel.runtime.build_answers import Heard, hear_line
 from satchel.runtime.build_news import lets_go_on
 from satchel.runtime.hosting import SharedSession
@@ -101,8 +101,7 @@ def ask(
         raise UsageError("Give either --json or --stream-json, not both.")
     words = _words(text, attached)
     settings = read_settings({"model": model, "agent.mode": mode})
-    named = named_in(words, Path.cwd()) if is_terminal(sys.stdin) else []
-    files = attach(settings, [*attached, *named], clock=SystemClock())
+    files = attach(settings, attached, clock=SystemClock())
 
     async def body() -> int:
         message = _Message(

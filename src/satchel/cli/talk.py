@@ -273,6 +273,8 @@ class Talk:
                 files = await anyio.to_thread.run_sync(
                     files_named, self.host.settings, text, self._session.cwd
                 )
+                if files:
+                    self.note(f"Attached: {', '.join(file.name for file in files)}")
                 return await self._session.start(text, files=files)
             finally:
                 self._work = None

@@ -54,12 +54,16 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
 
 
 def named_in(text: str, cwd: Path) -> list[Path]:
-    """The files that a message names as `@path` or `@"path with spaces"`. A word that names no file is only a word."""
+    """The files that a message names as `@path` or `@"path with spaces"`. A word that names no file is only a word.
+
+    Only files below `cwd`, and none that is hidden: a text that the user pastes may name others, such as keys.
+    """
     found: dict[Path, None] = {}
     for quoted, word in _MENTION.findall(text):
         for name in (quoted,) if quoted else (word, word.rstrip(".,;:!?)")):
-            path = cwd / Path(name).expanduser()
-            if path.is_file():
+            path = (cwd / name).resolve()
+            parts = path.relative_to(cwd.resolve()).parts if path.is_relative_to(cwd.resolve()) else (".",)
+            if not any(part.startswith(".") for part in parts) and path.is_file():
                 found[path] = None
                 break
     return list(found)

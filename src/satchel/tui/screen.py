@@ -589,6 +589,8 @@ class ConversationScreen(App[int]):
                 files = await anyio.to_thread.run_sync(
                     files_named, self._host.settings, text, self.session.cwd
                 )
+                if files:
+                    self._tell(f"Attached: {', '.join(file.name for file in files)}", "dim")
                 await self.session.start(text, files=files)
         except SatchelError as error:
             self._tell(f"✕ {error}" if isinstance(error, ServerUnavailable) else f"△ {error}", "warn")
