@@ -446,6 +446,9 @@ class Conversation:
             result.tool_use_id: result for result in results if isinstance(result, ToolResultBlock)
         }
         self._after_results = tuple(_rewritten(block) for block in self._after_results)
+        if self.to_do is not None:
+            items = [{name: clean(str(part)) for name, part in item.items()} for item in self.to_do.data]
+            self.to_do = replace(self.to_do, text=clean(self.to_do.text), data=items)
         # The ids stay: what was forgotten can't be surfaced again.
         self._surfaced = {id: clean(text) for id, text in self._surfaced.items()}
         self._stood = {id: clean(text) for id, text in self._stood.items()}

@@ -80,6 +80,7 @@ from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
 from satchel.sessions.attachments import MOST_FILES, kept_path
 from satchel.sessions.view import SessionView, turns_in
 from satchel.tools import ModeGate, Registry, ToolResult
+from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 
 __all__ = ["SessionHub"]
 
@@ -640,6 +641,7 @@ class SessionHub:
             # The model may have repeated the words since they were forgotten.
             for clean in gathered.forgotten:
                 self.conversation.rewrite(clean)
+            self._take_to_do()
 
         is_guests = await self._memory.is_guests(text)
 
@@ -777,6 +779,7 @@ class SessionHub:
             return redact(self.id, text, is_surfaced)
 
         self.conversation.rewrite(clean, ids)
+        self._take_to_do()
         self._watch.restart()
         if self._activity:
             self.redactor.forget(clean)
@@ -798,6 +801,11 @@ class SessionHub:
         """Read the log again if another process has forgotten words in it; nothing else tells this one."""
         if await self._journal.take_rewritten() is not None or self._needs_reload:
             await self._read_log()
+
+    def _take_to_do(self) -> None:
+        """The list that the tool keeps has no words that were forgotten."""
+        to_do = self.conversation.to_do
+        self._environment.state[TO_DO] = list(to_do.data) if to_do is not None else []
 
     def _forget_taken(self, texts: Sequence[str]) -> None:
         """The same while something runs, which a new conversation would not reach."""
