@@ -424,6 +424,8 @@ def test_documents_are_added_listed_and_forgotten_over_http(client: httpx2.Clien
     assert [one["title"] for one in client.get("/api/memory/documents").json()] == ["Attic"]
     found = client.get("/api/memories/search", params={"q": "sledge chimney", "mode": "lexical"}).json()
     assert [hit["memory"]["trust"] for hit in found] == ["outside"]
+    page = client.get(f"/memories/{found[0]['memory']['id']}").text
+    assert f'Part 1 of the document <span dir="auto">“{folder}/attic.md”' in page
     gone = client.delete("/api/memory/documents", params={"document": "attic.md"}).json()["receipt"]
     assert len(gone) == 1
     assert client.get("/api/memory/documents").json() == []
