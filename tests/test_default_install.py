@@ -142,8 +142,12 @@ def test_the_pages_need_no_extra(python: Path, tmp_path: Path) -> None:
 
 
 @requirement("house:default-install")
-def test_what_an_extra_brings_is_missed_with_the_command_that_adds_it(run: Callable[..., str]) -> None:
-    said = run("-m", "satchel", "doctor", code=None, SATCHEL_SANDBOX_BACKEND="e2b", E2B_API_KEY="k")
+def test_what_an_extra_brings_is_missed_with_the_command_that_adds_it(
+    run: Callable[..., str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.pdf").touch()
+    said = run("-m", "satchel", "memory", "add-file", "a.pdf", code=2)
+    said += run("-m", "satchel", "doctor", code=None, SATCHEL_SANDBOX_BACKEND="e2b", E2B_API_KEY="k")
     said += run("-m", "satchel", "ask", "Hello", code=1, SATCHEL_MODEL=f"gguf:{sys.executable}")
     page = run("-c", A_PAGE)
     assert page.startswith("[\n 1\n]\n")

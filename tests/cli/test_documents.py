@@ -167,6 +167,7 @@ def test_a_document_that_cannot_be_read_gets_a_plain_message_and_the_others_are_
         bomb.writestr("word/document.xml", bytes(310_000_000))
     (folder / "lying.txt").write_bytes(b"\x7fELF\0\0")
     (folder / "good.txt").write_text("The good one.")
+    (folder / "odd\u202etxt.txt").write_text("Words.")
     done = run("memory", "add-file", str(folder))
     assert done.code == 2
     lines = done.err.splitlines()
@@ -177,6 +178,7 @@ def test_a_document_that_cannot_be_read_gets_a_plain_message_and_the_others_are_
     assert lines[2] == f"! {folder}/closed.pdf could not be read. It is encrypted and needs a password."
     assert lines[3] == f"added, 1 passage: {folder}/good.txt"
     assert lines[4] == f"! {folder}/lying.txt could not be read. It is not text."
+    assert lines[5].endswith("has a path with unprintable characters, or a very long one. Rename it.")
     assert [one["path"] for one in run("memory", "documents", "--json").json] == [f"{folder}/good.txt"]
     assert run("memory", "add-file", str(folder / "none.pdf")).code == 3
 

@@ -413,10 +413,31 @@ def test_a_method_that_a_path_does_not_have_is_refused_with_those_that_it_has(
     assert client.request(method, "/api/nothing").status_code == 404
 
 
+@requirement("documents:http")
+def test_documents_are_added_listed_and_forgotten_over_http(client: httpx2.Client, tmp_path: Path) -> None:
+    folder = tmp_path / "papers"
+    folder.mkdir()
+    (folder / "attic.md").write_text("# Attic\nThe sledge hangs behind the chimney.")
+    (folder / "broken.pdf").write_bytes(b"%PDF-1.7")
+    outcomes = client.post("/api/memory/documents", json={"paths": [str(folder)]}).json()
+    assert [one["outcome"] for one in outcomes] == ["added", "failed"]
+    assert [one["title"] for one in client.get("/api/memory/documents").json()] == ["Attic"]
+    found = client.get("/api/memories/search", params={"q": "sledge chimney", "mode": "lexical"}).json()
+    assert [hit["memory"]["trust"] for hit in found] == ["outside"]
+    page = client.get(f"/memories/{found[0]['memory']['id']}").text
+    assert f'Part 1 of the document <span dir="auto">“{folder}/attic.md”' in page
+    gone = client.delete("/api/memory/documents", params={"document": "attic.md"}).json()["receipt"]
+    assert len(gone) == 1
+    assert client.get("/api/memory/documents").json() == []
+    assert client.delete("/api/memory/documents", params={"document": "attic.md"}).status_code == 404
+    assert client.post("/api/memory/documents", json={"paths": ["relative"]}).status_code == 422
+
+
 @requirement("http:openapi")
 @pytest.mark.parametrize(
     "path",
     [
+        "/api/memory/documents",
         "/api/sessions",
         "/api/sessions/search?q=hello",
         "/api/memories",

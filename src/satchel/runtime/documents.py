@@ -21,6 +21,7 @@ from satchel.tools.documents.reading import KINDS, read_document
 __all__ = ["DocumentOutcome", "add_documents", "document_named"]
 
 _MOST_FILES: Final = 10_000
+_MOST_PATH_CHARS: Final = 900
 _MOST_READINGS: Final = 3
 """How often a file is read that changes meanwhile."""
 
@@ -101,6 +102,9 @@ async def _add(
     file: Path, known: StoredDocument | None, memory: Memory, sandboxes: Sandboxes
 ) -> DocumentOutcome:
     try:
+        # The path is the document's name in the store, which keeps no characters that nobody sees.
+        if not str(file).isprintable() or len(str(file)) > _MOST_PATH_CHARS:
+            raise UsageError(f"{file} has a path with unprintable characters, or a very long one. Rename it.")
         digest, written_at = await run_sync(_digest, file)
         if known is not None and known.digest == digest:
             return DocumentOutcome(path=str(file), outcome="unchanged", passages=known.passages)

@@ -50,7 +50,16 @@ from satchel.server.problems import (
     retry_after,
 )
 from satchel.server.proxy.proxy import MemoryProxy
-from satchel.server.routes import capabilities, chat, completions, memories, messages, program, sessions
+from satchel.server.routes import (
+    capabilities,
+    chat,
+    completions,
+    documents,
+    memories,
+    messages,
+    program,
+    sessions,
+)
 from satchel.server.routes.documented import EVENT_SCHEMA, PROBLEMS
 from satchel.server.service import Service
 from satchel.server.streams import EVENT_STREAM, Stopping
@@ -75,7 +84,7 @@ _PAGES: Final = (
     doctor_page,
 )
 """The routers of the web pages."""
-_ROUTERS: Final = (chat, sessions, memories, capabilities, program, messages, completions, *_PAGES)
+_ROUTERS: Final = (chat, sessions, documents, memories, capabilities, program, messages, completions, *_PAGES)
 _DESCRIPTION: Final = (
     "An agent that remembers its user and makes its own tools. Every request but those for /healthz and /readyz needs "
     "the token of the home: `Authorization: Bearer TOKEN`. Errors are problem JSON (RFC 9457); below /v1 they have the "

@@ -630,6 +630,17 @@ class PageVersion(_Answered):
     lines: list[dict[str, Any]]
 
 
+class NewDocuments(FromOutside):
+    """Documents to remember."""
+
+    model_config = _for_instance(paths=["/home/me/notes"])
+
+    paths: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=1_000, pattern="^/")]],
+        Field(min_length=1, max_length=100, description="Absolute paths of files and folders."),
+    ]
+
+
 class PageEdit(FromOutside):
     """The page as the user wants it."""
 

@@ -1,0 +1,44 @@
+"""`/api/memory/documents`: documents as memories."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from satchel.memory import StoredDocument
+from satchel.runtime.documents import DocumentOutcome, add_documents, document_named
+from satchel.server import shapes
+from satchel.server.json_answers import JsonAnswer
+from satchel.server.service import Serves
+
+__all__ = ["router"]
+
+router = APIRouter(tags=["memory"])
+
+
+@router.get("/api/memory/documents", response_model=list[StoredDocument], summary="List documents")
+async def list_documents(service: Serves) -> Response:
+    """List the documents that are remembered."""
+    return JsonAnswer([asdict(one) for one in await service.memory.documents()])
+
+
+@router.post("/api/memory/documents", response_model=list[DocumentOutcome], summary="Remember documents")
+async def add(service: Serves, request: shapes.NewDocuments) -> Response:
+    """Remember files and folders of the server's machine. It answers when all are read; a file that could not be read
+    has the outcome "failed", and the reason.
+    """
+    paths = [Path(path) for path in request.paths]
+    sandboxes = service.satchel.parts.sandboxes
+    outcomes = await add_documents(paths, memory=service.memory, sandboxes=sandboxes)
+    return JsonAnswer([asdict(one) for one in outcomes])
+
+
+@router.delete("/api/memory/documents", response_model=shapes.Receipt, summary="Forget a document")
+async def forget(service: Serves, document: str) -> Response:
+    """Forget the document with this path, file name or title: its passages, and their words in the session logs."""
+    source = document_named(document, await service.memory.documents()).source
+    receipt = await service.satchel.forget(session=source)
+    return JsonAnswer({"receipt": receipt.to_json()})
