@@ -153,6 +153,9 @@ def test_adding_a_folder_again_replaces_what_changed_and_removes_what_is_gone(
     outcomes = run("memory", "add-file", str(folder), "--json").json
     assert [one["outcome"] for one in outcomes] == ["unchanged", "removed"]
     assert run("memory", "search", "sledge").out == ""
+    (folder / "a.md").unlink()  # as if the disk were not mounted
+    assert run("memory", "add-file", str(folder), "--json").json == []
+    assert len(run("memory", "documents", "--json").json) == 1
 
 
 @requirement("documents:hostile")

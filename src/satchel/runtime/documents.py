@@ -152,8 +152,13 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _gone(paths: Sequence[Path], known: Sequence[StoredDocument]) -> list[StoredDocument]:
-    """The documents from below one of the folders that are no longer there."""
-    folders = [real for path in paths if (real := path.expanduser().resolve()).is_dir()]
+    """The documents from below one of the folders that are no longer there.
+
+    Of an empty folder, none: that is what a disk that is not mounted looks like.
+    """
+    folders = [
+        real for path in paths if (real := path.expanduser().resolve()).is_dir() and any(real.iterdir())
+    ]
     return [
         one
         for one in known
