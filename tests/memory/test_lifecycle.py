@@ -179,6 +179,13 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                     [Episode(session="s", turn=1, speaker="Bob", text="Secret plan gamma")]
                 )
                 await memory.edit_page("## Who the user is\n- Secret plan delta\n")
+                await memory.put_document(
+                    "/plan.md",
+                    [(None, "", "Secret plan epsilon")],
+                    title="Secret",
+                    digest="ab",
+                    written_at=NOON,
+                )
                 others += await memory.list()
         foreign = {record.id for record in others}
         async with Memory.open(database, embedder=HashingEmbedder(), user="ann") as memory:
@@ -231,6 +238,10 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "forget_before": lambda: memory.forget(session="s", before=NOON + timedelta(days=9999)),
                 "forget_query": lambda: memory.forget(query="secret plan", dry_run=True),
                 "note_use": lambda: memory.note_use([x]),
+                "documents": memory.documents,
+                "put_document": lambda: memory.put_document(
+                    "/plan.md", [], title="", digest="cd", written_at=NOON
+                ),
                 "stats": memory.stats,
                 "embed_pending": memory.embed_pending,
                 "keep_up": memory.keep_up,
