@@ -1,11 +1,18 @@
-"""Writes `storage/newest.sql`, with which a new database begins. Run it after adding a migration."""
+"""Writes `storage/newest.sql` and `storage/newest_postgresql.sql`, with which a new database begins. Run it after adding
+a migration.
+"""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection
 
+from satchel.memory.store.tables import metadata
 from satchel.storage import HEAD, migrate, sqlite
+from satchel.storage.dialect import create_statements
 from satchel.storage.schema import NEWEST
+
+NEWEST_POSTGRESQL = NEWEST.with_name("newest_postgresql.sql")
+"""On a server are the tables of memory alone; what describes the folders of a home stays in its file."""
 
 
 def newest_sql() -> str:
@@ -28,5 +35,11 @@ def _statements(connection: Connection) -> list[str]:
     return [sql for name, sql in rows if sql and name not in derived and not name.startswith("sqlite_")]
 
 
+def newest_postgresql() -> str:
+    """The same for PostgreSQL."""
+    return ";\n\n".join(create_statements(metadata)) + ";\n"
+
+
 if __name__ == "__main__":
     NEWEST.write_text(newest_sql(), encoding="utf-8")
+    NEWEST_POSTGRESQL.write_text(newest_postgresql(), encoding="utf-8")

@@ -179,7 +179,7 @@ async def test_an_upgrade_that_would_lose_rows_changes_nothing(
 
     monkeypatch.setattr(command, "upgrade", lossy)
     monkeypatch.setattr("satchel.storage.sqlite.REVISIONS", (*REVISIONS, "9999_later"))
-    monkeypatch.setattr("satchel.storage.database.HEAD", "9999_later")
+    monkeypatch.setattr("satchel.storage.sqlite_file.HEAD", "9999_later")
     with pytest.raises(StorageError, match="would have lost rows"):
         async with Database.open(path):
             pass
@@ -283,8 +283,8 @@ async def test_opening_waits_while_another_process_makes_the_same_new_file(
             other.execute("COMMIT")
             other.close()
 
-    monkeypatch.setattr("satchel.storage.database.time.sleep", pause)
-    monkeypatch.setattr("satchel.storage.database._BUSY_TIMEOUT_MS", 1)
+    monkeypatch.setattr("satchel.storage.sqlite_file.time.sleep", pause)
+    monkeypatch.setattr("satchel.storage.sqlite_file._BUSY_TIMEOUT_MS", 1)
     async with Database.open(path) as database:
         await database.write(insert("a"))
         assert (

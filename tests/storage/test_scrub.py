@@ -154,7 +154,7 @@ anyio.run(main)
 SCRUB = """
 import sys, anyio
 from satchel.storage import Database
-from satchel.storage import database as module
+from satchel.storage import sqlite_file as module
 module._PAGES_AT_ONCE = 2
 async def main():
     async with Database.open(sys.argv[1]) as database:
@@ -176,7 +176,7 @@ def running(program: str, *args: object) -> subprocess.Popen[str]:
 async def test_others_write_while_it_is_scrubbed_and_what_they_delete_goes_with_the_next_scrub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("satchel.storage.database._PAGES_AT_ONCE", 8)
+    monkeypatch.setattr("satchel.storage.sqlite_file._PAGES_AT_ONCE", 8)
     path = tmp_path / "x.db"
     async with Database.open(path) as database:
         await database.write(make_tables)

@@ -158,7 +158,7 @@ class Memory:
         """Open a store, and close it at the end.
 
         Args:
-            where: A path, an "sqlite:///" URL, ":memory:", or an open database, which stays open.
+            where: A path, an "sqlite:///" or a "postgresql://" URL, ":memory:", or an open database, which stays open.
             embedder: An `Embedder`, or anything with `embed(texts, role)`, awaited or not, that returns a row of
                 numbers for each text; it stays open. Or a name for `open_embedder`. None is the default, "minilm",
                 which is fetched once into `home`; "none" searches by words alone.
@@ -170,7 +170,7 @@ class Memory:
                 scope is a store of its own.
             clock: Tells the time.
             home: SATCHEL_HOME, for the embedding models and the key for hashes of what is forgotten. Without it, the
-                key is kept beside the database's file.
+                key is kept beside the database's file, or in a table of the server.
             back_fill: Whether vectors are made in the background too, and not only before a search.
             embed_within_s: The most time that a search, `surface` or `recall` spends on vectors that are missing, the
                 newest first; memories without one are found by their words. None sets no limit of time: up to 10,000
@@ -207,7 +207,7 @@ class Memory:
                 if second_embedder is not None and second_embedder != "none":
                     second = await _opened(second_embedder, home, clock, stack)
                 dense = arms_of(first, second, database, number, clock, claims, home=home)
-            hasher = WordHasher(_key_file(database, home))
+            hasher = await _hasher(database, home)
             await _bring_up_to_date(database, hasher)
             thread = OneThread("satchel-memory")
             stack.callback(thread.close)
@@ -1235,12 +1235,23 @@ async def _opened(
     return found
 
 
+async def _hasher(database: Database, home: Path | None) -> WordHasher:
+    """The hashes of forgotten words: with the key of the home or, without one, of the database."""
+    own = None
+    if home is None and not database.is_in_memory and database.file is None:
+        own = await database.own_key()
+    hasher = WordHasher(_key_file(database, home) if own is None else own)
+    if database.file is None and not database.is_in_memory:
+        await database.bind(hasher.mark)
+    return hasher
+
+
 async def _bring_up_to_date(database: Database, hasher: WordHasher) -> None:
     """Redo what an older version derived: the words of the lexical index, and hashes without a key. Remove the arrays
     that it kept in files.
     """
-    if not database.is_in_memory:
-        rmtree(f"{database.place}.arrays", ignore_errors=True)
+    if database.file is not None:
+        rmtree(f"{database.file}.arrays", ignore_errors=True)
     if await database.read(repository.has_old_words):
         while await database.write(lambda connection: repository.reread_words(connection, limit=500)):
             pass
@@ -1253,4 +1264,4 @@ def _key_file(database: Database, home: Path | None) -> Path | None:
     """Where the key for hashes of forgotten words is kept; None for a database in memory that has no home."""
     if home is not None:
         return home / KEY_FILE
-    return None if database.is_in_memory else Path(database.place).parent / KEY_FILE
+    return None if database.file is None else database.file.parent / KEY_FILE

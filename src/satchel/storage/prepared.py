@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Dialect
 from sqlalchemy.dialects.sqlite.base import SQLiteDialect
 from sqlalchemy.sql import ClauseElement
 
@@ -33,12 +33,22 @@ class Prepared:
         self._columns = columns
 
     @cached_property
-    def _compiled(self) -> tuple[str, dict[str, Any]]:
+    def _sqlite(self) -> tuple[str, dict[str, Any]]:
         """The SQL text with named parameters, and the values that are part of the statement."""
-        compiled = self._statement.compile(
-            dialect=SQLiteDialect(paramstyle="named"), column_keys=self._columns
-        )
+        return self._compiled(SQLiteDialect(paramstyle="named"))
+
+    @cached_property
+    def _postgresql(self) -> tuple[str, dict[str, Any]]:
+        from satchel.storage.dialect import dialect  # noqa: PLC0415 - most databases are files
+
+        return self._compiled(dialect())
+
+    def _compiled(self, dialect: Dialect) -> tuple[str, dict[str, Any]]:
+        compiled = self._statement.compile(dialect=dialect, column_keys=self._columns)
         return compiled.string, {name: value for name, value in compiled.params.items() if value is not None}
+
+    def _text(self, connection: Connection) -> tuple[str, dict[str, Any]]:
+        return self._sqlite if connection.dialect.name == "sqlite" else self._postgresql
 
     @cached_property
     def _row(self) -> Any:
@@ -56,11 +66,14 @@ class Prepared:
 
     def each(self, connection: Connection, values: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         """The same, reading one row at a time, for large rows of which not all may be wanted."""
-        text, own = self._compiled
-        rows: Iterator[tuple[Any, ...]] = connection.connection.cursor().execute(text, {**own, **values})
+        text, own = self._text(connection)
+        cursor = connection.connection.cursor()
+        cursor.execute(text, {**own, **values})
+        # PostgreSQL's driver refuses to read where a statement returns no rows.
+        rows: Iterator[tuple[Any, ...]] = iter(cursor if cursor.description is not None else ())
         return rows
 
     def run_all(self, connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         """Run the statement once for each row of values; returns nothing."""
-        text, own = self._compiled
+        text, own = self._text(connection)
         connection.connection.cursor().executemany(text, [{**own, **row} for row in rows])

@@ -15,12 +15,12 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, StaticPool
 
 from satchel.errors import StorageError, StorageTooNew
+from satchel.storage.database import MEMORY
 from satchel.storage.failures import explain, explain_os
 from satchel.storage.schema import HEAD, REVISIONS
 
 __all__ = ["BEGIN", "MEMORY", "create_file", "driver", "look", "make_engine", "refuse_network"]
 
-MEMORY = ":memory:"
 BEGIN = "satchel_begin"
 """The execution option that says how the transactions of a connection begin: "IMMEDIATE" or "DEFERRED"."""
 

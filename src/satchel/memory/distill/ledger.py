@@ -102,7 +102,7 @@ def _sessions(space: int, closing: Closing | None) -> Any:
     """Conversations with pending episodes, the one that has waited longest first."""
     found = (
         _pending(space)
-        .with_only_columns(memories.c.source_session)
+        .with_only_columns(func.max(memories.c.source_session))
         .group_by(func.coalesce(memories.c.source_session, ""))
         .order_by(func.min(memories.c.rid))
     )

@@ -26,9 +26,14 @@ UNKEYED_BELOW: Final = _MARK
 class WordHasher:
     """Hashes words with the key of one home (HMAC-SHA-256)."""
 
-    def __init__(self, file: Path | None) -> None:
-        """Take the key's file, which is made when it is first needed; None means a key for this process only."""
-        self._file = file
+    def __init__(self, key: Path | bytes | None) -> None:
+        """Take the key, or its file, which is made when it is first needed; None is a key for this process only."""
+        self._given = key
+
+    @property
+    def mark(self) -> str:
+        """What the key is recognised by, without telling it."""
+        return self._mac("mark", "")[:32]
 
     def content(self, text: str) -> str:
         """Hash a memory's words, as hexadecimal digits."""
@@ -50,7 +55,9 @@ class WordHasher:
 
     @cached_property
     def _key(self) -> bytes:
-        return secrets.token_bytes(_KEY_BYTES) if self._file is None else _key_in(self._file)
+        if isinstance(self._given, Path):
+            return _key_in(self._given)
+        return self._given or secrets.token_bytes(_KEY_BYTES)
 
 
 def _key_in(file: Path) -> bytes:

@@ -257,7 +257,7 @@ def forgotten_lines(connection: Connection, space: int, *, since: int = -1) -> I
             func.coalesce(tombstones.c.place_hash, ""),
             func.coalesce(tombstones.c.words_hash, ""),
         )
-        .distinct()
+        .group_by(tombstones.c.place_hash, tombstones.c.words_hash, tombstones.c.forgotten_at)
     )
     for row in rows:
         # A tombstone without hashes, of a memory without a source, has no effect in another store.

@@ -1,0 +1,356 @@
+CREATE TABLE embedding_models (
+	id BIGSERIAL NOT NULL,
+	name TEXT COLLATE "C" NOT NULL,
+	dimension INTEGER NOT NULL,
+	state TEXT COLLATE "C" NOT NULL,
+	created_at BIGINT NOT NULL,
+	examples_hash TEXT COLLATE "C",
+	examples_vectors BYTEA,
+	retired_at BIGINT,
+	PRIMARY KEY (id),
+	CONSTRAINT uq_embedding_models_name UNIQUE (name),
+	CONSTRAINT ck_embedding_models_dimension CHECK (dimension > 0),
+	CONSTRAINT ck_embedding_models_state CHECK (state IN ('building', 'active', 'retired'))
+);
+
+CREATE UNIQUE INDEX uq_embedding_models_active ON embedding_models (state) WHERE state = 'active';
+
+ALTER TABLE embedding_models ALTER COLUMN "name" SET STATISTICS 0, ALTER COLUMN "state" SET STATISTICS 0, ALTER COLUMN "examples_hash" SET STATISTICS 0, ALTER COLUMN "examples_vectors" SET STATISTICS 0;
+
+CREATE TABLE memory_claims (
+	work TEXT COLLATE "C" NOT NULL,
+	piece TEXT COLLATE "C" NOT NULL,
+	owner TEXT COLLATE "C" NOT NULL,
+	until BIGINT NOT NULL,
+	PRIMARY KEY (work, piece)
+);
+
+ALTER TABLE memory_claims ALTER COLUMN "work" SET STATISTICS 0, ALTER COLUMN "piece" SET STATISTICS 0, ALTER COLUMN "owner" SET STATISTICS 0;
+
+CREATE TABLE memory_spaces (
+	id BIGSERIAL NOT NULL,
+	user_id TEXT COLLATE "C" NOT NULL,
+	scope TEXT COLLATE "C" NOT NULL,
+	changed BIGINT NOT NULL,
+	requests BIGINT DEFAULT 0 NOT NULL,
+	arrays TEXT COLLATE "C",
+	journal TEXT COLLATE "C",
+	PRIMARY KEY (id),
+	CONSTRAINT uq_memory_spaces_user_scope UNIQUE (user_id, scope)
+);
+
+ALTER TABLE memory_spaces ALTER COLUMN "user_id" SET STATISTICS 0, ALTER COLUMN "scope" SET STATISTICS 0, ALTER COLUMN "arrays" SET STATISTICS 0, ALTER COLUMN "journal" SET STATISTICS 0;
+
+CREATE TABLE memories (
+	rid BIGSERIAL NOT NULL,
+	id TEXT COLLATE "C" NOT NULL,
+	space_id BIGINT NOT NULL,
+	kind TEXT COLLATE "C" NOT NULL,
+	content TEXT COLLATE "C" NOT NULL,
+	content_hash TEXT COLLATE "C" NOT NULL,
+	tier TEXT COLLATE "C" NOT NULL,
+	memory_type TEXT COLLATE "C" NOT NULL,
+	importance INTEGER NOT NULL,
+	priority FLOAT(53) NOT NULL,
+	decay_rate FLOAT(53) NOT NULL,
+	speaker TEXT COLLATE "C" NOT NULL,
+	said_at BIGINT NOT NULL,
+	said_offset_min INTEGER NOT NULL,
+	valid_from BIGINT,
+	valid_to BIGINT,
+	source_session TEXT COLLATE "C",
+	source_turn BIGINT,
+	source_position BIGINT,
+	source_quote TEXT COLLATE "C",
+	trust TEXT COLLATE "C" NOT NULL,
+	created_at BIGINT NOT NULL,
+	changed BIGINT NOT NULL,
+	request BIGINT DEFAULT 0 NOT NULL,
+	pinned INTEGER DEFAULT 0 NOT NULL,
+	time TEXT COLLATE "C",
+	discretion TEXT COLLATE "C" DEFAULT 'open' NOT NULL,
+	kept_from TEXT COLLATE "C" DEFAULT '' NOT NULL,
+	spheres TEXT COLLATE "C" DEFAULT '' NOT NULL,
+	PRIMARY KEY (rid),
+	CONSTRAINT uq_memories_space_id UNIQUE (space_id, id),
+	CONSTRAINT ck_memories_kind CHECK (kind IN ('episode', 'fact', 'summary')),
+	CONSTRAINT ck_memories_content CHECK (length(content) > 0),
+	CONSTRAINT ck_memories_tier CHECK (tier IN ('short_term', 'long_term')),
+	CONSTRAINT ck_memories_type CHECK (memory_type IN ('general', 'decision', 'insight', 'fact', 'preference', 'project', 'conversation')),
+	CONSTRAINT ck_memories_importance CHECK (importance BETWEEN 1 AND 5),
+	CONSTRAINT ck_memories_priority CHECK (priority BETWEEN 0 AND 1),
+	CONSTRAINT ck_memories_decay_rate CHECK (decay_rate >= 0),
+	CONSTRAINT ck_memories_trust CHECK (trust IN ('user', 'agent', 'outside')),
+	CONSTRAINT fk_memories_space FOREIGN KEY(space_id) REFERENCES memory_spaces (id) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memories_changed ON memories (space_id, changed);
+
+CREATE INDEX ix_memories_discretion ON memories (space_id) WHERE discretion <> 'open';
+
+CREATE INDEX ix_memories_importance ON memories (space_id, importance, said_at) WHERE kind = 'fact';
+
+CREATE INDEX ix_memories_pinned ON memories (space_id) WHERE pinned = 1;
+
+CREATE INDEX ix_memories_source ON memories (space_id, source_session, source_turn);
+
+CREATE INDEX ix_memories_valid_to ON memories (space_id, valid_to) WHERE valid_to IS NOT NULL;
+
+ALTER TABLE memories ALTER COLUMN "id" SET STATISTICS 0, ALTER COLUMN "kind" SET STATISTICS 0, ALTER COLUMN "content" SET STATISTICS 0, ALTER COLUMN "content_hash" SET STATISTICS 0, ALTER COLUMN "tier" SET STATISTICS 0, ALTER COLUMN "memory_type" SET STATISTICS 0, ALTER COLUMN "speaker" SET STATISTICS 0, ALTER COLUMN "source_session" SET STATISTICS 0, ALTER COLUMN "source_quote" SET STATISTICS 0, ALTER COLUMN "trust" SET STATISTICS 0, ALTER COLUMN "time" SET STATISTICS 0, ALTER COLUMN "discretion" SET STATISTICS 0, ALTER COLUMN "kept_from" SET STATISTICS 0, ALTER COLUMN "spheres" SET STATISTICS 0;
+
+CREATE TABLE memory_changes (
+	id BIGSERIAL NOT NULL,
+	space_id BIGINT NOT NULL,
+	memory_id TEXT COLLATE "C" NOT NULL,
+	other_id TEXT COLLATE "C",
+	action TEXT COLLATE "C" NOT NULL,
+	at BIGINT NOT NULL,
+	who TEXT COLLATE "C" NOT NULL,
+	why TEXT COLLATE "C" NOT NULL,
+	before TEXT COLLATE "C" NOT NULL,
+	after TEXT COLLATE "C" NOT NULL,
+	undoes BIGINT,
+	PRIMARY KEY (id),
+	CONSTRAINT fk_memory_changes_space FOREIGN KEY(space_id) REFERENCES memory_spaces (id) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memory_changes_memory ON memory_changes (space_id, memory_id);
+
+CREATE INDEX ix_memory_changes_other ON memory_changes (space_id, other_id);
+
+ALTER TABLE memory_changes ALTER COLUMN "memory_id" SET STATISTICS 0, ALTER COLUMN "other_id" SET STATISTICS 0, ALTER COLUMN "action" SET STATISTICS 0, ALTER COLUMN "who" SET STATISTICS 0, ALTER COLUMN "why" SET STATISTICS 0, ALTER COLUMN "before" SET STATISTICS 0, ALTER COLUMN "after" SET STATISTICS 0;
+
+CREATE TABLE memory_distill_windows (
+	id BIGSERIAL NOT NULL,
+	space_id BIGINT NOT NULL,
+	at BIGINT NOT NULL,
+	place TEXT COLLATE "C" NOT NULL,
+	outcome TEXT COLLATE "C" NOT NULL,
+	facts INTEGER NOT NULL,
+	dropped INTEGER NOT NULL,
+	error TEXT COLLATE "C" NOT NULL,
+	PRIMARY KEY (id),
+	CONSTRAINT ck_memory_distill_windows_outcome CHECK (outcome IN ('facts', 'nothing', 'failed', 'given_up')),
+	CONSTRAINT fk_memory_distill_windows_space FOREIGN KEY(space_id) REFERENCES memory_spaces (id) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memory_distill_windows_place ON memory_distill_windows (space_id, place);
+
+ALTER TABLE memory_distill_windows ALTER COLUMN "place" SET STATISTICS 0, ALTER COLUMN "outcome" SET STATISTICS 0, ALTER COLUMN "error" SET STATISTICS 0;
+
+CREATE TABLE memory_earlier_words (
+	space_id BIGINT NOT NULL,
+	words_hash TEXT COLLATE "C" NOT NULL,
+	PRIMARY KEY (space_id, words_hash),
+	CONSTRAINT fk_memory_earlier_words_space FOREIGN KEY(space_id) REFERENCES memory_spaces (id) ON DELETE CASCADE
+);
+
+ALTER TABLE memory_earlier_words ALTER COLUMN "words_hash" SET STATISTICS 0;
+
+CREATE TABLE memory_pages (
+	id BIGSERIAL NOT NULL,
+	space_id BIGINT NOT NULL,
+	number INTEGER NOT NULL,
+	written_at BIGINT NOT NULL,
+	by TEXT COLLATE "C" NOT NULL,
+	model TEXT COLLATE "C" NOT NULL,
+	state TEXT COLLATE "C" NOT NULL,
+	changed BIGINT NOT NULL,
+	lines TEXT COLLATE "C" NOT NULL,
+	PRIMARY KEY (id),
+	CONSTRAINT uq_memory_pages_number UNIQUE (space_id, number),
+	CONSTRAINT ck_memory_pages_by CHECK ("by" IN ('model', 'user')),
+	CONSTRAINT ck_memory_pages_state CHECK (state IN ('used', 'proposed')),
+	CONSTRAINT fk_memory_pages_space FOREIGN KEY(space_id) REFERENCES memory_spaces (id) ON DELETE CASCADE
+);
+
+ALTER TABLE memory_pages ALTER COLUMN "by" SET STATISTICS 0, ALTER COLUMN "model" SET STATISTICS 0, ALTER COLUMN "state" SET STATISTICS 0, ALTER COLUMN "lines" SET STATISTICS 0;
+
+CREATE TABLE memory_tombstones (
+	rid BIGINT NOT NULL,
+	space_id BIGINT NOT NULL,
+	place_hash TEXT COLLATE "C",
+	words_hash TEXT COLLATE "C",
+	forgotten_at BIGINT NOT NULL,
+	changed BIGINT NOT NULL,
+	PRIMARY KEY (rid),
+	CONSTRAINT fk_memory_tombstones_space FOREIGN KEY(space_id) REFERENCES memory_spaces (id) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memory_tombstones_changed ON memory_tombstones (space_id, changed);
+
+CREATE INDEX ix_memory_tombstones_place ON memory_tombstones (space_id, place_hash);
+
+CREATE INDEX ix_memory_tombstones_words ON memory_tombstones (space_id, words_hash);
+
+ALTER TABLE memory_tombstones ALTER COLUMN "place_hash" SET STATISTICS 0, ALTER COLUMN "words_hash" SET STATISTICS 0;
+
+CREATE TABLE memory_usage (
+	id BIGSERIAL NOT NULL,
+	space_id BIGINT NOT NULL,
+	day TEXT COLLATE "C" NOT NULL,
+	purpose TEXT COLLATE "C" NOT NULL,
+	provider TEXT COLLATE "C" NOT NULL,
+	model TEXT COLLATE "C" NOT NULL,
+	calls INTEGER NOT NULL,
+	input_tokens BIGINT NOT NULL,
+	output_tokens BIGINT NOT NULL,
+	cache_read_tokens BIGINT NOT NULL,
+	cache_write_tokens BIGINT NOT NULL,
+	cost_usd FLOAT(53),
+	estimated INTEGER NOT NULL,
+	PRIMARY KEY (id),
+	CONSTRAINT uq_memory_usage UNIQUE (space_id, day, purpose, provider, model),
+	CONSTRAINT fk_memory_usage_space FOREIGN KEY(space_id) REFERENCES memory_spaces (id) ON DELETE CASCADE
+);
+
+ALTER TABLE memory_usage ALTER COLUMN "day" SET STATISTICS 0, ALTER COLUMN "purpose" SET STATISTICS 0, ALTER COLUMN "provider" SET STATISTICS 0, ALTER COLUMN "model" SET STATISTICS 0;
+
+CREATE TABLE memory_cue_vectors (
+	rid BIGINT NOT NULL,
+	model_id BIGINT NOT NULL,
+	space_id BIGINT NOT NULL,
+	changed BIGINT NOT NULL,
+	vectors BYTEA NOT NULL,
+	PRIMARY KEY (rid, model_id),
+	CONSTRAINT fk_memory_cue_vectors_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE,
+	CONSTRAINT fk_memory_cue_vectors_model FOREIGN KEY(model_id) REFERENCES embedding_models (id) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memory_cue_vectors_changed ON memory_cue_vectors (space_id, model_id, changed);
+
+ALTER TABLE memory_cue_vectors ALTER COLUMN "vectors" SET STATISTICS 0;
+
+CREATE TABLE memory_cues (
+	rid BIGINT NOT NULL,
+	place INTEGER NOT NULL,
+	cue TEXT COLLATE "C" NOT NULL,
+	PRIMARY KEY (rid, place),
+	CONSTRAINT ck_memory_cues_cue CHECK (length(cue) > 0),
+	CONSTRAINT fk_memory_cues_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE
+);
+
+ALTER TABLE memory_cues ALTER COLUMN "cue" SET STATISTICS 0;
+
+CREATE TABLE memory_distilled (
+	rid BIGINT NOT NULL,
+	chars BIGINT NOT NULL,
+	distilled_at BIGINT NOT NULL,
+	worth_by TEXT COLLATE "C" DEFAULT '' NOT NULL,
+	PRIMARY KEY (rid),
+	CONSTRAINT fk_memory_distilled_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE
+);
+
+ALTER TABLE memory_distilled ALTER COLUMN "worth_by" SET STATISTICS 0;
+
+CREATE TABLE memory_edges (
+	source_rid BIGINT NOT NULL,
+	target_rid BIGINT NOT NULL,
+	relation TEXT COLLATE "C" NOT NULL,
+	weight FLOAT(53) NOT NULL,
+	created_at BIGINT NOT NULL,
+	PRIMARY KEY (source_rid, target_rid, relation),
+	CONSTRAINT ck_memory_edges_self CHECK (source_rid <> target_rid),
+	CONSTRAINT ck_memory_edges_relation CHECK (length(relation) > 0),
+	CONSTRAINT fk_memory_edges_source FOREIGN KEY(source_rid) REFERENCES memories (rid) ON DELETE CASCADE,
+	CONSTRAINT fk_memory_edges_target FOREIGN KEY(target_rid) REFERENCES memories (rid) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memory_edges_target ON memory_edges (target_rid, relation);
+
+ALTER TABLE memory_edges ALTER COLUMN "relation" SET STATISTICS 0;
+
+CREATE TABLE memory_readings (
+	rid BIGINT NOT NULL,
+	version INTEGER NOT NULL,
+	PRIMARY KEY (rid),
+	CONSTRAINT fk_memory_readings_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE
+);
+
+CREATE TABLE memory_statements (
+	rid BIGINT NOT NULL,
+	place INTEGER NOT NULL,
+	space_id BIGINT NOT NULL,
+	start INTEGER NOT NULL,
+	length INTEGER NOT NULL,
+	lasting FLOAT(53),
+	first_day INTEGER,
+	last_day INTEGER,
+	yearly INTEGER,
+	change TEXT COLLATE "C",
+	every TEXT COLLATE "C",
+	PRIMARY KEY (rid, place),
+	CONSTRAINT fk_memory_statements_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memory_statements_change ON memory_statements (space_id) WHERE change IS NOT NULL;
+
+CREATE INDEX ix_memory_statements_days ON memory_statements (space_id, last_day) WHERE last_day IS NOT NULL;
+
+CREATE INDEX ix_memory_statements_every ON memory_statements (space_id, every) WHERE every IS NOT NULL;
+
+CREATE INDEX ix_memory_statements_lasting ON memory_statements (space_id, lasting) WHERE lasting IS NOT NULL;
+
+CREATE INDEX ix_memory_statements_yearly ON memory_statements (space_id, yearly) WHERE yearly IS NOT NULL;
+
+ALTER TABLE memory_statements ALTER COLUMN "change" SET STATISTICS 0, ALTER COLUMN "every" SET STATISTICS 0;
+
+CREATE TABLE memory_tags (
+	rid BIGINT NOT NULL,
+	tag TEXT COLLATE "C" NOT NULL,
+	position INTEGER NOT NULL,
+	PRIMARY KEY (rid, tag),
+	CONSTRAINT fk_memory_tags_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memory_tags_tag ON memory_tags (tag);
+
+ALTER TABLE memory_tags ALTER COLUMN "tag" SET STATISTICS 0;
+
+CREATE TABLE memory_uses (
+	rid BIGINT NOT NULL,
+	last_accessed BIGINT NOT NULL,
+	access_count BIGINT NOT NULL,
+	request BIGINT DEFAULT 0 NOT NULL,
+	PRIMARY KEY (rid),
+	CONSTRAINT fk_memory_uses_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE
+);
+
+CREATE TABLE memory_vectors (
+	rid BIGINT NOT NULL,
+	model_id BIGINT NOT NULL,
+	space_id BIGINT NOT NULL,
+	changed BIGINT NOT NULL,
+	vectors BYTEA NOT NULL,
+	PRIMARY KEY (rid, model_id),
+	CONSTRAINT fk_memory_vectors_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE,
+	CONSTRAINT fk_memory_vectors_model FOREIGN KEY(model_id) REFERENCES embedding_models (id) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memory_vectors_changed ON memory_vectors (space_id, model_id, changed);
+
+ALTER TABLE memory_vectors ALTER COLUMN "vectors" SET STATISTICS 0;
+
+CREATE TABLE memory_words (
+	rid BIGINT NOT NULL,
+	version INTEGER NOT NULL,
+	words INTEGER NOT NULL,
+	features INTEGER NOT NULL,
+	stems BYTEA NOT NULL,
+	PRIMARY KEY (rid),
+	CONSTRAINT fk_memory_words_memory FOREIGN KEY(rid) REFERENCES memories (rid) ON DELETE CASCADE
+);
+
+CREATE INDEX ix_memory_words_version ON memory_words (version);
+
+ALTER TABLE memory_words ALTER COLUMN "stems" SET STATISTICS 0;
+
+CREATE TABLE memory_tokens (
+	rid BIGINT NOT NULL,
+	model_id BIGINT NOT NULL,
+	tokens BYTEA NOT NULL,
+	PRIMARY KEY (rid, model_id),
+	CONSTRAINT fk_memory_tokens_vectors FOREIGN KEY(rid, model_id) REFERENCES memory_vectors (rid, model_id) ON DELETE CASCADE
+);
+
+ALTER TABLE memory_tokens ALTER COLUMN "tokens" SET STATISTICS 0;

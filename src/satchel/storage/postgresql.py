@@ -1,0 +1,421 @@
+"""A database on a PostgreSQL server: the same transactions, with a lock of the server in place of the file's.
+
+See decision 80 for what is there and what stays in the home.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import NullPool
+
+from satchel.clock import Clock
+from satchel.errors import (
+    ConfigError,
+    StorageError,
+    StorageLocked,
+    StorageTooNew,
+    StorageUnwritable,
+)
+from satchel.storage.database import JITTER_S, Database, DatabaseReport
+from satchel.storage.dialect import translate
+from satchel.storage.schema import HEAD, REVISIONS
+
+try:
+    import psycopg
+    from psycopg.adapt import Loader
+except ImportError as error:
+    raise ConfigError(
+        "A database on a server needs the extra `postgresql`: install satchel[postgresql], as the README installs satchel."
+    ) from error
+
+__all__ = ["PostgresDatabase"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+NEWEST = Path(__file__).with_name("newest_postgresql.sql")
+"""What makes an empty schema one of revision `HEAD`. `scripts/newest_schema.py` writes it, and a test compares both."""
+_STATE = "satchel_state"
+_OWN_STATEMENTS = (
+    "CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)",
+    f"INSERT INTO alembic_version VALUES ('{HEAD}')",  # noqa: S608 - a constant of the program
+    # Whose memories these are, and whether a scrub is due.
+    f"CREATE TABLE {_STATE} (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)",
+)
+_LOCK = "pg_advisory_xact_lock(23164, hashtext(current_schema()))"
+"""One writer at a time, as in a file: what a change decides by what it reads is still so when it is written."""
+_CONNECT_S = 10
+_MIN_VERSION = 130_000
+"""PostgreSQL 13, the first with `pg_current_xact_id` and its kind."""
+_SCRUB_WAIT_S = 2.0
+_LOST = ("08", "57P01", "57P02", "57P03")
+"""SQLSTATE: the connection, or the server, went away."""
+_WAITED = ("55P03", "57014", "40P01")
+_READ_ONLY = ("25006", "42501", "53100")
+
+
+class _Whole(Loader):
+    """Sums of whole numbers come as NUMERIC, for which Python's driver would make a `Decimal`."""
+
+    def load(self, data: Any) -> int | float:
+        text = bytes(data).decode()
+        return float(text) if "." in text or "N" in text or "E" in text else int(text)
+
+
+class PostgresDatabase(Database):
+    """Tables in the first schema of the connection's search path.
+
+    `synchronous_commit` stays as the server has it, on by default: then a change that was acknowledged is on the disk.
+    """
+
+    def __init__(self, url: str, *, clock: Clock, lock_timeout_s: float, readers: int) -> None:
+        """Use `Database.open`.
+
+        Raises:
+            ConfigError: The URL can't be read.
+        """
+        try:
+            address = make_url(url).set(drivername="postgresql+psycopg")
+        except (ArgumentError, ValueError):
+            raise ConfigError(
+                "The URL of the database can't be read; write postgresql://USER@HOST:PORT/DATABASE."
+            ) from None
+        self._scrub_due = False
+        super().__init__(
+            _shown(address), _engine(address), clock=clock, lock_timeout_s=lock_timeout_s, readers=readers
+        )
+
+    # Who uses it.
+
+    async def bind(self, mark: str) -> None:
+        """Refuse a database that another home uses. The first home that opens it becomes its own.
+
+        Args:
+            mark: What the key of the home's hashes is recognised by.
+
+        Raises:
+            StorageError: It belongs to another home, or to programs without one.
+        """
+        if (known := await self.read(lambda connection: _state(connection, "home"))) is None:
+            known = await self.write(lambda connection: _state(connection, "home", otherwise=mark))
+        if known != mark:
+            raise StorageError(
+                f"The database {self.place} is the memory of another home: what was forgotten there could come back "
+                "from the conversations of this one. Use a database or a schema of its own, or a copy of that home."
+            )
+
+    async def own_key(self) -> bytes | None:
+        """The key for hashes of forgotten words, for programs that open it without a home."""
+
+        def key(connection: Connection) -> str:
+            return _state(connection, "key", otherwise=secrets.token_hex(32))
+
+        return bytes.fromhex(await self.write(key))
+
+    # Transactions.
+
+    def _connection(self, *, writes: bool) -> Connection:
+        """This thread's connection."""
+        connection: Connection | None = getattr(self._threads, "connection", None)
+        if connection is None:
+            options: dict[str, Any] = (
+                {} if writes else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+            )
+            connection = self._engine.connect().execution_options(**options)
+            self._threads.connection = connection
+            self._connections.append(connection)
+        return connection
+
+    def _drop(self, connection: Connection) -> None:
+        """Let go of a connection that the server ended."""
+        self._threads.connection = None
+        if connection in self._connections:
+            self._connections.remove(connection)
+        with suppress(Exception):
+            connection.invalidate()
+        with suppress(Exception):
+            connection.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (DBAPIError, psycopg.Error) as error:
+            raise self._explain(error) from error
+
+    def _read(self, function: Callable[[Connection], T]) -> T:
+        with self._explained():
+            try:
+                return self._read_once(function)
+            except (DBAPIError, psycopg.Error) as error:
+                if not _is_lost(error):
+                    raise
+            return self._read_once(function)
+
+    def _read_once(self, function: Callable[[Connection], T]) -> T:
+        connection = self._connection(writes=False)
+        try:
+            with connection.begin():
+                return function(connection)
+        except (DBAPIError, psycopg.Error) as error:
+            if _is_lost(error):
+                self._drop(connection)
+            raise
+
+    def _write(self, function: Callable[[Connection], T], durable: bool, deadline: float) -> T:  # noqa: ARG002
+        if self._refusal:
+            raise StorageUnwritable(self._refusal)
+        with self._explained():
+            for is_last in (False, True):
+                connection, has_begun = self._connection(writes=True), False
+                try:
+                    with connection.begin():
+                        left_s = min(deadline, self._give_up_at) - time.monotonic()
+                        self._lock(connection, max(1, round(left_s * 1000)))
+                        has_begun = True
+                        return function(connection)
+                except (DBAPIError, psycopg.Error) as error:
+                    if not _is_lost(error):
+                        raise
+                    self._drop(connection)
+                    # What had begun may have been stored: only the caller knows whether it may be done twice.
+                    if has_begun or is_last:
+                        raise
+        raise AssertionError
+
+    @staticmethod
+    def _lock(connection: Connection, timeout_ms: int) -> None:
+        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {timeout_ms}; SELECT {_LOCK}")
+
+    # The schema.
+
+    def _prepare(self) -> None:
+        with self._explained():
+            connection = self._connection(writes=True)
+            with connection.begin():
+                if _revision(connection, self.place) == HEAD:
+                    self._scrub_due = _state(connection, "scrub") is not None
+                    return
+            with connection.begin():
+                self._lock(connection, round(self._lock_timeout_s * 1000))
+                if _revision(connection, self.place) is None:  # another process may have made it meanwhile
+                    for statement in (*_OWN_STATEMENTS, *_newest_statements()):
+                        connection.exec_driver_sql(statement)
+
+    # What deleted rows leave.
+
+    async def expect_scrub(self) -> None:
+        await self.write(lambda connection: _state(connection, "scrub", otherwise="due"))
+        self._scrub_due = True
+
+    @property
+    def is_scrub_due(self) -> bool:
+        return self._scrub_due
+
+    async def scrub(self) -> bool:
+        """Write every table of the schema anew, without its dead rows. It locks one table after the other.
+
+        Returns:
+            False if a transaction that began before kept rows alive, or a lock was not to be had in two seconds.
+        """
+        self._scrub_due = not await self._run(self._write_pool, self._scrub)
+        return not self._scrub_due
+
+    def _scrub(self) -> bool:
+        try:
+            with (
+                self._explained(),
+                self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+            ):
+                run = connection.exec_driver_sql
+                run(f"SET lock_timeout = {round(_SCRUB_WAIT_S * 1000)}")
+                horizon = run("SELECT pg_snapshot_xmax(pg_current_snapshot())::text").scalar_one()
+                give_up_at = time.monotonic() + _SCRUB_WAIT_S
+                while _holds_older(connection, horizon):
+                    if time.monotonic() > give_up_at:
+                        raise StorageLocked("A transaction that began before is still open.")
+                    time.sleep(self._random.uniform(*JITTER_S))
+                for (name,) in run(
+                    "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY 1"
+                ).all():
+                    if name in _own_tables():
+                        run(f'VACUUM (FULL) "{name}"')
+                run(f"DELETE FROM {_STATE} WHERE name = 'scrub'")  # noqa: S608 - a constant of the program
+        except StorageError as error:
+            _log.info("The database could not be scrubbed, so it may keep deleted words: %s", error)
+            return False
+        return True
+
+    def _doctor(self) -> DatabaseReport:
+        warnings: list[str] = []
+
+        def look(connection: Connection) -> tuple[str, str, int]:
+            run = connection.exec_driver_sql
+            if _state(connection, "scrub") is not None:
+                warnings.append(
+                    "Deleted words may still be in the server's files, because the tables could not be written anew "
+                    "when they were deleted. It is done when Satchel is started again."
+                )
+            bytes = run(
+                "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c "
+                "WHERE c.relkind = 'r' AND c.relnamespace = current_schema()::regnamespace"
+            ).scalar_one()
+            version = str(run("SHOW server_version").scalar_one()).partition(" ")[0]
+            return version, str(_revision(connection, self.place)), int(bytes)
+
+        version, revision, size, problems = "", "", 0, []
+        try:
+            version, revision, size = self._read(look)
+        except StorageError as error:
+            problems.append(str(error))
+        return DatabaseReport(
+            place=self.place,
+            engine=f"PostgreSQL {version}".rstrip(),
+            revision=revision,
+            bytes=size,
+            log_bytes=0,
+            problems=tuple(problems),
+            warnings=tuple(warnings),
+        )
+
+    def _explain(self, error: BaseException) -> StorageError:
+        """The typed error. What the server says of rows, which may be words of memories, is left out."""
+        code, words = _code(error), _first_line(error)
+        if code in _WAITED:
+            return StorageLocked(
+                f"Others wrote to {self.place} for too long. Try again; nothing was written."
+            )
+        if code in _READ_ONLY:
+            return StorageUnwritable(f"The database {self.place} can't be written ({words}). Nothing was stored.")
+        if _is_lost(error):
+            return StorageError(
+                f"The database {self.place} can't be reached ({words}). Check that the server runs. What was not "
+                "acknowledged may have to be repeated."
+            )
+        return StorageError(f"The database {self.place} refused a statement: {words}.")
+
+
+def _shown(address: URL) -> str:
+    """The address without its password and its options, among which another could be."""
+    return address.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
+
+
+def _engine(address: URL) -> Engine:
+    engine = create_engine(
+        address,
+        poolclass=NullPool,
+        connect_args={"application_name": "satchel", "connect_timeout": _CONNECT_S},
+    )
+    translate(engine.dialect)
+
+    def on_connect(connection: Any, _record: object) -> None:
+        connection.adapters.register_loader("numeric", _Whole)
+
+    event.listen(engine, "connect", on_connect)
+    return engine
+
+
+def _code(error: BaseException) -> str:
+    original = error.orig if isinstance(error, DBAPIError) else error
+    return getattr(original, "sqlstate", None) or ""
+
+
+def _is_lost(error: BaseException) -> bool:
+    original = error.orig if isinstance(error, DBAPIError) else error
+    code = _code(error)
+    # A connection that was cut has no code of the server's.
+    return code.startswith(_LOST) if code else isinstance(original, psycopg.OperationalError)
+
+
+def _first_line(error: BaseException) -> str:
+    original = error.orig if isinstance(error, DBAPIError) else error
+    diagnosis = getattr(original, "diag", None)
+    primary = getattr(diagnosis, "message_primary", None)
+    return str(primary or str(original).strip().partition("\n")[0]).rstrip(".")
+
+
+def _state(connection: Connection, name: str, *, otherwise: str | None = None) -> Any:
+    """A value of the state; if it isn't there and `otherwise` is given, that becomes it."""
+    if otherwise is not None:
+        connection.exec_driver_sql(
+            f"INSERT INTO {_STATE} VALUES (%(name)s, %(value)s) ON CONFLICT DO NOTHING",  # noqa: S608
+            {"name": name, "value": otherwise},
+        )
+    return connection.exec_driver_sql(
+        f"SELECT value FROM {_STATE} WHERE name = %(name)s",  # noqa: S608
+        {"name": name},
+    ).scalar()
+
+
+def _revision(connection: Connection, place: str) -> str | None:
+    """The schema's revision; None where there are no tables of ours.
+
+    Raises:
+        StorageTooNew: This program doesn't know it.
+        StorageError: The tables are another program's, or the server can't serve.
+    """
+    run = connection.exec_driver_sql
+    version, encoding, schema = run(
+        "SELECT current_setting('server_version_num')::int, current_setting('server_encoding'), current_schema()"
+    ).one()
+    if version < _MIN_VERSION or encoding != "UTF8" or schema is None:
+        why = (
+            f"it is PostgreSQL {version // 10_000}, and 13 is the oldest that serves"
+            if version < _MIN_VERSION
+            else f"its encoding is {encoding}; create one with UTF8"
+            if encoding != "UTF8"
+            else "its search path names no schema"
+        )
+        raise StorageError(f"The database {place} can't be used: {why}.")
+    there = {name for (name,) in run("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")}
+    if _STATE not in there:
+        if taken := there & (_own_tables() | {"alembic_version"}):
+            raise StorageError(
+                f"The database {place} has a table {min(taken)!r} of another program in the schema {schema!r}. It was "
+                "not touched; use another schema: add ?options=-csearch_path%3DNAME to the URL."
+            )
+        return None
+    revision = str(run("SELECT version_num FROM alembic_version").scalar_one())
+    if revision not in REVISIONS:
+        raise StorageTooNew(
+            f"A newer Satchel wrote the database {place}: its schema is {revision!r}, and this program knows schemas "
+            f"up to {HEAD!r}. It was not touched. Upgrade Satchel, or choose another database."
+        )
+    return revision
+
+
+def _holds_older(connection: Connection, horizon: str) -> bool:
+    """Whether another transaction still sees what was deleted before the horizon."""
+    count = connection.exec_driver_sql(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "AND backend_xmin IS NOT NULL AND age(backend_xmin) > age(%(horizon)s::xid)",
+        {"horizon": horizon},
+    ).scalar_one()
+    return bool(count)
+
+
+@cache
+def _newest_statements() -> tuple[str, ...]:
+    return tuple(NEWEST.read_text(encoding="utf-8").rstrip().removesuffix(";").split(";\n\n"))
+
+
+@cache
+def _own_tables() -> frozenset[str]:
+    start = "CREATE TABLE "
+    return frozenset(
+        one.removeprefix(start).split()[0]
+        for one in (*_newest_statements(), *_OWN_STATEMENTS)
+        if one.startswith(start)
+    )
