@@ -1,5 +1,6 @@
-"""Writes `storage/newest.sql` and `storage/newest_postgresql.sql`, with which a new database begins. Run it after adding
-a migration.
+"""Writes `storage/newest.sql` and `storage/newest_postgresql.sql`, with which a new database begins.
+
+Run it after adding a migration.
 """
 
 from __future__ import annotations

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import anyio
 import click
 
 from satchel.cli.commands import confirm, json_option
@@ -15,6 +18,7 @@ from satchel.errors import UsageError
 from satchel.runtime.backup import back_up
 from satchel.runtime.backup import restore as put_back
 from satchel.runtime.lines import counted
+from satchel.runtime.moving import copy_from_server
 
 __all__ = ["backup", "restore"]
 
@@ -29,10 +33,14 @@ def backup(file: Path, as_json: bool) -> None:
     fetched again. What you forget later stays in the backup; delete backups for which that matters.
     """
     settings = read_settings()
-    place = settings.database_location
-    if not isinstance(place, Path):
-        raise UsageError(f"The database {place} is on a server; back it up there.")
-    done = back_up(settings.home, place, file.absolute(), clock=SystemClock())
+    clock = SystemClock()
+    add: Callable[[Path], None] | None = None
+    if isinstance(settings.database_location, str):
+
+        def add(copy: Path) -> None:
+            anyio.run(partial(copy_from_server, settings, copy, clock=clock))
+
+    done = back_up(settings.home, settings.home_database, file.absolute(), clock=clock, add=add)
     if as_json:
         say_json(
             {
@@ -65,10 +73,11 @@ def restore(file: Path, yes: bool, as_json: bool) -> None:
         if not is_terminal(sys.stdin):
             raise UsageError("Without a terminal to confirm on, restoring needs --yes.")
         confirm(f"Replace {home} by {file}? The current folder is kept.")
-    if settings.database_location != home / "satchel.db":
-        tell(
-            f"! The setting `database` is {settings.database_location}, but the backup restores {home / 'satchel.db'}."
+    if settings.database:
+        where = (
+            "on a server" if isinstance(settings.database_location, str) else str(settings.database_location)
         )
+        tell(f"! The setting `database` is {where}, but the backup restores {home / 'satchel.db'}.")
     done = put_back(file.absolute(), home, clock=SystemClock())
     if as_json:
         say_json(

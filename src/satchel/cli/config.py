@@ -87,6 +87,10 @@ def set_(key: str, value: str, as_json: bool) -> None:
     web pages.
     """
     settings = read_settings()
+    if key == "database":
+        from satchel.runtime.moving import check_place  # noqa: PLC0415 - the rest needs no database
+
+        check_place(value)
     now = set_value(settings.config_path, key, value, providers=settings.providers)
     shown = list(now) if isinstance(now, tuple) else now
     if as_json:

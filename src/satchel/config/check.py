@@ -49,6 +49,7 @@ _NAMED: Final = {"providers": "provider", "mcp_servers": "MCP server"}
 """Sections with one subsection per name, and what the names stand for."""
 _PROVIDER_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DATABASES: Final = ("sqlite:///", "postgresql://", "postgres://")
 _NAMES_OF_SECRETS: Final = (".env_api_key", ".oauth_env_client_secret")
 """Settings that hold the name of a variable with a secret. A common mistake is to write the secret itself."""
 _RULE_PARTS: Final = ("action", "tool", "network", "read", "write", "boxed", "secrets", "state")
@@ -280,10 +281,10 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
         )
     if setting.key.endswith(".base_url") and value and not _is_address(value):
         raise ConfigError(f'{where()}: this is not an address; use one such as "https://api.example.com/v1".')
-    if setting.key == "database" and "://" in value and not value.startswith("sqlite:///"):
+    if setting.key == "database" and "://" in value and not value.startswith(_DATABASES):
         raise ConfigError(
-            f"{where()}: the database is a SQLite file; use its path, or sqlite:/// and its path. "
-            "Other databases are not supported."
+            f"{where()}: the database is a SQLite file or on a PostgreSQL server; use a path, "
+            "sqlite:/// and a path, or postgresql:// and a server."
         )
     if setting.key == "permissions.N.tool" and not _RULE.fullmatch(value):
         raise ConfigError(

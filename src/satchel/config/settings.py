@@ -35,6 +35,8 @@ __all__ = [
     "WebSettings",
 ]
 
+SQLITE_URL: Final = "sqlite:///"
+
 Mode: TypeAlias = Literal["ask", "auto", "plan", "bypass"]
 """How to decide calls that no rule covers; see the documentation of `agent.mode`."""
 
@@ -680,7 +682,11 @@ class Settings:
         "The language model for small tasks, such as deciding whether a conversation contains anything "
         'worth remembering, as "provider:model". Empty uses the small model of the same provider.',
     )
-    database: str = setting("", "The database file. Empty means satchel.db in SATCHEL_HOME.", repr=False)
+    database: str = setting(
+        "",
+        "Where memories are: a file, or postgresql://USER@HOST/NAME. Empty means satchel.db in SATCHEL_HOME.",
+        repr=False,
+    )
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     mcp_servers: Mapping[str, McpServerSettings] = field(default_factory=dict)
     agent: AgentSettings = field(default_factory=AgentSettings)
@@ -701,10 +707,18 @@ class Settings:
 
     @property
     def database_location(self) -> Path | str:
-        """Where the memories are stored: the absolute path of a file, or the configured URL."""
+        """Where the memories are stored: the absolute path of a file, or the URL of a server."""
+        if self.database.startswith(SQLITE_URL):
+            return Path(self.database.removeprefix(SQLITE_URL)).absolute()
         if "://" in self.database:
             return self.database
         return self.home / (Path(self.database).expanduser() if self.database else "satchel.db")
+
+    @property
+    def home_database(self) -> Path:
+        """The file of what describes the folders of the home and, unless they are on a server, the memories."""
+        location = self.database_location
+        return location if isinstance(location, Path) else self.home / "satchel.db"
 
     @property
     def keeps_memory(self) -> bool:

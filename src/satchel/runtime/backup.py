@@ -10,7 +10,7 @@ import re
 import shutil
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -71,7 +71,9 @@ class Restored:
     aside: Path | None
 
 
-def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup:
+def back_up(
+    home: Path, database: Path, target: Path, *, clock: Clock, add: Callable[[Path], None] | None = None
+) -> Backup:
     """Write the memories, conversations, settings and tools of a home to one .tar.gz.
 
     The home may be in use: the database is copied as of one moment, and the logs after it, so that the logs contain
@@ -82,6 +84,7 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
         database: The database file; it need not be in the home.
         target: Replaced when the backup is complete.
         clock: For the time of the backup.
+        add: Adds to the copy of the database what is kept elsewhere.
 
     Raises:
         NotFound: There is no home.
@@ -98,6 +101,8 @@ def back_up(home: Path, database: Path, target: Path, *, clock: Clock) -> Backup
         _drop_unfinished(target)
         if database.exists():
             copy_database(database, copy)
+        if add is not None:
+            add(copy)
         with _written(part) as archive:
             _put(archive, _MANIFEST, _manifest(clock))
             count = 0

@@ -16,7 +16,7 @@ import anyio.to_thread
 from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
-from satchel.errors import SatchelError, StorageError
+from satchel.errors import ConfigError, SatchelError, StorageError
 from satchel.events import Notice, SessionTitled
 from satchel.memory import Memory, Rebuilt
 from satchel.memory.journal import FOLDER
@@ -29,9 +29,10 @@ from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
 from satchel.runtime.forgetting import ForgetReceipt, forget
 from satchel.runtime.lines import counted
+from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
 from satchel.sessions import SessionStore, UsageRow, Words, read_title
-from satchel.storage import Database
+from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database
 
 __all__ = ["Home", "clear_loss", "untrusted_project"]
@@ -131,9 +132,14 @@ class Home:
             unwritable = _unwritable(settings)
             database = await _database(settings, clock, stack, notices, is_copied=unwritable is not None)
             memory: Memory | None = None
-            if database is not None and settings.memory.enabled:
+            remembering = database
+            if database is not None and is_server(settings.database_location):
+                remembering = await _on_server(settings, clock, stack, notices)
+                if remembering is not None and (count := await rows_left(database)):
+                    notices.post(_left_behind(count, settings))
+            if remembering is not None and settings.memory.enabled:
                 opening = Memory.open(
-                    database,
+                    remembering,
                     embedder=embedding,
                     second_embedder=second,
                     clock=clock,
@@ -150,7 +156,8 @@ class Home:
                 except StorageError as error:
                     # A database in a folder that can't be written may open and then fail when it is read.
                     notices.post(_without_memory(error))
-                    database = None
+                    if remembering is database:
+                        database = None
             if database is not None and unwritable is not None:
                 if memory is not None:
                     with suppress(SatchelError):
@@ -300,8 +307,7 @@ class Home:
             tell(words, ids)
 
     def _backups(self) -> list[Path]:
-        location = self.settings.database_location
-        return copies_of(self.settings.home, *([location.parent] if isinstance(location, Path) else []))
+        return copies_of(self.settings.home, self.settings.home_database.parent)
 
     def note_copy(self, copy: Path) -> None:
         """Record that a backup or export was written, so that the receipts of `forget` can name it."""
@@ -336,13 +342,13 @@ def untrusted_project(settings: Settings) -> Notice | None:
 async def _database(
     settings: Settings, clock: Clock, stack: AsyncExitStack, notices: NoticeBoard, *, is_copied: bool
 ) -> Database | None:
-    place = settings.database_location
+    place = settings.home_database
     try:
         if is_copied:
-            inside = _folder_in_memory(Path(place))
+            inside = _folder_in_memory(place)
             folder = stack.enter_context(TemporaryDirectory(prefix="satchel-", dir=inside))
             copy = Path(folder) / "satchel.db"
-            await anyio.to_thread.run_sync(copy_database, Path(place), copy)
+            await anyio.to_thread.run_sync(copy_database, place, copy)
             place = copy
         return await stack.enter_async_context(
             Database.open(place, clock=clock, lock_timeout_s=_LOCK_TIMEOUT_S)
@@ -350,6 +356,25 @@ async def _database(
     except StorageError as error:
         notices.post(_without_memory(error))
         return None
+
+
+async def _on_server(
+    settings: Settings, clock: Clock, stack: AsyncExitStack, notices: NoticeBoard
+) -> Database | None:
+    opening = Database.open(str(settings.database_location), clock=clock, lock_timeout_s=_LOCK_TIMEOUT_S)
+    try:
+        return await stack.enter_async_context(opening)
+    except (StorageError, ConfigError) as error:
+        notices.post(_without_memory(error))
+        return None
+
+
+def _left_behind(count: int, settings: Settings) -> Notice:
+    return Notice(
+        part="memory",
+        text=f"{settings.home_database} still has {counted(count, 'memory', 'memories')}, which are not used and which "
+        "forgetting doesn't reach: the memories are on a server now. `satchel migrate-database --to URL` moves them.",
+    )
 
 
 def _folder_in_memory(database: Path) -> str | None:
@@ -364,8 +389,8 @@ def _folder_in_memory(database: Path) -> str | None:
 
 def _unwritable(settings: Settings) -> Notice | None:
     """What to say of a database that can be read and not written; None if it can be written, or is not there."""
-    place = settings.database_location
-    if not isinstance(place, Path) or not os.access(place, os.R_OK) or not place.stat().st_size:
+    place = settings.home_database
+    if not os.access(place, os.R_OK) or not place.stat().st_size:
         return None
     if os.access(place, os.W_OK) and os.access(place.parent, os.W_OK):
         return None
@@ -434,8 +459,8 @@ def _read_back(rebuilt: Rebuilt) -> Notice:
 
 def _left_arrays(database: Database) -> Notice | None:
     """What is said of the files of an earlier version that memory could not remove when it was opened."""
-    folder = Path(f"{database.place}.arrays")
-    if database.is_in_memory or not folder.exists():
+    folder = Path(f"{database.file}.arrays")
+    if database.file is None or not folder.exists():
         return None
     return Notice(
         part="memory",
@@ -444,7 +469,7 @@ def _left_arrays(database: Database) -> Notice | None:
     )
 
 
-def _without_memory(error: StorageError) -> Notice:
+def _without_memory(error: SatchelError) -> Notice:
     text = f"Memory is unavailable: {error} Conversations are kept in the session logs and captured later."
     return Notice(part="memory", text=text)
 

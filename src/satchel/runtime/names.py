@@ -33,8 +33,10 @@ def session_ids() -> list[str]:
 def capability_names() -> list[str]:
     """The names of capabilities, in alphabetical order."""
     try:
-        database = read_brief(environment(), cwd=Path.cwd()).database
-        if database is None or not database.exists():
+        brief = read_brief(environment(), cwd=Path.cwd())
+        # Those of a home are in its file, also where its memories are on a server.
+        database = brief.database or brief.home / "satchel.db"
+        if not database.exists():
             return []
         with reading(database, busy_timeout_ms=_BUSY_MS, is_late=lambda: False) as rows:
             return [str(name) for (name,) in rows("SELECT DISTINCT name FROM capabilities ORDER BY name", ())]

@@ -47,7 +47,7 @@ class _Compiler(PGCompiler_psycopg):
         if kind is None or isinstance(kind, NullType):
             return elements
         kind_text = self.dialect.type_compiler_instance.process(kind).removesuffix(' COLLATE "C"')
-        return f"(SELECT CAST(value AS {kind_text}) AS value FROM {elements})"
+        return f"(SELECT CAST(value AS {kind_text}) AS value FROM {elements})"  # noqa: S608 - a type's name, and a bound value
 
     def visit_group_concat_func(self, function: Any, **kw: Any) -> str:
         text, mark = function.clauses
@@ -75,12 +75,12 @@ class _Compiler(PGCompiler_psycopg):
             return f"{self.process(left, **kw)} ~ {self.process(literal(pattern), **kw)}"
         if operator.opstring == ">>":  # PostgreSQL shifts only by what is an INTEGER.
             return f"({self.process(left, **kw)} >> CAST({self.process(element.right, **kw)} AS INTEGER))"
-        return str(super().visit_custom_op_binary(element, operator, **kw))
+        return str(super().visit_custom_op_binary(element, operator, **kw))  # type: ignore[no-untyped-call]
 
     def _on_conflict_target(self, clause: Any, **kw: Any) -> str:
         # The rooms use SQLite's INSERT … ON CONFLICT, which names columns and never a constraint.
         clause.constraint_target = None
-        return str(super()._on_conflict_target(clause, **kw))
+        return str(super()._on_conflict_target(clause, **kw))  # type: ignore[no-untyped-call]
 
 
 class _Types(PGTypeCompiler):
@@ -97,7 +97,7 @@ def translate(dialect: Any) -> None:
 
 def dialect() -> PGDialect_psycopg:
     """PostgreSQL's dialect, which needs no driver to write statements."""
-    found = PGDialect_psycopg()
+    found = PGDialect_psycopg()  # type: ignore[no-untyped-call]
     translate(found)
     return found
 

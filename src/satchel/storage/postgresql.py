@@ -19,7 +19,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
-from satchel.clock import Clock
+from satchel.clock import Clock, SystemClock
 from satchel.errors import (
     ConfigError,
     StorageError,
@@ -36,10 +36,10 @@ try:
     from psycopg.adapt import Loader
 except ImportError as error:
     raise ConfigError(
-        "A database on a server needs the extra `postgresql`: install satchel[postgresql], as the README installs satchel."
+        "A database on a server needs psycopg: install the extra `postgresql` of satchel."
     ) from error
 
-__all__ = ["PostgresDatabase"]
+__all__ = ["PostgresDatabase", "look"]
 
 T = TypeVar("T")
 
@@ -116,11 +116,25 @@ class PostgresDatabase(Database):
                 "from the conversations of this one. Use a database or a schema of its own, or a copy of that home."
             )
 
+    async def note(self, name: str, value: str | None = None) -> str | None:
+        """Read a value that is kept about the whole database, or set it; "" removes it."""
+        if value is None:
+            found: str | None = await self.read(lambda connection: _state(connection, name))
+            return found
+
+        def write(connection: Connection) -> None:
+            connection.exec_driver_sql(f"DELETE FROM {_STATE} WHERE name = %(name)s", {"name": name})  # noqa: S608
+            if value:
+                _state(connection, name, otherwise=value)
+
+        await self.write(write)
+        return value
+
     async def own_key(self) -> bytes | None:
         """The key for hashes of forgotten words, for programs that open it without a home."""
 
         def key(connection: Connection) -> str:
-            return _state(connection, "key", otherwise=secrets.token_hex(32))
+            return str(_state(connection, "key", otherwise=secrets.token_hex(32)))
 
         return bytes.fromhex(await self.write(key))
 
@@ -174,7 +188,7 @@ class PostgresDatabase(Database):
                 self._drop(connection)
             raise
 
-    def _write(self, function: Callable[[Connection], T], durable: bool, deadline: float) -> T:  # noqa: ARG002
+    def _write(self, function: Callable[[Connection], T], durable: bool, deadline: float) -> T:
         if self._refusal:
             raise StorageUnwritable(self._refusal)
         with self._explained():
@@ -217,11 +231,13 @@ class PostgresDatabase(Database):
     # What deleted rows leave.
 
     async def expect_scrub(self) -> None:
+        """See `Database.expect_scrub`."""
         await self.write(lambda connection: _state(connection, "scrub", otherwise="due"))
         self._scrub_due = True
 
     @property
     def is_scrub_due(self) -> bool:
+        """See `Database.is_scrub_due`; known since the database was opened here."""
         return self._scrub_due
 
     async def scrub(self) -> bool:
@@ -298,13 +314,27 @@ class PostgresDatabase(Database):
                 f"Others wrote to {self.place} for too long. Try again; nothing was written."
             )
         if code in _READ_ONLY:
-            return StorageUnwritable(f"The database {self.place} can't be written ({words}). Nothing was stored.")
+            return StorageUnwritable(
+                f"The database {self.place} can't be written ({words}). Nothing was stored."
+            )
         if _is_lost(error):
             return StorageError(
                 f"The database {self.place} can't be reached ({words}). Check that the server runs. What was not "
                 "acknowledged may have to be repeated."
             )
         return StorageError(f"The database {self.place} refused a statement: {words}.")
+
+
+def look(url: str) -> None:
+    """Check that a database on a server can be used, without changing anything.
+
+    Raises:
+        ConfigError: The URL can't be read.
+        StorageError: It can't be reached or used.
+    """
+    database = PostgresDatabase(url, clock=SystemClock(), lock_timeout_s=1.0, readers=1)
+    with database._explained(), database._engine.connect() as connection:
+        _revision(connection, database.place)
 
 
 def _shown(address: URL) -> str:

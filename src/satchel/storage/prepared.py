@@ -67,7 +67,7 @@ class Prepared:
     def each(self, connection: Connection, values: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
         """The same, reading one row at a time, for large rows of which not all may be wanted."""
         text, own = self._text(connection)
-        cursor = connection.connection.cursor()
+        cursor: Any = connection.connection.cursor()
         cursor.execute(text, {**own, **values})
         # PostgreSQL's driver refuses to read where a statement returns no rows.
         rows: Iterator[tuple[Any, ...]] = iter(cursor if cursor.description is not None else ())

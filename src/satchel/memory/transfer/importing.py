@@ -419,6 +419,8 @@ def _write_edges(
     if not found:
         return 0, 0
     rids = rids_by_id(connection, space, list({id for edge in found for id in (edge.source, edge.target)}))
+    # PostgreSQL counts the rows of an INSERT only if it is asked to.
+    add = insert(edges).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
     written = dangling = 0
     for edge in found:
         source, target = rids.get(edge.source), rids.get(edge.target)
@@ -432,7 +434,7 @@ def _write_edges(
             "weight": edge.weight,
             "created_at": now if edge.created_at is None else edge.created_at,
         }
-        written += connection.execute(insert(edges).on_conflict_do_nothing(), row).rowcount
+        written += connection.execute(add, row).rowcount
     return written, dangling
 
 
