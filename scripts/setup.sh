@@ -86,6 +86,12 @@ if [ "$kind" = dev ]; then
         say "setup: not here, and not installable:$missing. The tests that need them are skipped."
         say "       On Debian and Ubuntu: sudo apt-get install$missing"
     fi
+    if ! [ -e /usr/lib/postgresql ] && ! command -v initdb >/dev/null 2>&1; then
+        # The tests start a server of their own; Debian's package would make and start another.
+        mkdir -p /etc/postgresql-common 2>/dev/null && [ ! -e /etc/postgresql-common/createcluster.conf ] &&
+            echo "create_main_cluster = false" >/etc/postgresql-common/createcluster.conf
+        install_debian postgresql || say "setup: no PostgreSQL is here, and none is installable. The tests with it are skipped."
+    fi
     # MCP servers from npm, for the tests. None of their code runs here.
     if ! command -v npm >/dev/null 2>&1; then
         say "setup: no npm is here. The tests with MCP servers from npm are skipped."

@@ -745,7 +745,15 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "storage:errors:corrupt", "issue 2", "A corrupt database gives a clear error and is not changed."),
     built(2, "storage:errors:full", "issue 2", "A full disk or a read-only place gives a clear error and loses nothing."),
     built(2, "storage:index:derived", "DESIGN 9", "The text index is derived, can be rebuilt, and never makes a write fail."),
-    planned(LATER, "storage:postgres", "DESIGN 9", "PostgreSQL stores the same metadata, with pgvector where it is installed."),
+    built(22, "storage:postgres:contract", "DESIGN 9", "Memory behaves on PostgreSQL as it does in a file."),
+    built(22, "storage:postgres:transactions", "DESIGN 9", "On a server, too, one writes at a time, and a reader sees one moment."),
+    built(22, "storage:postgres:lost", "issue 22", "A lost connection is made again, and a change whose fate is unknown is not repeated."),
+    built(22, "storage:postgres:errors", "issue 22", "A server that can't be used is named without its password, and conversations go on."),
+    built(22, "storage:postgres:one-home", "issue 22", "A database on a server is the memory of one home."),
+    built(22, "storage:postgres:forget", "issue 22", "Forgotten words are in no file of the server but its write-ahead log."),
+    built(22, "storage:postgres:moving", "issue 22", "Memories move to a server and back, row by row, and a move that is killed goes on."),
+    built(22, "storage:postgres:backup", "issue 22", "A backup of a home holds the memories that are on a server."),
+    planned(LATER, "storage:postgres:vectors", "DESIGN 9", "pgvector serves where it is installed."),
     built(3, "storage:backup", "DESIGN 3.3", "backup and restore move everything in one file."),
 
     # ---- Processes and sandbox (DESIGN 8)

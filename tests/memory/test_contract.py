@@ -15,7 +15,7 @@ from satchel.memory import Episode, Memory, record_to_json
 from satchel.messages import Message, TextBlock
 from tests.requirements import requirement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_database]
 
 MEANINGS = {"shellfish": 0, "seafood": 0, "prawns": 0, "database": 1, "sqlite": 1}
 
@@ -34,7 +34,7 @@ class Own:
         return rows
 
 
-@requirement("memory:alone", "memory:search:explains")
+@requirement("memory:alone", "storage:postgres:contract", "memory:search:explains")
 async def test_an_embedder_of_ones_own_finds_by_its_meanings(tmp_path: Path) -> None:
     async with Memory.open(str(tmp_path / "memory.db"), embedder=Own()) as memory:
         id = await memory.add("User is allergic to shellfish", tags=["health", "food"], tier="long_term")

@@ -20,7 +20,7 @@ from satchel.models import ModelRequest, Reply, ScriptedModel
 from tests.memory.test_toolset import call, context
 from tests.requirements import requirement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_database]
 
 NOON = datetime(2026, 11, 23, 12, tzinfo=UTC)
 

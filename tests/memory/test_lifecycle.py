@@ -14,7 +14,7 @@ from satchel.models.embedding import HashingEmbedder
 from satchel.storage import Database
 from tests.requirements import requirement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_database]
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY_S = 86_400.0

@@ -17,7 +17,7 @@ from satchel.memory import Episode, Memory, strip_injected
 from satchel.models import ScriptedModel
 from tests.requirements import requirement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_database]
 
 MONDAY = datetime(2026, 3, 2, 9, tzinfo=UTC)
 

@@ -18,7 +18,7 @@ from satchel.memory.text.dates import resolve_dates
 from satchel.models import ScriptedModel
 from tests.requirements import requirement
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.every_database]
 
 TUESDAY = datetime(2026, 3, 3, 18, tzinfo=UTC)
 

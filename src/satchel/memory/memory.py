@@ -243,6 +243,12 @@ class Memory:
                     with suppress(StorageError):
                         await memory._upkeep.copy()
 
+    @property
+    def server(self) -> Database | None:
+        """The database, if it is on a server."""
+        database = self._space.backend
+        return None if database.is_in_memory or database.file is not None else database
+
     # Storing.
 
     async def add(

@@ -90,6 +90,8 @@ async def examine(satchel: Satchel) -> tuple[Check, ...]:
     checks += [Check(part=notice.part, state="failed", text=notice.text) for notice in satchel.notices]
     if satchel.home.database is not None:
         checks += await _database(satchel.home.database)
+    if satchel.memory is not None and (server := satchel.memory.server) is not None:
+        checks += await _database(server)
     checks.append(await _sessions(satchel))
     checks += await _memory(satchel)
     checks += await _logs(satchel)

@@ -14,6 +14,8 @@ from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, set_value
 from satchel.errors import Refused, StorageError, UsageError
 from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, digest_rows, has_rows
+from satchel.runtime.memory_work import LOCK
+from satchel.sandbox.detached import is_working
 from satchel.storage import Database, is_server
 from satchel.storage.copies import is_in_use
 
@@ -74,7 +76,12 @@ async def migrate(settings: Settings, to: str, *, clock: Clock | None = None) ->
             f"The memories are in {file if to == 'sqlite' else 'another server'}; move them to sqlite first."
         )
     if is_in_use(file):
-        raise Refused(f"Another process uses {file}. End it, and try again.")
+        if is_working(settings.home, LOCK):
+            raise Refused(
+                "The process that does memory's work in the background uses the home. It ends after "
+                f"{settings.memory.worker_idle_s:g} s without work; try again then. Nothing was changed."
+            )
+        raise Refused(f"Another process uses {file}. End it, and try again. Nothing was changed.")
     async with AsyncExitStack() as stack:
         local = await stack.enter_async_context(Database.open(file, clock=clock or SystemClock()))
         url = to if is_server(to) else str(location)

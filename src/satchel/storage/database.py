@@ -115,7 +115,7 @@ class Database(ABC):
             readers: The number of reading threads.
 
         Raises:
-            ConfigError: The URL is of no kind that is supported, or the driver isn't installed.
+            ConfigError: The URL is of no kind that is supported.
             StorageError: The database can't be opened; the class and the message say why and what to do.
         """
         database: Database

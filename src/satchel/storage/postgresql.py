@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import psycopg
+from psycopg.adapt import Loader
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -30,14 +32,6 @@ from satchel.errors import (
 from satchel.storage.database import JITTER_S, Database, DatabaseReport
 from satchel.storage.dialect import translate
 from satchel.storage.schema import HEAD, REVISIONS
-
-try:
-    import psycopg
-    from psycopg.adapt import Loader
-except ImportError as error:
-    raise ConfigError(
-        "A database on a server needs psycopg: install the extra `postgresql` of satchel."
-    ) from error
 
 __all__ = ["PostgresDatabase", "look"]
 
@@ -346,7 +340,7 @@ def _engine(address: URL) -> Engine:
     engine = create_engine(
         address,
         poolclass=NullPool,
-        connect_args={"application_name": "satchel", "connect_timeout": _CONNECT_S},
+        connect_args={"application_name": "satchel", "connect_timeout": _CONNECT_S} | dict(address.query),
     )
     translate(engine.dialect)
 

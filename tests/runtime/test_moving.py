@@ -1,0 +1,166 @@
+"""Memories that move to a PostgreSQL server and back, and the home that uses them there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from satchel.clock import SystemClock
+from satchel.config import Settings, load
+from satchel.errors import Refused, UsageError
+from satchel.memory.transfer.moving import count_rows, digest_rows
+from satchel.runtime.backup import restore
+from satchel.runtime.home import Home
+from satchel.runtime.moving import migrate
+from satchel.storage import Database
+from tests.postgresql import Server, server_of
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
+    return server_of(tmp_path_factory)
+
+
+def settings_of(home: Path) -> Settings:
+    home.mkdir(mode=0o700, exist_ok=True)
+    return load(
+        {"SATCHEL_HOME": str(home), "SATCHEL_MEMORY_EMBEDDER": "none", "SATCHEL_MEMORY_WORKER": "off"},
+        cwd=home,
+    )
+
+
+async def remember(home: Path) -> None:
+    async with Home.open(settings_of(home)) as opened:
+        assert opened.memory is not None
+        first = await opened.memory.add("The boiler is a Vaillant.", tags=["house"], cues=["heating fails"])
+        await opened.memory.edit(first, content="The boiler is a Vaillant ecoTEC.")
+        await opened.memory.pin(first)
+        gone = await opened.memory.add("The code is in the drawer.", session="s", turn=1)
+        await opened.memory.forget([gone])
+
+
+async def digest(where: Path | str) -> str:
+    async with Database.open(where) as database:
+        return await database.read(digest_rows)
+
+
+@requirement("storage:postgres:moving")
+async def test_every_row_moves_there_and_back_and_nothing_stays_behind(
+    server: Server, tmp_path: Path
+) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    await remember(home)
+    before = await digest(home / "satchel.db")
+    moved = await migrate(settings_of(home), url)
+    assert moved.rows["memories"] == 1
+    assert settings_of(home).database == url
+    assert await digest(url) == before
+    async with Database.open(home / "satchel.db") as file:
+        assert not any((await file.read(count_rows)).values())
+    assert b"ecoTEC" not in (home / "satchel.db").read_bytes()
+    async with Home.open(settings_of(home)) as opened:
+        assert opened.memory is not None
+        assert not opened.notices
+        (hit,) = await opened.memory.search("boiler")
+        assert hit.memory.pinned
+        # What was forgotten in the file is known on the server, whose numbers go on where the file's ended.
+        assert opened.memory.rebuilt.memories == 0
+        await opened.memory.add("The plumber is called Meier.")
+    with pytest.raises(Refused, match="sqlite first"):
+        await migrate(settings_of(home), server.url("elsewhere"))
+    back = await migrate(settings_of(home), "sqlite")
+    assert back.rows["memories"] == 2
+    async with Database.open(url) as database:
+        assert not any((await database.read(count_rows)).values())
+    async with Home.open(settings_of(home)) as opened:
+        assert opened.memory is not None
+        assert (await opened.memory.stats()).memories == 2
+    with pytest.raises(UsageError):
+        await migrate(settings_of(home), "mysql://elsewhere")
+
+
+@requirement("storage:postgres:moving")
+async def test_other_memories_are_never_overwritten(server: Server, tmp_path: Path) -> None:
+    url = server.url(server.schema_for(tmp_path))
+    for name in ("one", "other"):
+        await remember(tmp_path / name)
+    await migrate(settings_of(tmp_path / "one"), url)
+    kept = await digest(url), await digest(tmp_path / "other" / "satchel.db")
+    with pytest.raises(Refused, match="other memories"):
+        await migrate(settings_of(tmp_path / "other"), url)
+    assert (await digest(url), await digest(tmp_path / "other" / "satchel.db")) == kept
+    assert settings_of(tmp_path / "other").database == ""
+
+
+_KILLED = """
+import os, sys, anyio
+from pathlib import Path
+import satchel.runtime.moving as moving
+from satchel.storage.postgresql import PostgresDatabase
+from tests.runtime.test_moving import settings_of
+name = sys.argv[3]
+owner = PostgresDatabase if name == "note" else moving
+def die(*_, **__): os.kill(os.getpid(), 9)
+setattr(owner, name, die)
+anyio.run(moving.migrate, settings_of(Path(sys.argv[1])), sys.argv[2])
+"""
+
+
+@requirement("storage:postgres:moving")
+@pytest.mark.parametrize("moment", ["copy_rows", "digest_rows", "note", "set_value", "clear_rows"])
+async def test_a_move_that_is_killed_goes_on(server: Server, tmp_path: Path, moment: str) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    await remember(home)
+    before = await digest(home / "satchel.db")
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(home), url, moment],
+        check=False,
+        env={**os.environ},
+        capture_output=True,
+    )
+    assert killed.returncode == -9, killed.stderr
+    if moment == "clear_rows":
+        async with Home.open(settings_of(home)) as opened:
+            assert any("migrate-database" in notice.text for notice in opened.notices)
+    await migrate(settings_of(home), url)
+    assert await digest(url) == before
+    async with Database.open(home / "satchel.db") as file:
+        assert not any((await file.read(count_rows)).values())
+
+
+@requirement("storage:postgres:backup")
+async def test_a_backup_holds_what_is_on_the_server(server: Server, tmp_path: Path) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    await remember(home)
+    await migrate(settings_of(home), url)
+    archive = tmp_path / "b.tar.gz"
+    subprocess.run(
+        [sys.executable, "-m", "satchel", "backup", str(archive)],
+        env={**os.environ, "SATCHEL_HOME": str(home)},
+        check=True,
+        capture_output=True,
+    )
+    restore(archive, tmp_path / "restored", clock=SystemClock())
+    assert await digest(tmp_path / "restored" / "satchel.db") == await digest(url)
+
+
+@requirement("storage:postgres:errors")
+def test_without_a_server_conversations_go_on_and_say_that_memory_is_away(tmp_path: Path) -> None:
+    home = settings_of(tmp_path / "home").home
+    (home / "config.toml").write_text('database = "postgresql://a@127.0.0.1:1/b"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "satchel", "ask", "--json", "Hello"],
+        env={**os.environ, "SATCHEL_HOME": str(home), "SATCHEL_MEMORY_EMBEDDER": "none"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "can't be reached" in done.stdout + done.stderr
+    assert "Conversations are kept" in done.stdout + done.stderr
