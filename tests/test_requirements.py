@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.requirements import LATER, OPEN_ISSUES, REQUIREMENTS, requirement
 
 TESTS = Path(__file__).parent
-WITHOUT_AN_ISSUE = {"promise:postgres:same-code", "storage:postgres"}
+WITHOUT_AN_ISSUE = {"promise:postgres:same-code", "storage:postgres:vectors"}
 """What is promised and no issue brings yet. Nothing else may be marked LATER."""
 
 

@@ -265,7 +265,7 @@ def test_an_unknown_key_is_reported_with_its_line_and_the_closest(
         ("[agent]\nmax_rounds = 3.0", "line 2: agent.max_rounds: 3.0 is not allowed; use a whole number from 1 to 1,000."),
         ("[agent]\nmax_rounds = true", "line 2: agent.max_rounds: true is not allowed; use a whole number from 1 to 1,000."),
         ("[memory]\nsurface_threshold = nan", "line 2: memory.surface_threshold: nan is not allowed; use a number from 0 to 1."),
-        ('database = "postgresql://ann:hunter2@h/db"', "line 1: database: the database is a SQLite file; use its path, or sqlite:/// and its path. Other databases are not supported."),
+        ('database = "mysql://ann:hunter2@h/db"', "line 1: database: the database is a SQLite file or on a PostgreSQL server; use a path, sqlite:/// and a path, or postgresql:// and a server."),
         ('agent = {mode = "bypas"}', 'line 1: agent.mode: "bypas" is not allowed; use "ask", "auto", "plan" or "bypass". Did you mean "bypass"?'),
         ('\ntools.disabled = [\n  "bash",\n  3,\n]\n', "line 2: tools.disabled: ['bash', 3] is not allowed; use a list of names."),
         ('[memory]\nenabled = "yes"', 'line 2: memory.enabled: "yes" is not allowed; use true or false.'),

@@ -139,12 +139,12 @@ async def test_a_disk_that_fills_during_a_migration_loses_nothing(tmp_path: Path
 DIE = """
 import os, sys, anyio
 from satchel.memory import Memory
-from satchel.storage import Database
+from satchel.storage.sqlite_file import SqliteDatabase
 async def dead(self): os.kill(os.getpid(), 9)
 async def main():
     async with Memory.open(sys.argv[1], embedder="none") as memory:
         for n in range(50): await memory.add(f"Note {n}: the heron nests by the mill, marker7777.")
-        Database.scrub = dead
+        SqliteDatabase.scrub = dead
         await memory.forget(query="marker7777")
 anyio.run(main)
 """

@@ -432,7 +432,14 @@ async def test_a_file_where_a_folder_is_expected_is_explained(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "where", ["postgresql://user:hunter2@host/db", "mysql://x", "sqlite://relative", "", "a\x00b"]
+    "where",
+    [
+        "mysql://user:hunter2@host/db",
+        "postgresql://user:hunter2@host:port/db",
+        "sqlite://relative",
+        "",
+        "a\x00b",
+    ],
 )
 async def test_a_database_that_this_version_does_not_serve_is_refused_without_repeating_passwords(
     where: str,
