@@ -345,7 +345,7 @@ class Memory:
             The ids of those that are in the store now, in the order given.
 
         Raises:
-            UsageError: One is malformed; nothing was stored.
+            UsageError: One is malformed, or has no position and its turn has other words there; nothing was stored.
         """
         ids = await self._capture.add_episodes(episodes, durable=durable)
         self._upkeep.stored()
