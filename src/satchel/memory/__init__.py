@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from satchel.memory.show.profile import Profile as Profile
     from satchel.memory.show.profile import ProfileLine as ProfileLine
     from satchel.memory.show.profile import profile_to_json as profile_to_json
-    from satchel.memory.store.decay import boost as boost
     from satchel.memory.store.decay import priority_now as priority_now
     from satchel.memory.store.decay import recency_weight as recency_weight
     from satchel.memory.store.filters import Filters as Filters
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.graph import Edge as Edge
     from satchel.memory.store.graph import Related as Related
     from satchel.memory.store.graph import Successor as Successor
-    from satchel.memory.store.graph import edge_to_json as edge_to_json
-    from satchel.memory.store.graph import related_to_json as related_to_json
     from satchel.memory.store.history import Change as Change
     from satchel.memory.store.history import change_to_json as change_to_json
     from satchel.memory.store.marks import Rebuilt as Rebuilt

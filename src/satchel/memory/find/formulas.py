@@ -74,7 +74,7 @@ _BOOSTED = Prepared(
 def boosts_of(
     connection: Connection, space: int, rids: Sequence[int], *, now: datetime, by_request: bool
 ) -> dict[int, float]:
-    """What importance, recency and priority multiply the scores of memories by; see `decay.boost`."""
+    """What importance, recency and priority multiply the scores of memories by; see `decay.factors`."""
     at = to_micros(now)
     requests = requests_so_far(connection, space)
     found: dict[int, float] = {}

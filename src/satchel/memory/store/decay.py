@@ -6,7 +6,6 @@ is no longer shown by itself; search finds it all the same.
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -16,7 +15,6 @@ __all__ = [
     "EPISODE_DECAY_RATE",
     "FLOOR",
     "DecayCycle",
-    "boost",
     "boost_signals",
     "cycles_since",
     "factors",
@@ -62,7 +60,7 @@ def recency_weight(age_days: float) -> float:
 
 
 def boost_signals(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> dict[str, float]:
-    """The three factors of `boost`, each in [0.9, 1.1], by name.
+    """What importance, recency and priority multiply a score by, each in [0.9, 1.1], by name.
 
     Importance 3, a priority of one half and an age of a month change nothing.
     """
@@ -79,8 +77,3 @@ def factors(importance: int, age_days: float, priority: float) -> tuple[float, f
         1.0 - _SWING + 2 * _SWING * 0.5 ** (0.0 if halvings < 0.0 else min(halvings, 60.0)),
         1.0 - _SWING + 2 * _SWING * priority,
     )
-
-
-def boost(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> float:
-    """What importance, recency and priority multiply a score by: in [0.9 ** 3, 1.1 ** 3]."""
-    return math.prod(boost_signals(record, now, cycles=cycles).values())

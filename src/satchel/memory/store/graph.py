@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, literal, or_, select
 
@@ -15,7 +14,6 @@ from satchel.memory.store.history import find_row
 from satchel.memory.store.micros import from_micros
 from satchel.memory.store.repository import among, listed, read_records
 from satchel.memory.store.tables import edges, memories
-from satchel.plain import as_json
 from satchel.storage import Prepared
 
 __all__ = [
@@ -25,11 +23,9 @@ __all__ = [
     "Later",
     "Related",
     "Successor",
-    "edge_to_json",
     "is_superseded_by",
     "read_edges",
     "read_later",
-    "related_to_json",
     "successors",
     "walk",
 ]
@@ -123,16 +119,6 @@ def successors(later: Iterable[Later], records: Mapping[int, MemoryRecord]) -> t
         for one in later
         if one.rid in records
     )
-
-
-def edge_to_json(edge: Edge) -> dict[str, Any]:
-    """An edge as plain JSON data."""
-    return dict(as_json(edge))
-
-
-def related_to_json(found: Related) -> dict[str, Any]:
-    """A memory that was reached as plain JSON data."""
-    return dict(as_json(found))
 
 
 def read_edges(connection: Connection, space: int, id: str) -> list[Edge]:

@@ -27,10 +27,10 @@ from satchel.memory import (
     hit_to_json,
     page_to_json,
     record_to_json,
-    related_to_json,
     version_to_json,
 )
 from satchel.memory.show.page.editing import as_text
+from satchel.plain import as_json
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.service import Serves, Service
@@ -180,7 +180,7 @@ async def related(
 ) -> Response:
     """List the memories that a memory is linked to, nearest first."""
     found = await service.memory.related(id, depth, relation, limit=limit)
-    return JsonAnswer([related_to_json(one) for one in found])
+    return JsonAnswer(as_json(found))
 
 
 @router.get(
