@@ -711,9 +711,7 @@ class Memory:
         """Let a first page that was proposed stand before models. False if none waits for that."""
         return await self._space.write(page_rows.accept)
 
-    async def agenda(
-        self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7, granted: Collection[str] = ()
-    ) -> Agenda:
+    async def agenda(self, *, budget_tokens: int = AGENDA_TOKENS, granted: Collection[str] = ()) -> Agenda:
         """Say what the user said will happen today or in the next days, soonest first; birthdays every year.
 
         It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
@@ -725,16 +723,14 @@ class Memory:
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await agenda.compose(
-            self._space, budget_tokens=budget_tokens, ahead_days=ahead_days, granted=granted
-        )
+        return await agenda.compose(self._space, budget_tokens=budget_tokens, granted=granted)
 
     async def deep(
         self,
         question: str,
         *,
         model: ChatModel | None = None,
-        as_of: datetime | None = None,
+        as_of: Moment | None = None,
         tags: Iterable[str] = (),
         progress: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None,
     ) -> DeepAnswer:

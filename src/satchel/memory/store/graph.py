@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,6 +23,7 @@ __all__ = [
     "Later",
     "Related",
     "Successor",
+    "facts_and_turns",
     "is_superseded_by",
     "read_edges",
     "read_later",
@@ -229,11 +230,9 @@ _LATER = Prepared(
 
 
 def _read_next(connection: Connection, rids: Collection[int]) -> dict[int, tuple[Later, ...]]:
-    facts = _drawn_from(connection, rids)
     owners: dict[int, set[int]] = {rid: {rid} for rid in rids}
-    for rid, drawn in facts.items():
-        for fact in drawn:
-            owners.setdefault(fact, set()).add(rid)
+    for fact, turn in facts_and_turns(connection, rids, are_facts=False):
+        owners.setdefault(fact, set()).add(turn)
     found: dict[int, dict[int, Later]] = {}
     for source, target, relation, weight in _LATER.run(connection, {"rids": json.dumps(list(owners))}):
         is_certain = relation == "supersedes"
@@ -251,37 +250,35 @@ def _strength(later: Later) -> tuple[bool, float]:
     return later.is_certain, later.weight
 
 
-_FACTS = memories.alias("facts")
-_DRAWN_FROM = (
-    Prepared(
-        select(edges.c.target_rid, edges.c.source_rid).where(
-            edges.c.target_rid.in_(listed(bindparam("rids"))), edges.c.relation == "derived_from"
-        )
-    ),
-    Prepared(
-        select(memories.c.rid, _FACTS.c.rid)
-        .join(
-            _FACTS,
-            (_FACTS.c.space_id == memories.c.space_id)
-            & (_FACTS.c.source_session == memories.c.source_session)
-            & (_FACTS.c.source_turn == memories.c.source_turn),
-        )
-        .where(
-            memories.c.rid.in_(listed(bindparam("rids"))),
-            memories.c.kind == "episode",
-            _FACTS.c.kind == "fact",
-        )
-    ),
+_FACTS, _TURNS = memories.alias("facts"), memories.alias("turns")
+_BY_PLACE = (
+    select(_FACTS.c.rid, _TURNS.c.rid)
+    .join(
+        _TURNS,
+        (_TURNS.c.space_id == _FACTS.c.space_id)
+        & (_TURNS.c.source_session == _FACTS.c.source_session)
+        & (_TURNS.c.source_turn == _FACTS.c.source_turn),
+    )
+    .where(_FACTS.c.kind == "fact", _TURNS.c.kind == "episode")
+)
+_BY_EDGE = select(edges.c.source_rid, edges.c.target_rid).where(edges.c.relation == "derived_from")
+_OF_FACTS, _OF_TURNS = (
+    tuple(
+        Prepared(query.where(query.selected_columns[at].in_(listed(bindparam("rids")))))
+        for query in (_BY_EDGE, _BY_PLACE)
+    )
+    for at in (0, 1)
 )
 
 
-def _drawn_from(connection: Connection, rids: Collection[int]) -> dict[int, list[int]]:
-    """The facts that rest on each of some episodes: by an edge, and by the place that they name."""
-    found: dict[int, list[int]] = {}
-    for query in _DRAWN_FROM:
-        for rid, fact in query.run(connection, {"rids": json.dumps(list(rids))}):
-            found.setdefault(rid, []).append(fact)
-    return found
+def facts_and_turns(
+    connection: Connection, rids: Collection[int], *, are_facts: bool
+) -> Iterator[tuple[int, int]]:
+    """The pairs of a fact and what it rests on, by an edge or by the place that it names; `rids` are of the facts, or
+    of what they rest on.
+    """
+    for query in _OF_FACTS if are_facts else _OF_TURNS:
+        yield from query.run(connection, {"rids": json.dumps(list(rids))})
 
 
 def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:
