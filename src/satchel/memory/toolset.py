@@ -294,7 +294,7 @@ class MemoryTools:
         shown: dict[str, Hit] = {}
         own = {hit.memory.id: hit for hit in hits}
         for hit in hits:
-            successors = [one.memory for one in later.get(hit.memory.id, ()) if one.is_likely]
+            successors = [one.memory for one in later.get(hit.memory.id, ())]
             if successors:
                 newest = max(successors, key=lambda memory: memory.said_at)
                 shown.setdefault(

@@ -262,7 +262,7 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
     )
     dated = _DATED.run(connection, {"rids": json.dumps(facts)})
     later = {
-        records[rid].id: [records[one.rid].id for one in found if one.rid in records and one.is_likely]
+        records[rid].id: [records[one].id for one in found if one in records]
         for rid, found in read_later(connection, [rid for rid in facts if rid in records]).items()
     }
     starts: dict[int, list[int]] = {}
