@@ -22,7 +22,6 @@ from satchel.memory import (
     Recall,
     Related,
     Tier,
-    change_to_json,
     hit_to_json,
     record_to_json,
 )
@@ -191,7 +190,7 @@ def history(id: str, scope: str, as_json: bool) -> None:
     """Show every change of the memory ID, oldest first. `memory undo` reverts one."""
     changes = with_memory(lambda memory: memory.history(id), scope)
     if as_json:
-        say_json([change_to_json(change) for change in changes])
+        say_json(plain.as_json(changes))
         return
     for change in changes:
         say(_change_line(change))

@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from satchel.memory.store.graph import Related as Related
     from satchel.memory.store.graph import Successor as Successor
     from satchel.memory.store.history import Change as Change
-    from satchel.memory.store.history import change_to_json as change_to_json
     from satchel.memory.store.marks import Rebuilt as Rebuilt
     from satchel.memory.store.page_lines import PageLine as PageLine
     from satchel.memory.store.page_lines import PageVersion as PageVersion
@@ -67,7 +66,6 @@ if TYPE_CHECKING:
     from satchel.memory.transfer.report import ExportReport as ExportReport
     from satchel.memory.transfer.report import ImportReport as ImportReport
     from satchel.memory.transfer.report import TransferProgress as TransferProgress
-    from satchel.memory.transfer.report import export_report_to_json as export_report_to_json
     from satchel.memory.transfer.report import import_report_to_json as import_report_to_json
 
 # A search needs no dates, and a date no database.

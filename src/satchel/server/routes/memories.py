@@ -23,7 +23,6 @@ from satchel.memory import (
     Trust,
     agenda_to_json,
     always_to_json,
-    change_to_json,
     hit_to_json,
     page_to_json,
     record_to_json,
@@ -188,7 +187,7 @@ async def related(
 )
 async def history(service: Serves, id: str) -> Response:
     """List every change of a memory, oldest first. For a forgotten memory, the list has only the forgetting."""
-    return JsonAnswer([change_to_json(change) for change in await service.memory.history(id)])
+    return JsonAnswer(as_json(await service.memory.history(id)))
 
 
 @router.post("/api/memories/changes/{id}/undo", response_model=shapes.Changed, summary="Undo a change")
