@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from satchel.lazy import on_demand
-from satchel.version import __version__
+from satchel.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from satchel.runtime import Satchel
-
-__all__ = ["Satchel", "__version__"]
+    from satchel.runtime import Satchel as Satchel
 
 # So that `import satchel.memory` stays small: the runtime knows every room.
-__getattr__ = on_demand(__name__, {"runtime": ("Satchel",)})
+__getattr__ = on_demand(__name__)

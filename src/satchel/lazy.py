@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import ast
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 __all__ = ["on_demand"]
 
 
-def on_demand(package: str, modules: Mapping[str, Sequence[str]]) -> Callable[[str], Any]:
-    """Create a module-level `__getattr__` (PEP 562) for a package.
-
-    Args:
-        package: Its full name.
-        modules: The public names of each of its modules.
+def on_demand(package: str) -> Callable[[str], Any]:
+    """Create a module-level `__getattr__` (PEP 562) for a package. Its names are those that it imports for type
+    checkers, as in `if TYPE_CHECKING: from package.module import Name as Name`, so that each is said once.
     """
-    places = {name: module for module, names in modules.items() for name in names}
 
     def load(name: str) -> Any:
-        module = places.get(name)
-        if module is None:
+        places = _places(package)
+        if name == "__all__":
+            return list(places)
+        if name not in places:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{module}"), name)
+        return getattr(import_module(places[name]), name)
 
     return load
+
+
+@cache
+def _places(package: str) -> Mapping[str, str]:
+    """The module of each name."""
+    loader: Any = sys.modules[package].__loader__
+    statements = ast.walk(ast.parse(loader.get_source(package)))
+    return {
+        alias.name: statement.module
+        for statement in statements
+        if isinstance(statement, ast.ImportFrom) and statement.module is not None
+        for alias in statement.names
+        if alias.asname == alias.name
+    }

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satchel.capabilities.archive import pack, unpack
-from satchel.capabilities.cases import Case, cases_to_text, judge, parse_cases
+from satchel.capabilities.cases import Case, judge, parse_cases
 from satchel.capabilities.package import Draft, Package, draft_of, make_package, read_package
 from satchel.capabilities.records import Provenance, check_name, skill_name
 from satchel.clock import ManualClock
@@ -268,23 +268,6 @@ def test_two_cases_of_a_name_and_too_many_cases_are_refused() -> None:
         parse_cases(one * 2)
     with pytest.raises(UsageError, match="more than 50"):
         parse_cases("".join(one.replace('"a"', f'"{n}"') for n in range(60)))
-
-
-@given(
-    st.lists(
-        st.builds(
-            Case,
-            name=st.text(min_size=1, max_size=20).filter(str.strip),
-            input=st.dictionaries(st.text(max_size=5), st.none() | st.integers() | st.text(max_size=5), max_size=3),
-            expect=st.fixed_dictionaries({}, optional={"equals": st.text(), "contains": st.text(min_size=1)}).filter(bool),
-            network=st.booleans(),
-        ),
-        max_size=5,
-        unique_by=lambda case: case.name,
-    )
-)  # fmt: skip
-def test_cases_read_back_as_they_were_written(written: list[Case]) -> None:
-    assert parse_cases(cases_to_text(written)) == tuple(written)
 
 
 @given(st.text())

@@ -155,5 +155,5 @@ def test_the_list_and_a_search_mark_what_no_longer_holds_or_may_not(run: Run) ->
     assert "hold" not in lines[new] + lines[coffee]
     (line,) = (line for line in satchel("search", "Ann likes tea").splitlines() if tea in line)
     assert line.endswith(f"may no longer hold: {coffee}")
-    satchel("link", coffee, tea, "--relation", "may_replace", "--weight", "0.2")
+    satchel("link", coffee, tea, "--relation", "may_replace", "--weight", "0")
     assert "may no longer hold" not in satchel("list")

@@ -45,18 +45,6 @@ async def test_a_fact_that_rests_on_two_turns_does_not_quote_the_one_that_was_fo
     assert (SAID.encode() in (tmp_path / "m.db").read_bytes()) is (SAID in again)
 
 
-@requirement("memory:forget:tombstone")
-async def test_words_without_a_place_do_not_get_that_of_a_forgotten_message() -> None:
-    async with Memory.open(":memory:", embedder="none") as memory:
-        ids: list[str] = []
-        for text in ("Where is the key?", "In the shed.", "Thank you."):
-            if text == "Thank you.":
-                await memory.forget(ids[1])
-            ids += await memory.add_episodes([Episode(session="s1", turn=1, speaker="user", text=text)])
-        kept = await memory.list(limit=10)
-        assert {(m.content, m.source.position) for m in kept} == {("Where is the key?", 0), ("Thank you.", 2)}
-
-
 @requirement("memory:forget:reopens")
 async def test_when_the_newer_of_two_is_forgotten_the_older_holds_again() -> None:
     async with Memory.open(":memory:", embedder="none") as memory:

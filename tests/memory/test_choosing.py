@@ -100,7 +100,7 @@ async def test_an_appointment_that_is_over_is_not_shown_unless_the_message_asks_
 
 
 @requirement("memory:surface:later")
-@pytest.mark.parametrize(("weight", "comes"), [(0.3, True), (0.2, False)])
+@pytest.mark.parametrize(("weight", "comes"), [(0.2, True), (0.0, False)])
 async def test_a_note_that_may_replace_another_one_comes_before_it(weight: float, comes: bool) -> None:
     async with Memory.open(":memory:", embedder="none", back_fill=False) as memory:
         old = await memory.add("The gym closes at ten.")

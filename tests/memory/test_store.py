@@ -106,26 +106,19 @@ async def test_a_question_and_its_answer_stored_one_after_the_other_are_both_kep
     asked, answered = said(1, "Which one?"), said(1, "The red one.", speaker="assistant")
     async with Memory.open(":memory:", embedder="none") as memory:
         (first,) = await memory.add_episodes([asked])
-        (second,) = await memory.add_episodes([answered])
-        # The same words of somebody else are something else; a repeat is nothing new, alone or together.
-        (third,) = await memory.add_episodes([said(1, "The red one.")])
-        assert await memory.add_episodes([answered]) == (second,)
+        # Nothing is lost in silence: the place that is counted has other words.
+        with pytest.raises(UsageError, match=r"Turn 1 of session 's1' has other words .* its position"):
+            await memory.add_episodes([answered])
+        (second,) = await memory.add_episodes([replace(answered, position=1)])
+        # A repeat is nothing new, alone or together.
         assert await memory.add_episodes([asked, answered]) == (first, second)
-        places = [(await memory.get(id)).source.position for id in (first, second, third)]
-        assert places == [0, 1, 2]
-        assert (await memory.stats()).memories == 3
-        # What was edited is not brought back by its old words, nor what was forgotten by its own; new words come after.
+        assert [(await memory.get(id)).source.position for id in (first, second)] == [0, 1]
+        # What was edited is not brought back by its old words, nor what was forgotten by its own.
         await memory.edit(first, content="Which colour?")
         assert await memory.add_episodes([asked]) == (first,)
         await memory.forget(second)
-        assert await memory.add_episodes([answered]) == ()
-        (fourth,) = await memory.add_episodes([said(1, "Or the blue one?")])
-        assert (await memory.get(fourth)).source.position == 3
-        assert [record.content for record in await memory.list()] == [
-            "Or the blue one?",
-            "The red one.",
-            "Which colour?",
-        ]
+        assert await memory.add_episodes([asked, answered]) == (first,)
+        assert [record.content for record in await memory.list()] == ["Which colour?"]
 
 
 async def test_an_episodes_id_says_where_it_is_from_and_nothing_else() -> None:

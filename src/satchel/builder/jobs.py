@@ -41,7 +41,6 @@ class Jobs:
             run: Runs the build with this id to its end; called in a thread.
         """
         self._engine = jobs_engine(database)
-        self._executor = executor
         config: DBOSConfig = {
             "name": "satchel",
             "system_database_engine": self._engine,

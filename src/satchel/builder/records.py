@@ -18,7 +18,6 @@ __all__ = [
     "BuildStatus",
     "Direction",
     "MessageType",
-    "build_to_json",
     "message_to_json",
 ]
 
@@ -103,11 +102,6 @@ class BuildMessage:
     def options(self) -> tuple[str, ...]:
         """The suggested answers to a question."""
         return tuple(str(option) for option in self.payload.get("options") or ())
-
-
-def build_to_json(build: Build) -> dict[str, Any]:
-    """For `satchel capability show --json` and the HTTP interface."""
-    return {name: value for name, value in as_json(build).items() if name not in ("task", "executor")}
 
 
 def message_to_json(message: BuildMessage) -> dict[str, Any]:

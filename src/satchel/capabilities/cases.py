@@ -29,7 +29,7 @@ from typing import Any, Final
 from satchel.errors import UsageError
 from satchel.tools.input_schema import InputSchema, check_schema
 
-__all__ = ["Case", "CaseResult", "cases_to_text", "judge", "parse_cases", "result_to_json"]
+__all__ = ["Case", "CaseResult", "judge", "parse_cases", "result_to_json"]
 
 _MAX_CASES: Final = 50
 _MAX_LINE: Final = 64 * 1024
@@ -111,11 +111,6 @@ def parse_cases(text: str) -> tuple[Case, ...]:
     if problems:
         raise UsageError("tests/cases.jsonl: " + "; ".join(problems))
     return tuple(cases)
-
-
-def cases_to_text(cases: Sequence[Case]) -> str:
-    """The lines of `cases.jsonl`."""
-    return "".join(json.dumps(_to_json(case), ensure_ascii=False) + "\n" for case in cases)
 
 
 def judge(case: Case, *, result: str | None, complaint: str) -> str:
@@ -239,11 +234,6 @@ def _pattern(pattern: str) -> Any:
 def _encodable(text: str) -> str:
     """Without lone surrogates, which have no form in UTF-8."""
     return text.encode("utf-8", "replace").decode()
-
-
-def _to_json(case: Case) -> dict[str, Any]:
-    value: dict[str, Any] = {"name": case.name, "input": case.input, "expect": case.expect}
-    return {**value, "network": True} if case.network else value
 
 
 def _listed(words: Sequence[str]) -> str:

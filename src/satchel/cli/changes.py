@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import click
 
+from satchel import plain
 from satchel.cli.commands import Text, json_option
 from satchel.cli.memory import hit_line, memory_line
 from satchel.cli.output import say, say_json, tell
@@ -21,11 +22,8 @@ from satchel.memory import (
     Recall,
     Related,
     Tier,
-    change_to_json,
-    edge_to_json,
     hit_to_json,
     record_to_json,
-    related_to_json,
 )
 from satchel.runtime.lines import counted
 from satchel.tui.terminal_text import one_line
@@ -171,11 +169,11 @@ def related(id: str, depth: int, relations: tuple[str, ...], limit: int, scope: 
 
     async def walk(memory: Memory) -> tuple[tuple[Related, ...], list[dict[str, Any]]]:
         found = await memory.related(id, depth, relations or None, limit=limit)
-        return found, [edge_to_json(edge) for edge in await memory.edges(id)]
+        return found, plain.as_json(await memory.edges(id))
 
     found, edges = with_memory(walk, scope)
     if as_json:
-        say_json({"id": id, "related": [related_to_json(one) for one in found], "edges": edges})
+        say_json({"id": id, "related": plain.as_json(found), "edges": edges})
         return
     for one in found:
         arrow = f"-{one.relation}->" if one.outgoing else f"<-{one.relation}-"
@@ -192,7 +190,7 @@ def history(id: str, scope: str, as_json: bool) -> None:
     """Show every change of the memory ID, oldest first. `memory undo` reverts one."""
     changes = with_memory(lambda memory: memory.history(id), scope)
     if as_json:
-        say_json([change_to_json(change) for change in changes])
+        say_json(plain.as_json(changes))
         return
     for change in changes:
         say(_change_line(change))

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from satchel.memory.transfer.report import (
     ExportReport,
     ImportReport,
     TransferProgress,
-    export_report_to_json,
     import_report_to_json,
 )
 from satchel.runtime.home import Home
@@ -65,7 +65,7 @@ def export(
     report = with_home(carry, scope)
     sys.stdout.buffer.flush()
     if as_json:
-        say_json(export_report_to_json(report))
+        say_json(asdict(report))
         return
     tell(
         f"Exported {counted(report.memories, 'memory', 'memories')}, {counted(report.edges, 'link')}, "

@@ -7,161 +7,60 @@ from typing import TYPE_CHECKING
 from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
-    from satchel.config.grants import Grant, grants_of
-    from satchel.config.home import ensure_home
-    from satchel.config.loading import load, own_rules, prepare_libraries, process_environ
-    from satchel.config.masking import mask_address, mask_arguments, mask_text, masked_command
-    from satchel.config.mcp_files import (
-        ImportedServers,
-        add_mcp_servers,
-        new_mcp_server,
-        plain_values,
-        read_mcp_file,
-        remove_mcp_server,
-    )
-    from satchel.config.rule_texts import RuleOptions, host_problem, rule_options, rule_text
-    from satchel.config.settings import (
-        SETTINGS,
-        AgentSettings,
-        BackgroundSettings,
-        BudgetSettings,
-        BuilderSettings,
-        McpServerSettings,
-        McpTransport,
-        MemorySettings,
-        Mode,
-        PermissionRule,
-        ProviderKind,
-        ProviderSettings,
-        RuleAction,
-        SandboxSettings,
-        ServerSettings,
-        Setting,
-        Settings,
-        ToolsSettings,
-        ToolUse,
-    )
-    from satchel.config.show import ShownSetting, show_settings
-    from satchel.config.trusted import (
-        SKILL_FOLDERS,
-        ProjectContent,
-        TrustRecord,
-        project_files,
-        read_project,
-        trust,
-        trust_record,
-        trusted_folders,
-        untrust,
-    )
-    from satchel.config.write import add_permission, set_value, write_initial
-
-__all__ = [
-    "SKILL_FOLDERS",
-    "Grant",
-    "grants_of",
-    "ProjectContent",
-    "TrustRecord",
-    "read_project",
-    "trust_record",
-    "SETTINGS",
-    "AgentSettings",
-    "BackgroundSettings",
-    "BudgetSettings",
-    "BuilderSettings",
-    "ImportedServers",
-    "McpServerSettings",
-    "McpTransport",
-    "MemorySettings",
-    "Mode",
-    "ProviderKind",
-    "ProviderSettings",
-    "PermissionRule",
-    "RuleAction",
-    "RuleOptions",
-    "SandboxSettings",
-    "ServerSettings",
-    "Setting",
-    "Settings",
-    "ShownSetting",
-    "ToolUse",
-    "ToolsSettings",
-    "add_mcp_servers",
-    "add_permission",
-    "ensure_home",
-    "host_problem",
-    "load",
-    "mask_address",
-    "mask_arguments",
-    "masked_command",
-    "mask_text",
-    "new_mcp_server",
-    "plain_values",
-    "prepare_libraries",
-    "own_rules",
-    "process_environ",
-    "project_files",
-    "read_mcp_file",
-    "remove_mcp_server",
-    "rule_options",
-    "rule_text",
-    "set_value",
-    "show_settings",
-    "trust",
-    "trusted_folders",
-    "untrust",
-    "write_initial",
-]
+    from satchel.config.grants import Grant as Grant
+    from satchel.config.grants import grants_of as grants_of
+    from satchel.config.home import ensure_home as ensure_home
+    from satchel.config.loading import load as load
+    from satchel.config.loading import own_rules as own_rules
+    from satchel.config.loading import prepare_libraries as prepare_libraries
+    from satchel.config.loading import process_environ as process_environ
+    from satchel.config.masking import mask_address as mask_address
+    from satchel.config.masking import mask_arguments as mask_arguments
+    from satchel.config.masking import mask_text as mask_text
+    from satchel.config.masking import masked_command as masked_command
+    from satchel.config.mcp_files import ImportedServers as ImportedServers
+    from satchel.config.mcp_files import add_mcp_servers as add_mcp_servers
+    from satchel.config.mcp_files import new_mcp_server as new_mcp_server
+    from satchel.config.mcp_files import plain_values as plain_values
+    from satchel.config.mcp_files import read_mcp_file as read_mcp_file
+    from satchel.config.mcp_files import remove_mcp_server as remove_mcp_server
+    from satchel.config.rule_texts import RuleOptions as RuleOptions
+    from satchel.config.rule_texts import host_problem as host_problem
+    from satchel.config.rule_texts import rule_options as rule_options
+    from satchel.config.rule_texts import rule_text as rule_text
+    from satchel.config.settings import SETTINGS as SETTINGS
+    from satchel.config.settings import AgentSettings as AgentSettings
+    from satchel.config.settings import BackgroundSettings as BackgroundSettings
+    from satchel.config.settings import BudgetSettings as BudgetSettings
+    from satchel.config.settings import BuilderSettings as BuilderSettings
+    from satchel.config.settings import McpServerSettings as McpServerSettings
+    from satchel.config.settings import McpTransport as McpTransport
+    from satchel.config.settings import MemorySettings as MemorySettings
+    from satchel.config.settings import Mode as Mode
+    from satchel.config.settings import PermissionRule as PermissionRule
+    from satchel.config.settings import ProviderKind as ProviderKind
+    from satchel.config.settings import ProviderSettings as ProviderSettings
+    from satchel.config.settings import RuleAction as RuleAction
+    from satchel.config.settings import SandboxSettings as SandboxSettings
+    from satchel.config.settings import ServerSettings as ServerSettings
+    from satchel.config.settings import Setting as Setting
+    from satchel.config.settings import Settings as Settings
+    from satchel.config.settings import ToolsSettings as ToolsSettings
+    from satchel.config.settings import ToolUse as ToolUse
+    from satchel.config.show import ShownSetting as ShownSetting
+    from satchel.config.show import show_settings as show_settings
+    from satchel.config.trusted import SKILL_FOLDERS as SKILL_FOLDERS
+    from satchel.config.trusted import ProjectContent as ProjectContent
+    from satchel.config.trusted import TrustRecord as TrustRecord
+    from satchel.config.trusted import project_files as project_files
+    from satchel.config.trusted import read_project as read_project
+    from satchel.config.trusted import trust as trust
+    from satchel.config.trusted import trust_record as trust_record
+    from satchel.config.trusted import trusted_folders as trusted_folders
+    from satchel.config.trusted import untrust as untrust
+    from satchel.config.write import add_permission as add_permission
+    from satchel.config.write import set_value as set_value
+    from satchel.config.write import write_initial as write_initial
 
 # A hook of another agent reads a few settings, and has no time for the rest.
-__getattr__ = on_demand(
-    __name__,
-    {
-        "grants": ("Grant", "grants_of"),
-        "home": ("ensure_home",),
-        "loading": ("load", "own_rules", "prepare_libraries", "process_environ"),
-        "masking": ("mask_address", "mask_arguments", "mask_text", "masked_command"),
-        "mcp_files": (
-            "ImportedServers",
-            "add_mcp_servers",
-            "new_mcp_server",
-            "plain_values",
-            "read_mcp_file",
-            "remove_mcp_server",
-        ),
-        "rule_texts": ("RuleOptions", "host_problem", "rule_options", "rule_text"),
-        "settings": (
-            "SETTINGS",
-            "AgentSettings",
-            "BackgroundSettings",
-            "BudgetSettings",
-            "BuilderSettings",
-            "McpServerSettings",
-            "McpTransport",
-            "MemorySettings",
-            "Mode",
-            "ProviderKind",
-            "ProviderSettings",
-            "PermissionRule",
-            "RuleAction",
-            "SandboxSettings",
-            "ServerSettings",
-            "Setting",
-            "Settings",
-            "ToolsSettings",
-            "ToolUse",
-        ),
-        "show": ("ShownSetting", "show_settings"),
-        "trusted": (
-            "SKILL_FOLDERS",
-            "ProjectContent",
-            "TrustRecord",
-            "project_files",
-            "read_project",
-            "trust",
-            "trust_record",
-            "trusted_folders",
-            "untrust",
-        ),
-        "write": ("add_permission", "set_value", "write_initial"),
-    },
-)
+__getattr__ = on_demand(__name__)

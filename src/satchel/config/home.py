@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from satchel.errors import ConfigError, StorageUnwritable
 
@@ -16,6 +17,7 @@ __all__ = [
     "home_of",
     "locked_folder",
     "replace_file",
+    "replacing",
 ]
 
 
@@ -85,6 +87,31 @@ def locked_folder(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+@contextmanager
+def replacing(path: Path, *, durable: bool = True) -> Iterator[BinaryIO]:
+    """Write a file that takes the place of another one when it is whole, readable only by its owner: whoever reads it,
+    and the state after a crash, sees the old content or the new one; `durable` also after a power failure.
+
+    Raises:
+        OSError: It can't be written; the old file is unchanged.
+    """
+    path = path.expanduser()
+    temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
+    try:
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
 def replace_file(path: Path, text: str) -> None:
     """Replace a file atomically: readers, and the state after a crash, see the old content or the new one.
 
@@ -95,19 +122,10 @@ def replace_file(path: Path, text: str) -> None:
         StorageUnwritable: The disk is full or the folder is read-only; the old file is unchanged.
     """
     target = path.resolve()
-    temporary = target.parent / f".{target.name}.{os.getpid()}"
     try:
-        descriptor = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            temporary.chmod(target.stat().st_mode & 0o777)
-        temporary.replace(target)
+        with replacing(target) as file:
+            file.write(text.encode())
+            if target.exists():
+                os.fchmod(file.fileno(), target.stat().st_mode & 0o777)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise StorageUnwritable(f"{path} could not be written: {error.strerror}. It is unchanged.") from error

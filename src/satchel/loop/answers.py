@@ -36,13 +36,11 @@ class PartialAnswer:
         pieces: The text, in the order in which it streamed.
         size: Text, thinking and arguments that streamed, in bytes.
         completion: The whole answer; None until it is complete.
-        is_endless: The answer was stopped because it exceeded the limit.
     """
 
     pieces: list[str] = field(default_factory=list)
     size: int = 0
     completion: Completion | None = None
-    is_endless: bool = False
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -116,7 +114,6 @@ async def _read(
                 case _:
                     assert_never(event)
             if answer.size > max_bytes:
-                answer.is_endless = True
                 return
     raise ModelUnavailable(
         f"{model.provider}:{model.model} ended its answer without saying that it is complete."

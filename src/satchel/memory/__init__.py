@@ -7,201 +7,66 @@ from typing import TYPE_CHECKING
 from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
-    from satchel.memory.checkup import Checkup, Repaired, checkup_to_json
-    from satchel.memory.distill.records import DistillReport, DistillStatus, WindowResult
-    from satchel.memory.find.reindexing import Calibration, Reindexed
-    from satchel.memory.memory import Memory
-    from satchel.memory.records import (
-        Context,
-        Discretion,
-        Episode,
-        Forgotten,
-        Hit,
-        Kind,
-        MemoryRecord,
-        MemoryType,
-        Mode,
-        Moment,
-        Passage,
-        Recall,
-        Receipt,
-        Source,
-        Stats,
-        StoredDocument,
-        Tier,
-        Trust,
-        Wished,
-        hit_to_json,
-        receipt_to_json,
-        record_to_json,
-    )
-    from satchel.memory.show.agenda import Agenda, AgendaLine, agenda_to_json
-    from satchel.memory.show.page.records import Page, always_to_json, page_to_json
-    from satchel.memory.show.profile import Profile, ProfileLine, profile_to_json
-    from satchel.memory.store.decay import boost, priority_now, recency_weight
-    from satchel.memory.store.filters import Filters
-    from satchel.memory.store.graph import RELATIONS, Edge, Related, Successor, edge_to_json, related_to_json
-    from satchel.memory.store.history import Change, change_to_json
-    from satchel.memory.store.marks import Rebuilt
-    from satchel.memory.store.page_lines import PageLine, PageVersion, version_to_json
-    from satchel.memory.text.block import Said, strip_injected
-    from satchel.memory.text.dates import ResolvedDate, resolve_dates
-    from satchel.memory.transfer.report import (
-        ExportReport,
-        ImportReport,
-        TransferProgress,
-        export_report_to_json,
-        import_report_to_json,
-    )
-
-__all__ = [
-    "Agenda",
-    "AgendaLine",
-    "Calibration",
-    "Change",
-    "Checkup",
-    "Context",
-    "Discretion",
-    "DistillReport",
-    "DistillStatus",
-    "Edge",
-    "Episode",
-    "ExportReport",
-    "Filters",
-    "Forgotten",
-    "Hit",
-    "ImportReport",
-    "Kind",
-    "Memory",
-    "MemoryRecord",
-    "Page",
-    "PageLine",
-    "PageVersion",
-    "Passage",
-    "MemoryType",
-    "Mode",
-    "Moment",
-    "RELATIONS",
-    "Profile",
-    "ProfileLine",
-    "Rebuilt",
-    "Recall",
-    "Receipt",
-    "Reindexed",
-    "Related",
-    "Repaired",
-    "ResolvedDate",
-    "Said",
-    "Source",
-    "Stats",
-    "StoredDocument",
-    "Successor",
-    "Tier",
-    "TransferProgress",
-    "Trust",
-    "Wished",
-    "WindowResult",
-    "agenda_to_json",
-    "always_to_json",
-    "boost",
-    "change_to_json",
-    "checkup_to_json",
-    "edge_to_json",
-    "export_report_to_json",
-    "hit_to_json",
-    "import_report_to_json",
-    "priority_now",
-    "page_to_json",
-    "profile_to_json",
-    "receipt_to_json",
-    "recency_weight",
-    "record_to_json",
-    "related_to_json",
-    "resolve_dates",
-    "strip_injected",
-    "version_to_json",
-]
+    from satchel.memory.checkup import Checkup as Checkup
+    from satchel.memory.checkup import Repaired as Repaired
+    from satchel.memory.checkup import checkup_to_json as checkup_to_json
+    from satchel.memory.distill.records import DistillReport as DistillReport
+    from satchel.memory.distill.records import DistillStatus as DistillStatus
+    from satchel.memory.distill.records import WindowResult as WindowResult
+    from satchel.memory.find.reindexing import Calibration as Calibration
+    from satchel.memory.find.reindexing import Reindexed as Reindexed
+    from satchel.memory.memory import Memory as Memory
+    from satchel.memory.records import Context as Context
+    from satchel.memory.records import Discretion as Discretion
+    from satchel.memory.records import Episode as Episode
+    from satchel.memory.records import Forgotten as Forgotten
+    from satchel.memory.records import Hit as Hit
+    from satchel.memory.records import Kind as Kind
+    from satchel.memory.records import MemoryRecord as MemoryRecord
+    from satchel.memory.records import MemoryType as MemoryType
+    from satchel.memory.records import Mode as Mode
+    from satchel.memory.records import Moment as Moment
+    from satchel.memory.records import Passage as Passage
+    from satchel.memory.records import Recall as Recall
+    from satchel.memory.records import Receipt as Receipt
+    from satchel.memory.records import Source as Source
+    from satchel.memory.records import Stats as Stats
+    from satchel.memory.records import StoredDocument as StoredDocument
+    from satchel.memory.records import Tier as Tier
+    from satchel.memory.records import Trust as Trust
+    from satchel.memory.records import Wished as Wished
+    from satchel.memory.records import hit_to_json as hit_to_json
+    from satchel.memory.records import receipt_to_json as receipt_to_json
+    from satchel.memory.records import record_to_json as record_to_json
+    from satchel.memory.show.agenda import Agenda as Agenda
+    from satchel.memory.show.agenda import AgendaLine as AgendaLine
+    from satchel.memory.show.agenda import agenda_to_json as agenda_to_json
+    from satchel.memory.show.page.records import Page as Page
+    from satchel.memory.show.page.records import always_to_json as always_to_json
+    from satchel.memory.show.page.records import page_to_json as page_to_json
+    from satchel.memory.show.profile import Profile as Profile
+    from satchel.memory.show.profile import ProfileLine as ProfileLine
+    from satchel.memory.show.profile import profile_to_json as profile_to_json
+    from satchel.memory.store.decay import priority_now as priority_now
+    from satchel.memory.store.decay import recency_weight as recency_weight
+    from satchel.memory.store.filters import Filters as Filters
+    from satchel.memory.store.graph import RELATIONS as RELATIONS
+    from satchel.memory.store.graph import Edge as Edge
+    from satchel.memory.store.graph import Related as Related
+    from satchel.memory.store.graph import Successor as Successor
+    from satchel.memory.store.history import Change as Change
+    from satchel.memory.store.marks import Rebuilt as Rebuilt
+    from satchel.memory.store.page_lines import PageLine as PageLine
+    from satchel.memory.store.page_lines import PageVersion as PageVersion
+    from satchel.memory.store.page_lines import version_to_json as version_to_json
+    from satchel.memory.text.block import Said as Said
+    from satchel.memory.text.block import strip_injected as strip_injected
+    from satchel.memory.text.dates import ResolvedDate as ResolvedDate
+    from satchel.memory.text.dates import resolve_dates as resolve_dates
+    from satchel.memory.transfer.report import ExportReport as ExportReport
+    from satchel.memory.transfer.report import ImportReport as ImportReport
+    from satchel.memory.transfer.report import TransferProgress as TransferProgress
+    from satchel.memory.transfer.report import import_report_to_json as import_report_to_json
 
 # A search needs no dates, and a date no database.
-__getattr__ = on_demand(
-    __name__,
-    {
-        "show.agenda": ("Agenda", "AgendaLine", "agenda_to_json"),
-        "show.page.records": ("Page", "always_to_json", "page_to_json"),
-        "store.page_lines": ("PageLine", "PageVersion", "version_to_json"),
-        "show.profile": ("Profile", "ProfileLine", "profile_to_json"),
-        "checkup": (
-            "Checkup",
-            "Repaired",
-            "checkup_to_json",
-        ),
-        "text.dates": (
-            "ResolvedDate",
-            "resolve_dates",
-        ),
-        "store.decay": (
-            "boost",
-            "priority_now",
-            "recency_weight",
-        ),
-        "distill.records": (
-            "DistillReport",
-            "DistillStatus",
-            "WindowResult",
-        ),
-        "store.filters": ("Filters",),
-        "store.graph": (
-            "RELATIONS",
-            "Edge",
-            "Related",
-            "Successor",
-            "edge_to_json",
-            "related_to_json",
-        ),
-        "store.history": (
-            "Change",
-            "change_to_json",
-        ),
-        "records": (
-            "Context",
-            "Discretion",
-            "Episode",
-            "Forgotten",
-            "Hit",
-            "Kind",
-            "MemoryRecord",
-            "Passage",
-            "MemoryType",
-            "Mode",
-            "Moment",
-            "Recall",
-            "Receipt",
-            "Source",
-            "Stats",
-            "StoredDocument",
-            "Tier",
-            "Trust",
-            "Wished",
-            "hit_to_json",
-            "receipt_to_json",
-            "record_to_json",
-        ),
-        "find.reindexing": (
-            "Calibration",
-            "Reindexed",
-        ),
-        "store.marks": ("Rebuilt",),
-        "memory": ("Memory",),
-        "text.block": (
-            "Said",
-            "strip_injected",
-        ),
-        "transfer.report": (
-            "ExportReport",
-            "ImportReport",
-            "TransferProgress",
-            "export_report_to_json",
-            "import_report_to_json",
-        ),
-    },
-)
+__getattr__ = on_demand(__name__)

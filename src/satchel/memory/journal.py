@@ -22,6 +22,7 @@ import anyio
 from anyio.to_thread import run_sync
 from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select, update
 
+from satchel.config.home import replacing
 from satchel.errors import StorageUnwritable
 from satchel.memory import transfer
 from satchel.memory.store.marks import Mark, PendingLines, Rebuilt, There
@@ -135,7 +136,8 @@ class MemoryJournal:
             if pending.drop or not self._file()[1]:
                 self._rewrite(pending)
             else:
-                with os.fdopen(_opened(self._path, os.O_APPEND), "ab") as stream:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+                with os.fdopen(os.open(self._path, flags), "ab") as stream:
                     if not _ends_line(self._path):
                         stream.write(b"\n")  # a crash cut the last line
                     stream.writelines(pending.lines)
@@ -144,30 +146,19 @@ class MemoryJournal:
 
     def _rewrite(self, pending: PendingLines) -> None:
         """Leave out the lines of some memories for good, and what is no whole line."""
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with replacing(self._path) as out:
+            out.write(json.dumps({**pending.head, "stamp": secrets.token_hex(8)}).encode() + b"\n")
+            with suppress(FileNotFoundError), self._path.open("rb") as lines:
+                out.writelines(raw for raw in lines if _stays(raw, pending.drop))
+            out.writelines(pending.lines)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            with os.fdopen(_opened(temporary, os.O_TRUNC), "wb") as out:
-                out.write(json.dumps({**pending.head, "stamp": secrets.token_hex(8)}).encode() + b"\n")
-                with suppress(FileNotFoundError), self._path.open("rb") as lines:
-                    out.writelines(raw for raw in lines if _stays(raw, pending.drop))
-                out.writelines(pending.lines)
-                out.flush()
-                os.fsync(out.fileno())
-            temporary.replace(self._path)
-            folder = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            os.fsync(folder)
         finally:
-            temporary.unlink(missing_ok=True)
+            os.close(folder)
 
     def _unwritable(self, error: OSError) -> StorageUnwritable:
         return StorageUnwritable(f"{self._path}, the journal of memories, can't be used: {error.strerror}.")
-
-
-def _opened(path: Path, flags: int) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, 0o600)
 
 
 def _ends_line(path: Path) -> bool:

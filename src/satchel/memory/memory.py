@@ -351,7 +351,7 @@ class Memory:
             The ids of those that are in the store now, in the order given.
 
         Raises:
-            UsageError: One is malformed; nothing was stored.
+            UsageError: One is malformed, or has no position and its turn has other words there; nothing was stored.
         """
         ids = await self._capture.add_episodes(episodes, durable=durable)
         self._upkeep.stored()
@@ -717,9 +717,7 @@ class Memory:
         """Let a first page that was proposed stand before models. False if none waits for that."""
         return await self._space.write(page_rows.accept)
 
-    async def agenda(
-        self, *, budget_tokens: int = AGENDA_TOKENS, ahead_days: int = 7, granted: Collection[str] = ()
-    ) -> Agenda:
+    async def agenda(self, *, budget_tokens: int = AGENDA_TOKENS, granted: Collection[str] = ()) -> Agenda:
         """Say what the user said will happen today or in the next days, soonest first; birthdays every year.
 
         It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
@@ -731,16 +729,14 @@ class Memory:
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await agenda.compose(
-            self._space, budget_tokens=budget_tokens, ahead_days=ahead_days, granted=granted
-        )
+        return await agenda.compose(self._space, budget_tokens=budget_tokens, granted=granted)
 
     async def deep(
         self,
         question: str,
         *,
         model: ChatModel | None = None,
-        as_of: datetime | None = None,
+        as_of: Moment | None = None,
         tags: Iterable[str] = (),
         progress: Callable[[Mapping[str, Any]], Awaitable[None]] | None = None,
     ) -> DeepAnswer:

@@ -211,8 +211,7 @@ class Episode:
         session: The conversation, and `turn` the exchange in it.
         speaker: Who said it.
         said_at: When; None takes the clock's time. Without an offset it is read as local time.
-        position: Which of the things said in that turn; None counts them in the order given, after what the turn has
-            already.
+        position: Which of the things said in that turn; None counts them in the order given, from 0.
         trust: Whose words they are.
         wished: What the user asks for in it, as the model that answers them understands it: that it is forgotten, or
             confidential, with the turn before (`wished_before`) or without it.

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final, get_args
 
-from satchel.errors import Refused, UsageError
+from satchel.errors import Refused
 from satchel.memory.find.deep import deep_answer_to_json
 from satchel.memory.memory import Memory
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
@@ -239,8 +238,8 @@ class MemoryTools:
             tier=input.get("tier", "long_term"),
             memory_type=input.get("memory_type", "general"),
             importance=input.get("importance", 3),
-            valid_from=_moment(input, "valid_from"),
-            valid_to=_moment(input, "valid_to"),
+            valid_from=input.get("valid_from"),
+            valid_to=input.get("valid_to"),
             cues=input.get("cues", ()),
             speaker=self._speaker,
             # Without a conversation of Satchel's there is no turn to lead back to.
@@ -295,7 +294,7 @@ class MemoryTools:
         shown: dict[str, Hit] = {}
         own = {hit.memory.id: hit for hit in hits}
         for hit in hits:
-            successors = [one.memory for one in later.get(hit.memory.id, ()) if one.is_likely]
+            successors = [one.memory for one in later.get(hit.memory.id, ())]
             if successors:
                 newest = max(successors, key=lambda memory: memory.said_at)
                 shown.setdefault(
@@ -314,7 +313,7 @@ class MemoryTools:
         found = await self._memory.deep(
             input["query"],
             model=model,
-            as_of=_moment(input, "as_of"),
+            as_of=input.get("as_of"),
             tags=input.get("tags", ()),
             progress=context.progress,
         )
@@ -374,27 +373,10 @@ def _newest(hits: Sequence[Hit]) -> list[Hit]:
     ]
 
 
-def _moment(input: Mapping[str, Any], name: str) -> datetime | None:
-    """A time from a tool's input.
-
-    Raises:
-        UsageError: It is none.
-    """
-    text = input.get(name)
-    if text is None:
-        return None
-    try:
-        return datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{name} is {text!r}; write a time as 2026-03-01 or 2026-03-01T18:30.") from None
-
-
 def _filters(input: Mapping[str, Any]) -> dict[str, Any]:
     """The filters of a search from a tool's input."""
-    plain = {
-        name: input[name] for name in ("tags", "memory_type", "kind", "tier", "speaker") if name in input
-    }
-    return {**plain, **{name: _moment(input, name) for name in ("since", "until", "as_of")}}
+    names = ("tags", "memory_type", "kind", "tier", "speaker", "since", "until", "as_of")
+    return {name: input[name] for name in names if name in input}
 
 
 def _lines(hits: Sequence[Hit], words: str) -> str:

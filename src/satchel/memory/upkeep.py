@@ -205,7 +205,6 @@ class Upkeep:
             until_s = None if within_s is None else self._space.clock.monotonic_s() + within_s
             await dense.fill(
                 limit=max(missing, waiting),
-                cues=waiting > 0,
                 progress=lambda done: progress(done, missing),
                 wait_s=_LOCKED_S,
                 until_s=until_s,

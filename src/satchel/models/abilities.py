@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +13,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock
+from satchel.config.home import replacing
 
 __all__ = ["AbilityStore"]
 
@@ -105,14 +104,8 @@ class AbilityStore:
         # With a full disk or a read-only home, the cost is one refused request next time.
         with suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            try:
-                with os.fdopen(handle, "w", encoding="utf-8") as file:
-                    json.dump(value, file, indent=1)
-                Path(temporary).replace(path)
-            except OSError:
-                Path(temporary).unlink(missing_ok=True)
-                raise
+            with replacing(path, durable=False) as file:
+                file.write(json.dumps(value, indent=1).encode())
 
 
 def _key(endpoint: str, model: str) -> str:

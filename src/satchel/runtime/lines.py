@@ -96,7 +96,7 @@ def _holds(record: MemoryRecord, later: Sequence[Successor]) -> str:
     certain = [one.memory.id for one in later if one.is_certain]
     if certain:
         return f"{until}  no longer holds: {', '.join(certain)}"
-    likely = [one.memory.id for one in later if one.is_likely]
+    likely = [one.memory.id for one in later]
     return f"{until}  may no longer hold: {', '.join(likely)}" if likely else until
 
 

@@ -85,8 +85,6 @@ async def test_odd_texts_get_vectors_and_long_ones_are_cut(minilm_home: Path) ->
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(1, abs=1e-6)
     assert vectors[7] @ vectors[8] == pytest.approx(1, abs=1e-6)
     assert (await embedder.embed([], "query")).shape == (0, 384)
-    assert embedder.count_tokens("") == 2
-    assert embedder.count_tokens("network " * 1000) == 1002
     await embedder.aclose()
 
 

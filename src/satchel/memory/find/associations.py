@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from satchel.config.home import replacing
 from satchel.memory.data_files import read_text_file
 from satchel.memory.find.candidates.arrays import Floats, Matrix
 from satchel.memory.find.candidates.vectors import Scale
@@ -295,11 +295,10 @@ def keep_centres(embedder: str, home: Path | None, centres: Mapping[str, Floats]
     if home is None:
         return
     path = _kept_in(home, embedder)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished.write_bytes(pack_centres(embedder, centres))
-        unfinished.replace(path)
+        with replacing(path, durable=False) as file:
+            file.write(pack_centres(embedder, centres))
 
 
 def group_key(group: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ Progress = Callable[[Mapping[str, Any]], Awaitable[None]]
 MOST_FOUND = 10
 """Memories that are given (seed-0)."""
 
-_FEWEST_ANGLES, _MOST_ANGLES = 3, 5
+_MOST_ANGLES = 5
 _EACH = 10  # Memories of one angle's search.
 _FEEDBACK = 3  # The first hits that words are taken from where no model expands the question.
 _FEEDBACK_WORDS = 4
@@ -203,7 +203,7 @@ async def _expand(model: ChatModel, question: str, asked: list[Asked]) -> list[s
 
 
 def _angles_of(question: str, first: Sequence[Hit]) -> list[str]:
-    """Angles without a model: the question's telling words, its parts, its names, and what its first hits speak of."""
+    """Angles without a model: the question's telling words, what its first hits speak of, and its parts."""
     words = [word for word in lexicon.words_of(question) if lexicon.hash_stem(word)]
     angles = [" ".join(words)]
     asked = {lexicon.hash_stem(word) for word in words}
@@ -221,18 +221,8 @@ def _angles_of(question: str, first: Sequence[Hit]) -> list[str]:
     )
     if telling:
         angles.append(" ".join([*words[:4], *telling[:_FEEDBACK_WORDS]]))
-    tags = [tag for hit in first[:_FEEDBACK] for tag in hit.memory.tags]
-    if tags:
-        angles.append(" ".join(dict.fromkeys(tags[:6])))
     parts = [part.strip() for part in re.split(r"\b(?:and|or|before|after|then)\b|[,;?.!]", question)]
-    angles += [part for part in parts if len(part) > 3 and part != question.strip()]
-    speakers = [hit.memory.speaker for hit in first[:_FEEDBACK] if hit.memory.speaker]
-    if len(angles) < _FEWEST_ANGLES and speakers:
-        angles.append(" ".join([*dict.fromkeys(speakers), *words]))
-    if len(angles) < _FEWEST_ANGLES and len(words) > 1:
-        half = len(words) // 2
-        angles += [" ".join(words[:half]), " ".join(words[half:])]
-    return angles
+    return [*angles, *(part for part in parts if len(part) > 3 and part != question.strip())]
 
 
 def _fused(searches: Sequence[Sequence[Hit]]) -> list[Hit]:

@@ -322,7 +322,6 @@ class DenseArm:
         *,
         limit: int | None = None,
         everywhere: bool = False,
-        cues: bool = True,
         progress: Callable[[int], None] = lambda _: None,
         wait_s: float | None = None,
         until_s: float | None = None,
@@ -335,7 +334,6 @@ class DenseArm:
             limit: The maximum number of memories, and of memories with cues; None for all.
             everywhere: Embed the memories of all users and scopes in the database, not only of this space. A model
                 comes into use only when all are embedded.
-            cues: Whether some memories may have cues without vectors.
             progress: Called with the number of memories that are done, after each batch.
             wait_s: How long to wait for a lock before each batch; None for the database's own limit.
             until_s: When to stop, by the clock's monotonic time, in small steps and without waiting for others; None
@@ -352,7 +350,7 @@ class DenseArm:
         done = await self._in_batches(
             space, limit=limit, wait_s=wait_s, until_s=until_s, progress=progress, of_cues=False
         )
-        if cues and self.trouble is None:
+        if self.trouble is None:
             await self._in_batches(space, limit=limit, wait_s=wait_s, until_s=until_s, of_cues=True)
         if self._replaces is not None and self.trouble is None:
             await self.take_over()

@@ -4,15 +4,11 @@ own. They stay stored word for word, and a search for their words finds them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, select
-
-from satchel.memory.store.repository import listed, read_records, rids_of
-from satchel.memory.store.tables import edges, memories
-from satchel.storage import Prepared
+from satchel.memory.store.graph import facts_and_turns
+from satchel.memory.store.repository import read_records, rids_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -21,33 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["folded_hits", "read_evidence"]
 
-_TURNS = memories.alias("turns")
-_RESTS_ON = (
-    Prepared(
-        select(edges.c.source_rid, edges.c.target_rid)
-        .join(_TURNS, _TURNS.c.rid == edges.c.target_rid)
-        .where(
-            edges.c.source_rid.in_(listed(bindparam("rids"))),
-            edges.c.relation == "derived_from",
-            _TURNS.c.kind == "episode",
-        )
-    ),
-    Prepared(
-        select(memories.c.rid, _TURNS.c.rid)
-        .join(
-            _TURNS,
-            (_TURNS.c.space_id == memories.c.space_id)
-            & (_TURNS.c.source_session == memories.c.source_session)
-            & (_TURNS.c.source_turn == memories.c.source_turn),
-        )
-        .where(
-            memories.c.rid.in_(listed(bindparam("rids"))),
-            memories.c.kind == "fact",
-            _TURNS.c.kind == "episode",
-        )
-    ),
-)
-
 
 def read_evidence(
     connection: Connection, space: int, ids: Sequence[str]
@@ -55,14 +24,13 @@ def read_evidence(
     """The turns that each of some facts rests on, by its id, in the order in which they were said."""
     facts = read_records(connection, space, rids_of(connection, space, list(ids)))
     found: dict[int, set[int]] = {}
-    for query in _RESTS_ON:
-        for fact, turn in query.run(connection, {"rids": json.dumps(list(facts))}):
-            found.setdefault(fact, set()).add(turn)
+    for fact, turn in facts_and_turns(connection, list(facts), are_facts=True):
+        found.setdefault(fact, set()).add(turn)
     turns = read_records(connection, space, sorted({turn for some in found.values() for turn in some}))
     return {
         facts[fact].id: tuple(
             sorted(
-                (turns[turn] for turn in some if turn in turns),
+                (turns[turn] for turn in some if turn in turns and turns[turn].kind == "episode"),
                 key=lambda one: (one.said_at, one.source.position or 0),
             )
         )

@@ -73,17 +73,16 @@ _BOOSTED = Prepared(
 
 def boosts_of(
     connection: Connection, space: int, rids: Sequence[int], *, now: datetime, by_request: bool
-) -> dict[int, float]:
-    """What importance, recency and priority multiply the scores of memories by; see `decay.boost`."""
+) -> dict[int, tuple[float, float, float]]:
+    """What importance, recency and priority multiply the scores of memories by; see `decay.factors`."""
     at = to_micros(now)
     requests = requests_so_far(connection, space)
-    found: dict[int, float] = {}
+    found: dict[int, tuple[float, float, float]] = {}
     rows = _BOOSTED.run(connection, {"rids": json.dumps(list(rids)), "space": space})
     for rid, importance, said_at, priority, decay_rate, used_at, used_request in rows:
         passed = requests - used_request if by_request else max(0, at - used_at) / _DAY_MICROS
         left = max(0.0, priority - decay_rate * passed)
-        by_importance, by_recency, by_priority = factors(importance, (at - said_at) / _DAY_MICROS, left)
-        found[rid] = by_importance * by_recency * by_priority
+        found[rid] = factors(importance, (at - said_at) / _DAY_MICROS, left)
     return found
 
 

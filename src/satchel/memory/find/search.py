@@ -18,7 +18,7 @@ from satchel.memory.find.question import (
     read_question,
 )
 from satchel.memory.records import Discretion, Hit, MemoryRecord, Mode
-from satchel.memory.store import decay, history, repository
+from satchel.memory.store import history, repository
 from satchel.memory.store.checking import printable
 from satchel.memory.store.filters import CheckedFilters, Filters, Visible
 from satchel.memory.text import lexicon
@@ -112,7 +112,6 @@ class Search:
         else:
             answer = await self.find(query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid")
             hits = answer.hits(await self._relevant(answer.found) if relevant_only else answer.found)
-            hits = await self._with_factors(hits) if mode == "hybrid" else hits
         if threshold is not None:
             hits = tuple(hit for hit in hits if hit.score > threshold)
         hits = self._with_over(await self.hits_as_of(hits, wanted.as_of), wanted.as_of)
@@ -286,17 +285,6 @@ class Search:
         return lambda connection, rids: formulas.boosts_of(
             connection, space.id, rids, now=now, by_request=space.by_request
         )
-
-    async def _with_factors(self, hits: Sequence[Hit]) -> tuple[Hit, ...]:
-        """The same hits, with what importance, recency and priority multiplied their scores by."""
-        passed = await self.requests_since([hit.memory.id for hit in hits])
-        now = self._space.clock.now()
-
-        def factors(hit: Hit) -> dict[str, float | None]:
-            found = decay.boost_signals(hit.memory, now, cycles=passed.get(hit.memory.id))
-            return {f"times_{name}": round(factor, 6) for name, factor in found.items()}
-
-        return tuple(replace(hit, signals={**hit.signals, **factors(hit)}) for hit in hits)
 
     async def _by_keywords(self, query: str, visible: VisibleOf, *, limit: int) -> tuple[Hit, ...]:
         now, by_request = self._space.clock.now(), self._space.by_request

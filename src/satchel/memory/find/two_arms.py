@@ -98,8 +98,8 @@ class _SecondArm(DenseArm):
         await super()._open_model(dimension)
         self._replaces = None
 
-    async def count_lacking(self, *, everywhere: bool = False) -> int:
-        """How many memories have no vectors of it, also before the first."""
+    async def pending(self, *, everywhere: bool = False) -> int:
+        """See `DenseArm.pending`: also before the first."""
         space = None if everywhere else self._space
         model = self.model or 0
         return await self._database.read(
@@ -304,7 +304,6 @@ class TwoArms(DenseArm):
         *,
         limit: int | None = None,
         everywhere: bool = False,
-        cues: bool = True,
         progress: Callable[[int], None] = lambda _: None,
         wait_s: float | None = None,
         until_s: float | None = None,
@@ -312,7 +311,7 @@ class TwoArms(DenseArm):
     ) -> int:
         """See `DenseArm.fill`."""
         done = await super().fill(
-            limit=limit, everywhere=everywhere, cues=cues, progress=progress, wait_s=wait_s, until_s=until_s
+            limit=limit, everywhere=everywhere, progress=progress, wait_s=wait_s, until_s=until_s
         )
         if limit is not None and done >= limit:
             return done
@@ -345,6 +344,6 @@ class TwoArms(DenseArm):
         """See `DenseArm.pending`."""
         if self.model is None:
             return 0
-        return await super().pending(everywhere=everywhere) + await self._second.count_lacking(
+        return await super().pending(everywhere=everywhere) + await self._second.pending(
             everywhere=everywhere
         )

@@ -135,13 +135,12 @@ async def compose(
     space: Space,
     *,
     budget_tokens: int,
-    ahead_days: int = statement_rows.AGENDA_DAYS,
     granted: Collection[str] = (),
 ) -> Agenda:
     """Compose the agenda of a space; see `Memory.agenda`."""
     now = space.clock.now()
     today = now.date()
-    last = today + timedelta(days=ahead_days)
+    last = today + timedelta(days=statement_rows.AGENDA_DAYS)
     found, changes, over = await space.read(
         statement_rows.appointments, at=space.now_micros(), first=today, last=last
     )

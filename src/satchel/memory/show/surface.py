@@ -404,10 +404,10 @@ class Surface:
         def read(connection: Connection, number: int) -> list[MemoryRecord]:
             known = rids_of(connection, number, list(showing.known))
             later = graph.read_later(connection, known)
-            if not any(one.is_certain for some in later.values() for one in some):
+            if not any(any(some.values()) for some in later.values()):
                 return []
             later = graph.read_later(connection, list(later), shows=visible(connection).shows)
-            rids = {one.rid for some in later.values() for one in some if one.is_certain} - set(known)
+            rids = {rid for some in later.values() for rid in some if some[rid]} - set(known)
             records = read_records(connection, number, sorted(rids))
             return sorted(records.values(), key=lambda record: (record.said_at, record.id))
 
@@ -483,7 +483,7 @@ def with_later(
     """
     shown: dict[str, ChosenLine] = {}
     for line in may_stand(lines):
-        later = [one for one in weighed.later[line.at] if one.is_likely][:1]
+        later = weighed.later[line.at][:1]
         for one in later:
             shown.setdefault(one.memory.id, ChosenLine(line.at, one.memory))
         is_beside = any(one.is_certain and one.memory.id not in there for one in later)

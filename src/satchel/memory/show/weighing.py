@@ -212,10 +212,10 @@ def _measured(
         connection, space.id, rids, at=space.now_micros(), floor=decay.FLOOR, by_request=space.by_request
     )
     later = graph.read_later(connection, rids)
-    outdated = {rid for rid, some in later.items() if any(one.is_certain for one in some)}
+    outdated = {rid for rid, some in later.items() if any(some.values())}
     if later and visible is not None:
         later = graph.read_later(connection, list(later), shows=visible(connection).shows)
-    wanted = {*rids, *(one.rid for some in later.values() for one in some)}
+    wanted = {*rids, *(rid for some in later.values() for rid in some)}
     by_rid = read_records(connection, space.id, sorted(wanted))
     there = [at for at, rid in enumerate(rids) if rid in by_rid and rid not in faded]
     why = {at: why_not_new(by_rid[rids[at]], known) for at in there}
@@ -235,7 +235,7 @@ def _measured(
         features=features | {"told": np.array(told, dtype=bool)},
         alike=evidence.alike[np.ix_(kept, kept)],
         passages=evidence.passages[kept],
-        later=[graph.successors(later.get(rids[at], ()), by_rid) for at in kept.tolist()],
+        later=[graph.successors(later.get(rids[at], {}), by_rid) for at in kept.tolist()],
         outdated=[rids[at] in outdated for at in kept.tolist()],
         told=told,
         kinds=newest_of_each(records),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from satchel.errors import UsageError
 from satchel.memory.records import (
@@ -26,8 +26,8 @@ from satchel.memory.store.cues import clean_cues
 from satchel.memory.store.decay import EPISODE_DECAY_RATE
 from satchel.memory.store.discretion_rows import as_asked_in
 from satchel.memory.store.echoes import may_repeat, said_only
+from satchel.memory.store.history import earlier_contents
 from satchel.memory.store.micros import to_micros
-from satchel.memory.store.places import settle
 from satchel.memory.store.redaction import strip_private
 from satchel.memory.store.repository import MemoryDraft, place_hash
 from satchel.memory.store.space import INLINE_CHARS, Space
@@ -101,11 +101,11 @@ class Capture:
 
     async def add_episodes(self, episodes: Iterable[Episode], *, durable: bool) -> tuple[str, ...]:
         """Store what was said, in one transaction; see `Memory.add_episodes`."""
-        drafts, unplaced = await self._episode_drafts(episodes)
+        drafts, counted = await self._episode_drafts(episodes)
 
         def write(connection: Connection, space: int) -> list[str]:
-            settled = settle(connection, space, drafts, unplaced, self._id_at) if unplaced else drafts
-            return repository.insert_drafts(connection, space, settled)
+            _refuse_taken(connection, space, counted)
+            return repository.insert_drafts(connection, space, drafts)
 
         store = self._space.write_durably if durable else self._space.write
         return tuple(await store(write)) if drafts else ()
@@ -115,11 +115,14 @@ class Capture:
         drafts, _ = await self._episode_drafts(episodes)
         return len(await self._space.read(repository.lacking_drafts, drafts)) if drafts else 0
 
-    async def _episode_drafts(self, episodes: Iterable[Episode]) -> tuple[list[MemoryDraft], set[int]]:
-        """What is to be stored, and the places in it of those that were given no position."""
+    async def _episode_drafts(
+        self, episodes: Iterable[Episode]
+    ) -> tuple[list[MemoryDraft], list[MemoryDraft]]:
+        """What is to be stored, and of that what was given no position."""
         counted: dict[tuple[str, int], int] = {}
         drafts: list[MemoryDraft] = []
-        unplaced: set[int] = set()
+        unplaced: list[MemoryDraft] = []
+        own = f"{self._space.user}\n{self._space.scope}"
         for episode in episodes:
             session, turn = clean(str(episode.session), "session"), whole(episode.turn, "turn")
             position = episode.position
@@ -130,7 +133,7 @@ class Capture:
             draft = await self.draft(
                 NewMemory(
                     content=strip_private(await self._said_only(printable(episode.text))),
-                    id=self._id_at({"source_session": session, "source_turn": turn}, position),
+                    id="e" + place_hash(f"{own}\n{session}", turn, position)[:16],
                     kind="episode",
                     tier="short_term",
                     memory_type="conversation",
@@ -146,19 +149,13 @@ class Capture:
                 )
             )
             if draft is not None:
-                if episode.position is None:
-                    unplaced.add(len(drafts))
                 drafts.append(draft)
+                unplaced += [draft] if episode.position is None else []
         return drafts, unplaced
 
     async def _said_only(self, text: str) -> str:
         """The text without what Satchel itself put into the conversation."""
         return await self._space.read(said_only, text) if may_repeat(text) else strip_injected(text)
-
-    def _id_at(self, row: Mapping[str, Any], position: int) -> str:
-        """The id of an episode, which follows from its place in its conversation."""
-        place = f"{self._space.user}\n{self._space.scope}\n{row['source_session']}"
-        return "e" + place_hash(place, row["source_turn"], position)[:16]
 
     async def draft(self, new: NewMemory) -> MemoryDraft | None:
         """Check what was given and read its words. None if it has no words.
@@ -218,6 +215,19 @@ class Capture:
                 "time": None if new.time is None else json.dumps(as_json(new.time)),
             },
         )
+
+
+def _refuse_taken(connection: Connection, space: int, drafts: Sequence[MemoryDraft]) -> None:
+    """Raise `UsageError` where a place that was only counted has other words already, which would be lost there."""
+    ids = [draft.id for draft in drafts]
+    known = repository.records_by_id(connection, space, ids) if ids else {}
+    earlier = earlier_contents(connection, space, list(known)) if known else {}
+    for draft in (draft for draft in drafts if draft.id in known):
+        if draft.row["content"] not in (known[draft.id].content, *earlier.get(draft.id, ())):
+            raise UsageError(
+                f"Turn {draft.row['source_turn']} of session {draft.row['source_session']!r} has other words already. "
+                "Give each Episode its position in the turn, counted from 0."
+            )
 
 
 def _wish_in(new: NewMemory, content: str) -> DiscretionWish | None:

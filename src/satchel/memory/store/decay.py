@@ -6,7 +6,6 @@ is no longer shown by itself; search finds it all the same.
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -14,10 +13,9 @@ from satchel.memory.records import MemoryRecord
 
 __all__ = [
     "EPISODE_DECAY_RATE",
+    "FACTORS",
     "FLOOR",
     "DecayCycle",
-    "boost",
-    "boost_signals",
     "cycles_since",
     "factors",
     "priority_now",
@@ -36,6 +34,7 @@ distils. At the rate of its tier it would fall silent after 25 days; at this one
 
 _DAY_S = 86_400.0
 _HALVES_DAYS = 30.0
+FACTORS = ("importance", "recency", "priority")
 _SWING = 0.1  # Each of the three moves a score by at most a tenth (DESIGN 5).
 
 
@@ -61,26 +60,13 @@ def recency_weight(age_days: float) -> float:
     return 1.0 - 0.5 * min(max((age_days - 7.0) / 83.0, 0.0), 1.0)
 
 
-def boost_signals(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> dict[str, float]:
-    """The three factors of `boost`, each in [0.9, 1.1], by name.
-
-    Importance 3, a priority of one half and an age of a month change nothing.
-    """
-    age_days = (now - record.said_at).total_seconds() / _DAY_S
-    found = factors(record.importance, age_days, priority_now(record, now, cycles=cycles))
-    return dict(zip(("importance", "recency", "priority"), found, strict=True))
-
-
 def factors(importance: int, age_days: float, priority: float) -> tuple[float, float, float]:
-    """The same from the numbers themselves: importance 1 to 5, days since it was said, priority that is left."""
+    """What importance (1 to 5), the days since it was said and the priority that is left multiply a score by: each in
+    [0.9, 1.1], in the order of `FACTORS`. Importance 3, a priority of one half and an age of a month change nothing.
+    """
     halvings = age_days / _HALVES_DAYS
     return (
         1.0 + _SWING * (importance - 3) / 2,
         1.0 - _SWING + 2 * _SWING * 0.5 ** (0.0 if halvings < 0.0 else min(halvings, 60.0)),
         1.0 - _SWING + 2 * _SWING * priority,
     )
-
-
-def boost(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> float:
-    """What importance, recency and priority multiply a score by: in [0.9 ** 3, 1.1 ** 3]."""
-    return math.prod(boost_signals(record, now, cycles=cycles).values())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TypeAlias
 
 from sqlalchemy import Connection, bindparam, literal, or_, select
 
@@ -15,7 +15,6 @@ from satchel.memory.store.history import find_row
 from satchel.memory.store.micros import from_micros
 from satchel.memory.store.repository import among, listed, read_records
 from satchel.memory.store.tables import edges, memories
-from satchel.plain import as_json
 from satchel.storage import Prepared
 
 __all__ = [
@@ -25,19 +24,17 @@ __all__ = [
     "Later",
     "Related",
     "Successor",
-    "edge_to_json",
+    "facts_and_turns",
     "is_superseded_by",
     "read_edges",
     "read_later",
-    "related_to_json",
     "successors",
     "walk",
 ]
 
 MAY_REPLACE = "may_replace"
 """The relation of a newer memory to an older one that it may correct, as an extractor, a model or the user says. The
-older one still holds, and whatever shows it shows the newer one beside it, if it is likely."""
-_LIKELY = 0.3
+older one still holds, and whatever shows it shows the newer one beside it."""
 
 RELATIONS = (
     "related",
@@ -87,52 +84,28 @@ class Related:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Weighted:
-    weight: float
-    is_certain: bool
-
-    @property
-    def is_likely(self) -> bool:
-        """Whether the later memory is shown before the earlier one: of pairs with this weight, half are right."""
-        return self.is_certain or self.weight >= _LIKELY
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Successor(_Weighted):
+class Successor:
     """A later memory that takes the place of an earlier one, or may take it.
 
     Attributes:
-        weight: 1.0 if that is certain, otherwise that of the link.
         is_certain: Whether it supersedes the earlier one, or a fact that was drawn from the earlier one.
     """
 
     memory: MemoryRecord
+    is_certain: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Later(_Weighted):
-    """A `Successor` by its rid."""
-
-    rid: int
+Later: TypeAlias = Mapping[int, bool]
+"""The rids of later memories, the certain ones first, and whether each is certain; see `Successor`."""
 
 
-def successors(later: Iterable[Later], records: Mapping[int, MemoryRecord]) -> tuple[Successor, ...]:
+def successors(later: Later, records: Mapping[int, MemoryRecord]) -> tuple[Successor, ...]:
     """The same with their memories, by rid; those that are not there are left out."""
     return tuple(
-        Successor(memory=records[one.rid], weight=one.weight, is_certain=one.is_certain)
-        for one in later
-        if one.rid in records
+        Successor(memory=records[rid], is_certain=is_certain)
+        for rid, is_certain in later.items()
+        if rid in records
     )
-
-
-def edge_to_json(edge: Edge) -> dict[str, Any]:
-    """An edge as plain JSON data."""
-    return dict(as_json(edge))
-
-
-def related_to_json(found: Related) -> dict[str, Any]:
-    """A memory that was reached as plain JSON data."""
-    return dict(as_json(found))
 
 
 def read_edges(connection: Connection, space: int, id: str) -> list[Edge]:
@@ -184,7 +157,7 @@ _MOST_STEPS = 4
 
 def read_later(
     connection: Connection, rids: Collection[int], *, shows: Callable[[int], bool] | None = None
-) -> dict[int, tuple[Later, ...]]:
+) -> dict[int, Later]:
     """What was said later and takes the place of some memories, or may: the basis of "what holds now".
 
     This follows the edges `supersedes` and `may_replace` that lead to a memory, and those that lead to a fact drawn
@@ -195,46 +168,40 @@ def read_later(
     together take two queries.
 
     Returns:
-        For each memory that has something later, what that is: the certain first, then by weight. Memories among `rids`
-        can be later ones of each other.
+        For each memory that has something later, what that is. Memories among `rids` can be later ones of each other.
     """
     found = _read_next(connection, rids)
     if shows is None:
         return found
     for _ in range(_MOST_STEPS):
-        hidden = {one.rid for some in found.values() for one in some if not shows(one.rid)}
+        hidden = {later for some in found.values() for later in some if not shows(later)}
         if not hidden:
             break
         beyond = _read_next(connection, hidden)
-        found = {rid: _past_hidden(rid, some, hidden, beyond) for rid, some in found.items()}
-    shown = {rid: tuple(one for one in some if shows(one.rid)) for rid, some in found.items()}
+        found = {
+            rid: _certain_first(
+                (further, is_certain and is_next_certain)
+                for later, is_certain in some.items()
+                for further, is_next_certain in (
+                    beyond.get(later, {}) if later in hidden else {later: True}
+                ).items()
+                if further != rid
+            )
+            for rid, some in found.items()
+        }
+    shown = {rid: {one: some[one] for one in some if shows(one)} for rid, some in found.items()}
     return {rid: some for rid, some in shown.items() if some}
 
 
-def _past_hidden(
-    rid: int, later: Sequence[Later], hidden: Collection[int], beyond: Mapping[int, Sequence[Later]]
-) -> tuple[Later, ...]:
-    """What takes the place of a memory; each hidden one is replaced by what took its place in turn."""
-    best: dict[int, Later] = {}
-    for one in later:
-        further = [one]
-        if one.rid in hidden:
-            further = [
-                Later(
-                    rid=two.rid,
-                    weight=one.weight * two.weight,
-                    is_certain=one.is_certain and two.is_certain,
-                )
-                for two in beyond.get(one.rid, ())
-            ]
-        for two in further:
-            if two.rid != rid and (two.rid not in best or _strength(two) > _strength(best[two.rid])):
-                best[two.rid] = two
-    return tuple(sorted(best.values(), key=_strength, reverse=True))
+def _certain_first(later: Iterable[tuple[int, bool]]) -> Later:
+    found: dict[int, bool] = {}
+    for rid, is_certain in sorted(later, key=lambda one: not one[1]):
+        found.setdefault(rid, is_certain)
+    return found
 
 
 _LATER = Prepared(
-    select(edges.c.source_rid, edges.c.target_rid, edges.c.relation, edges.c.weight).where(
+    select(edges.c.source_rid, edges.c.target_rid, edges.c.relation).where(
         edges.c.target_rid.in_(listed(bindparam("rids"))),
         edges.c.relation.in_(map(literal, ("supersedes", MAY_REPLACE))),
         edges.c.weight > 0,
@@ -242,60 +209,46 @@ _LATER = Prepared(
 )
 
 
-def _read_next(connection: Connection, rids: Collection[int]) -> dict[int, tuple[Later, ...]]:
-    facts = _drawn_from(connection, rids)
+def _read_next(connection: Connection, rids: Collection[int]) -> dict[int, Later]:
     owners: dict[int, set[int]] = {rid: {rid} for rid in rids}
-    for rid, drawn in facts.items():
-        for fact in drawn:
-            owners.setdefault(fact, set()).add(rid)
-    found: dict[int, dict[int, Later]] = {}
-    for source, target, relation, weight in _LATER.run(connection, {"rids": json.dumps(list(owners))}):
-        is_certain = relation == "supersedes"
-        later = Later(rid=source, weight=1.0 if is_certain else weight, is_certain=is_certain)
-        for owner in owners[target]:
-            known = found.setdefault(owner, {}).get(later.rid)
-            if later.rid != owner and (known is None or _strength(later) > _strength(known)):
-                found[owner][later.rid] = later
-    return {
-        rid: tuple(sorted(some.values(), key=_strength, reverse=True)) for rid, some in found.items() if some
-    }
+    for fact, turn in facts_and_turns(connection, rids, are_facts=False):
+        owners.setdefault(fact, set()).add(turn)
+    found: dict[int, list[tuple[int, bool]]] = {}
+    for source, target, relation in _LATER.run(connection, {"rids": json.dumps(list(owners))}):
+        for owner in owners[target] - {source}:
+            found.setdefault(owner, []).append((source, relation == "supersedes"))
+    return {rid: _certain_first(some) for rid, some in found.items()}
 
 
-def _strength(later: Later) -> tuple[bool, float]:
-    return later.is_certain, later.weight
-
-
-_FACTS = memories.alias("facts")
-_DRAWN_FROM = (
-    Prepared(
-        select(edges.c.target_rid, edges.c.source_rid).where(
-            edges.c.target_rid.in_(listed(bindparam("rids"))), edges.c.relation == "derived_from"
-        )
-    ),
-    Prepared(
-        select(memories.c.rid, _FACTS.c.rid)
-        .join(
-            _FACTS,
-            (_FACTS.c.space_id == memories.c.space_id)
-            & (_FACTS.c.source_session == memories.c.source_session)
-            & (_FACTS.c.source_turn == memories.c.source_turn),
-        )
-        .where(
-            memories.c.rid.in_(listed(bindparam("rids"))),
-            memories.c.kind == "episode",
-            _FACTS.c.kind == "fact",
-        )
-    ),
+_FACTS, _TURNS = memories.alias("facts"), memories.alias("turns")
+_BY_PLACE = (
+    select(_FACTS.c.rid, _TURNS.c.rid)
+    .join(
+        _TURNS,
+        (_TURNS.c.space_id == _FACTS.c.space_id)
+        & (_TURNS.c.source_session == _FACTS.c.source_session)
+        & (_TURNS.c.source_turn == _FACTS.c.source_turn),
+    )
+    .where(_FACTS.c.kind == "fact", _TURNS.c.kind == "episode")
+)
+_BY_EDGE = select(edges.c.source_rid, edges.c.target_rid).where(edges.c.relation == "derived_from")
+_OF_FACTS, _OF_TURNS = (
+    tuple(
+        Prepared(query.where(query.selected_columns[at].in_(listed(bindparam("rids")))))
+        for query in (_BY_EDGE, _BY_PLACE)
+    )
+    for at in (0, 1)
 )
 
 
-def _drawn_from(connection: Connection, rids: Collection[int]) -> dict[int, list[int]]:
-    """The facts that rest on each of some episodes: by an edge, and by the place that they name."""
-    found: dict[int, list[int]] = {}
-    for query in _DRAWN_FROM:
-        for rid, fact in query.run(connection, {"rids": json.dumps(list(rids))}):
-            found.setdefault(rid, []).append(fact)
-    return found
+def facts_and_turns(
+    connection: Connection, rids: Collection[int], *, are_facts: bool
+) -> Iterator[tuple[int, int]]:
+    """The pairs of a fact and what it rests on, by an edge or by the place that it names; `rids` are of the facts, or
+    of what they rest on.
+    """
+    for query in _OF_FACTS if are_facts else _OF_TURNS:
+        yield from query.run(connection, {"rids": json.dumps(list(rids))})
 
 
 def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:

@@ -35,7 +35,6 @@ __all__ = [
     "ChangeNote",
     "apply_fields",
     "as_written",
-    "change_to_json",
     "drop_changes",
     "earlier_contents",
     "find_row",
@@ -109,11 +108,6 @@ class Change:
     after: Mapping[str, Any]
     undoes: str | None = None
     undone_by: str | None = None
-
-
-def change_to_json(change: Change) -> dict[str, Any]:
-    """Convert a change to JSON data."""
-    return {**asdict(change), "at": change.at.isoformat()}
 
 
 # Building a statement takes longer than running it.

@@ -166,7 +166,7 @@ def later(
     shows = partial(repository.holds, connection, at=now) if holding else None
     found = graph.read_later(connection, rids, shows=shows)
     records = repository.read_records(
-        connection, space, [*found, *{one.rid for some in found.values() for one in some}]
+        connection, space, [*found, *{one for some in found.values() for one in some}]
     )
     return {records[rid].id: graph.successors(some, records) for rid, some in found.items() if rid in records}
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
 
 from satchel.memory.records import MemoryRecord
 from satchel.memory.store.micros import from_micros
@@ -20,7 +20,7 @@ from satchel.memory.store.page_lines import (
     lines_to_json,
 )
 from satchel.memory.store.repository import among, content_hash, known_ids, read_records, records_by_id
-from satchel.memory.store.statement_rows import MOST_PINS
+from satchel.memory.store.statement_rows import HOLDS, MOST_PINS
 from satchel.memory.store.tables import memories, pages, spaces
 from satchel.storage import Prepared
 
@@ -30,7 +30,6 @@ __all__ = [
     "ended_since",
     "holding",
     "insert_version",
-    "is_live",
     "newest",
     "pinned",
     "read_version",
@@ -233,15 +232,6 @@ _NEWEST_SAID = Prepared(
 )
 
 
-def is_live(at: int) -> Any:
-    """The condition that a memory holds and may be spoken of."""
-    return and_(
-        memories.c.discretion == "open",
-        or_(memories.c.valid_to.is_(None), memories.c.valid_to > at),
-        or_(memories.c.valid_from.is_(None), memories.c.valid_from <= at),
-    )
-
-
 def holding(connection: Connection, space: int, ids: Iterable[str], *, at: int) -> dict[str, MemoryRecord]:
     """Those of some memories that hold now and did not come from outside, by id; also what is confidential, which
     stands in the section of that name alone.
@@ -287,10 +277,11 @@ def pinned(connection: Connection, space: int, *, at: int) -> list[MemoryRecord]
             memories.c.space_id == space,
             memories.c.pinned == 1,
             memories.c.trust != "outside",
-            is_live(at),
+            HOLDS,
         )
         .order_by(memories.c.rid)
-        .limit(MOST_PINS)
+        .limit(MOST_PINS),
+        {"at": at},
     ).scalars()
     return list(read_records(connection, space, list(rids)).values())
 

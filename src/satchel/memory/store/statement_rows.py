@@ -19,6 +19,7 @@ from satchel.memory.text.statements import VERSION, Change, Statement
 from satchel.storage import Prepared
 
 __all__ = [
+    "HOLDS",
     "Appointment",
     "ProfileCandidates",
     "Unread",
@@ -99,11 +100,12 @@ class Appointment:
 _SPACE: Any = bindparam("space")
 _RIDS = listed(bindparam("rids"))
 _IS_OPEN = memories.c.discretion == "open"
-_HOLDS = and_(
+HOLDS = and_(
     _IS_OPEN,
     or_(memories.c.valid_to.is_(None), memories.c.valid_to > bindparam("at")),
     or_(memories.c.valid_from.is_(None), memories.c.valid_from <= bindparam("at")),
 )
+"""The condition that a memory holds and may be spoken of."""
 _IS_OWN = and_(
     memories.c.kind == "episode",
     memories.c.trust == "user",
@@ -221,14 +223,14 @@ _PINS = Prepared(
 )
 _BEST_FACTS = Prepared(
     select(memories.c.rid)
-    .where(memories.c.space_id == _SPACE, memories.c.kind == "fact", memories.c.trust != "outside", _HOLDS)
+    .where(memories.c.space_id == _SPACE, memories.c.kind == "fact", memories.c.trust != "outside", HOLDS)
     .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())
     .limit(_MOST_FACTS)
 )
 _LASTING = Prepared(
     select(statements.c.rid, statements.c.start, statements.c.length, statements.c.lasting)
     .join(memories, memories.c.rid == statements.c.rid)
-    .where(statements.c.space_id == _SPACE, statements.c.lasting.is_not(None), _IS_OWN, _HOLDS)
+    .where(statements.c.space_id == _SPACE, statements.c.lasting.is_not(None), _IS_OWN, HOLDS)
     .order_by(statements.c.lasting.desc(), statements.c.rid.desc())
     .limit(_MOST_STATEMENTS)
 )
@@ -260,7 +262,7 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
     )
     dated = _DATED.run(connection, {"rids": json.dumps(facts)})
     later = {
-        records[rid].id: [records[one.rid].id for one in found if one.rid in records and one.is_likely]
+        records[rid].id: [records[one].id for one in found if one in records]
         for rid, found in read_later(connection, [rid for rid in facts if rid in records]).items()
     }
     starts: dict[int, list[int]] = {}

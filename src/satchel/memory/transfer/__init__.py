@@ -7,32 +7,17 @@ from typing import TYPE_CHECKING
 from satchel.lazy import on_demand
 
 if TYPE_CHECKING:
-    from satchel.memory.transfer.copying import pending, read_back
-    from satchel.memory.transfer.files import SourceFile
-    from satchel.memory.transfer.parts import UNDATED, ImportedMemory, LeftOut, fact, said, stable_id
-    from satchel.memory.transfer.service import export_to, import_from
-
-__all__ = [
-    "UNDATED",
-    "ImportedMemory",
-    "LeftOut",
-    "SourceFile",
-    "export_to",
-    "fact",
-    "import_from",
-    "pending",
-    "read_back",
-    "said",
-    "stable_id",
-]
+    from satchel.memory.transfer.copying import pending as pending
+    from satchel.memory.transfer.copying import read_back as read_back
+    from satchel.memory.transfer.files import SourceFile as SourceFile
+    from satchel.memory.transfer.parts import UNDATED as UNDATED
+    from satchel.memory.transfer.parts import ImportedMemory as ImportedMemory
+    from satchel.memory.transfer.parts import LeftOut as LeftOut
+    from satchel.memory.transfer.parts import fact as fact
+    from satchel.memory.transfer.parts import said as said
+    from satchel.memory.transfer.parts import stable_id as stable_id
+    from satchel.memory.transfer.service import export_to as export_to
+    from satchel.memory.transfer.service import import_from as import_from
 
 # Most processes that open a store neither export nor import.
-__getattr__ = on_demand(
-    __name__,
-    {
-        "copying": ("pending", "read_back"),
-        "files": ("SourceFile",),
-        "parts": ("UNDATED", "ImportedMemory", "LeftOut", "fact", "said", "stable_id"),
-        "service": ("export_to", "import_from"),
-    },
-)
+__getattr__ = on_demand(__name__)

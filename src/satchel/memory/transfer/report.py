@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from satchel.plain import as_json
@@ -13,7 +13,6 @@ __all__ = [
     "ImportReport",
     "SkippedPart",
     "TransferProgress",
-    "export_report_to_json",
     "import_report_to_json",
 ]
 
@@ -94,8 +93,3 @@ def import_report_to_json(report: ImportReport) -> dict[str, Any]:
     found = as_json(report)
     by_reason = {f"{name}_by_reason": found.pop(name) for name in ("skipped", "ignored")}
     return {**found, **by_reason, "skipped": sum(report.skipped.values())}
-
-
-def export_report_to_json(report: ExportReport) -> dict[str, Any]:
-    """Convert a report to JSON data."""
-    return asdict(report)

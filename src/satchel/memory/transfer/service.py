@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from satchel.config.home import replacing
 from satchel.errors import StorageUnwritable, UsageError
 from satchel.memory.store.filters import Filters
 from satchel.memory.store.thread import OneThread
@@ -29,8 +28,11 @@ async def export_to(
     wanted = space.filter_of(filters)
     if not isinstance(where, str | Path):
         return await space.read(write, wanted, where.write, progress)
-    with _atomic_file(Path(where)) as stream:
-        return await space.read(write, wanted, stream.write, progress)
+    try:
+        with replacing(Path(where)) as stream:
+            return await space.read(write, wanted, stream.write, progress)
+    except OSError as error:
+        raise StorageUnwritable(f"{where} can't be written: {error.strerror}. It was not changed.") from error
 
 
 async def import_from(
@@ -58,31 +60,3 @@ async def import_from(
         await thread.run(batches.close)
         thread.close()
     return intake.report()
-
-
-@contextmanager
-def _atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """Write a file that replaces the one at `path` when it is complete. Only its owner can read it.
-
-    Raises:
-        StorageUnwritable: It can't be written; the file at `path` is unchanged.
-    """
-    target = path.expanduser()
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        with os.fdopen(descriptor, "wb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.replace(target)
-    except BaseException as error:
-        with suppress(OSError):
-            temporary.unlink()
-        if isinstance(error, OSError):
-            raise StorageUnwritable(
-                f"{path} can't be written: {error.strerror}. It was not changed."
-            ) from error
-        raise

@@ -46,10 +46,6 @@ class HashingEmbedder(Embedder):
             raise EmbedderError("This embedder was closed; open another one.")
         return await self._worker.run(lambda: _embed(texts))
 
-    def count_tokens(self, text: str) -> int:
-        """The number of words in the text, before truncation."""
-        return sum(1 for _ in _WORD.finditer(text))
-
     async def aclose(self) -> None:
         """Refuse further calls; there is nothing to release."""
         self._closed = True

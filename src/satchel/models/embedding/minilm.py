@@ -7,7 +7,6 @@ words in use are read. Decisions 6 and 67 have the measurements.
 from __future__ import annotations
 
 import io
-import threading
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -72,7 +71,6 @@ class MiniLmEmbedder(TokenEmbedder):
         )
         self._worker = Worker()
         self._tokenizer: WordPiece | None = None
-        self._tokenizer_lock = threading.Lock()
         self._model: MiniLm | None = None
         self._recent: OrderedDict[str, tuple[Vectors, TokenVectors]] = OrderedDict()
         self._closed = False
@@ -81,22 +79,6 @@ class MiniLmEmbedder(TokenEmbedder):
     def info(self) -> EmbedderInfo:
         """Its record."""
         return MINILM
-
-    def count_tokens(self, text: str) -> int:
-        """The number of tokens in the text, including both special tokens. More than `info.max_tokens` are truncated.
-
-        This takes 0.5 µs per character. The first call reads the vocabulary (10 ms); nothing is fetched.
-
-        Raises:
-            EmbedderError: The model has not been fetched yet.
-        """
-        if self._tokenizer is None:
-            folder = self._weights.find()
-            if folder is None:
-                raise EmbedderError(f"The embedding model is not on this machine. Type: {FETCH_COMMAND}")
-            self._load_tokenizer(folder)
-        assert self._tokenizer is not None
-        return len(self._tokenizer.encode(clean_text(text))[0])
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
         """Embed texts; see `Embedder.embed`."""
@@ -193,7 +175,11 @@ class MiniLmEmbedder(TokenEmbedder):
             from satchel.models.embedding import minilm_model  # noqa: PLC0415
 
             folder = self._weights.folder()
-            self._load_tokenizer(folder)
+            path = folder / "tokenizer.json"
+            try:
+                self._tokenizer = WordPiece.of_file(path)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise _unusable(path, error) from error
             path = folder / "model.safetensors"
             try:
                 self._model = minilm_model.load(path)
@@ -201,17 +187,6 @@ class MiniLmEmbedder(TokenEmbedder):
                 raise _unusable(path, error) from error
         assert self._tokenizer is not None
         return self._tokenizer, self._model
-
-    def _load_tokenizer(self, folder: Path) -> None:
-        # The worker's thread or a caller of `count_tokens` may come first.
-        with self._tokenizer_lock:
-            if self._tokenizer is not None:
-                return
-            path = folder / "tokenizer.json"
-            try:
-                self._tokenizer = WordPiece.of_file(path)
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise _unusable(path, error) from error
 
 
 @cache

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from satchel.config.home import ensure_home
+from satchel.config.home import ensure_home, replacing
 from satchel.errors import StorageUnwritable
 
 __all__ = [
@@ -199,19 +199,9 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _write(path: Path, content: Mapping[str, Any], *, durable: bool = False) -> None:
     """Replace a file: readers see the old content or the new one; `durable` also after a power failure."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         ensure_home(path.parent)
-        descriptor = os.open(
-            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
-        with os.fdopen(descriptor, "wb") as file:
+        with replacing(path, durable=durable) as file:
             file.write(json.dumps(content, ensure_ascii=False).encode("utf-8", "replace"))
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        temporary.replace(path)
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise StorageUnwritable(f"{path} could not be written: {error.strerror}.") from error

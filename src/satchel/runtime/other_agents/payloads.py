@@ -53,7 +53,6 @@ class HookEvent(NamedTuple):
         cwd: Where the agent works, or "".
         source: Why a session begins ("startup", "resume", "clear", "compact", "fork"), or the origin of a prompt.
         is_subagents: Whether it comes from a sub-agent.
-        is_again: Whether the Stop follows a hook that made the agent continue.
     """
 
     dialect: Dialect
@@ -66,7 +65,6 @@ class HookEvent(NamedTuple):
     cwd: str = ""
     source: str = ""
     is_subagents: bool = False
-    is_again: bool = False
 
     @property
     def key(self) -> str:
@@ -115,7 +113,6 @@ def _event(found: Mapping[str, Any]) -> HookEvent:
         cwd=_path(found, "cwd") or _path(found, "working_directory") or _path(found, "working_dir"),
         source=_name(found, "source"),
         is_subagents=bool(_name(found, "agent_id")) and dialect in ("claude-code", "codex"),
-        is_again=found.get("stop_hook_active") is True,
     )
 
 

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from satchel.capabilities.toolset import OwnTool
 from satchel.errors import NotFound, UsageError
-from satchel.memory import Memory, MemoryRecord, change_to_json, hit_to_json, related_to_json
+from satchel.memory import Memory, MemoryRecord, hit_to_json
 from satchel.memory.spheres import is_granted
+from satchel.plain import as_json
 from satchel.tools import Annotations, Tool, ToolContext, ToolResult, ToolSpec, function_tool
 from satchel.tools.input_schema import InputSchema
 from satchel.tools.visible import visible, visible_schema
@@ -371,7 +372,7 @@ def _related(memory: Memory, granted: Collection[str]) -> Tool:
         found = tuple(one for one in found if is_granted(one.memory.spheres, granted))
         entries = []
         for one in found:
-            entry = related_to_json(one)
+            entry = as_json(one)
             entries.append({**entry, "memory": _shown(entry["memory"])})
         lines = [f"{one.relation} [{one.memory.id}] {_line(one.memory.content)}" for one in found]
         return ToolResult(
@@ -422,9 +423,7 @@ def _history(memory: Memory, granted: Collection[str]) -> Tool:
         if not lines:
             record = await memory.get(input["id"])
             lines = [f"Stored {record.created_at:%Y-%m-%d %H:%M}, and not changed since."]
-        return ToolResult(
-            text="\n".join(lines), data={"changes": [change_to_json(change) for change in changes]}
-        )
+        return ToolResult(text="\n".join(lines), data={"changes": as_json(changes)})
 
     return function_tool(
         call,

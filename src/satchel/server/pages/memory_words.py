@@ -166,7 +166,7 @@ def shown(
         title=titles.get(memory.source.session or "", ""),
         kind=memory.memory_type.capitalize() if memory.kind == "fact" else KIND_OF[memory.kind],
         replaced_by=[one.memory for one in successors if one.is_certain],
-        doubted_by=[one.memory for one in successors if not one.is_certain and one.is_likely],
+        doubted_by=[one.memory for one in successors if not one.is_certain],
         score=None if hit is None else hit.score,
         reasons=() if hit is None else reasons_of(hit),
         answers=one_line(hit.answers, 160) if hit is not None and hit.answers else "",

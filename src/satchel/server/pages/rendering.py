@@ -40,7 +40,6 @@ __all__ = [
     "State",
     "error_page",
     "form_of",
-    "fragment",
     "rendered",
     "text_of_template",
     "wants_page",
@@ -103,11 +102,6 @@ class Saying:
 def rendered(scope: Scope, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
     """A page without navigation; see `site.page` for pages of logged-in users."""
     return HTMLResponse(text_of_template(scope, template, **context), status, _HEADERS)
-
-
-def fragment(request: Request, template: str, *, status: int = 200, **context: Any) -> HTMLResponse:
-    """A part of a page, which a script inserts. The same templates and rules apply as for pages."""
-    return rendered(request.scope, template, status=status, **context)
 
 
 def text_of_template(scope: Scope, template: str, **context: Any) -> str:

@@ -23,14 +23,13 @@ from satchel.memory import (
     Trust,
     agenda_to_json,
     always_to_json,
-    change_to_json,
     hit_to_json,
     page_to_json,
     record_to_json,
-    related_to_json,
     version_to_json,
 )
 from satchel.memory.show.page.editing import as_text
+from satchel.plain import as_json
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.service import Serves, Service
@@ -180,7 +179,7 @@ async def related(
 ) -> Response:
     """List the memories that a memory is linked to, nearest first."""
     found = await service.memory.related(id, depth, relation, limit=limit)
-    return JsonAnswer([related_to_json(one) for one in found])
+    return JsonAnswer(as_json(found))
 
 
 @router.get(
@@ -188,7 +187,7 @@ async def related(
 )
 async def history(service: Serves, id: str) -> Response:
     """List every change of a memory, oldest first. For a forgotten memory, the list has only the forgetting."""
-    return JsonAnswer([change_to_json(change) for change in await service.memory.history(id)])
+    return JsonAnswer(as_json(await service.memory.history(id)))
 
 
 @router.post("/api/memories/changes/{id}/undo", response_model=shapes.Changed, summary="Undo a change")

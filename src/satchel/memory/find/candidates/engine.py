@@ -33,8 +33,8 @@ __all__ = ["Candidates", "Contents", "FactorsOf"]
 
 T = TypeVar("T")
 
-FactorsOf = Callable[["Connection", Sequence[int]], Mapping[int, float]]
-"""Given rids, what each one's score is multiplied by; rids that are not in the result keep their scores."""
+FactorsOf = Callable[["Connection", Sequence[int]], Mapping[int, Sequence[float]]]
+"""Given rids, by what each one's score is multiplied, as in `decay.factors`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +187,7 @@ class Candidates:
                 tokens=tokens,
                 read=lambda rids: read(lambda connection: read_tokens(connection, index.model, rids)),
             )
-            multiply: Mapping[int, float] = {}
+            multiply: Mapping[int, Sequence[float]] = {}
             if factors is not None:
                 multiply = read(lambda connection: factors(connection, chosen.rids.tolist()))
             found = rank(index, question, chosen, scores, limit=limit, factors=multiply)

@@ -21,6 +21,7 @@ from satchel.memory.find.candidates.tokens import match, weigh
 from satchel.memory.find.candidates.weights import WEIGHTS
 from satchel.memory.find.question import ParsedQuestion, closeness
 from satchel.memory.records import Mode
+from satchel.memory.store.decay import FACTORS
 from satchel.memory.text.lexicon import commonness
 
 if TYPE_CHECKING:
@@ -233,7 +234,7 @@ def rank(
     scores: Scores,
     *,
     limit: int,
-    factors: Mapping[int, float] = MappingProxyType({}),
+    factors: Mapping[int, Sequence[float]] = MappingProxyType({}),
 ) -> tuple[Ranked, ...]:
     """Sort a shortlist, best first.
 
@@ -241,7 +242,8 @@ def rank(
     """
     rows = chosen.rows
     cosine = chosen.cosine
-    values = scores.values * np.array([factors.get(rid, 1) for rid in chosen.rids.tolist()], dtype=np.float32)
+    times = [math.prod(factors.get(rid, ())) for rid in chosen.rids.tolist()]
+    values = scores.values * np.array(times, dtype=np.float32)
     # Equal scores: the row that was written later comes first.
     best = np.lexsort((-rows, -values))[:limit]
     shares_word = np.zeros(len(best), dtype=np.bool_)
@@ -257,14 +259,18 @@ def rank(
                 shares_word=bool(shares_word[place]),
                 cosine=near,
                 cue=0.0 if chosen.cue_cosines is None else float(chosen.cue_cosines[at]),
-                signals=_signals(scores, at, near),
+                signals=_signals(scores, at, near, factors.get(int(chosen.rids[at]), ())),
             )
         )
     return tuple(ranked)
 
 
-def _signals(scores: Scores, at: int, cosine: float | None) -> dict[str, float | None]:
-    """The weighted parts of one row's score, which add up to it, and as "dense" the cosine of its best passage."""
+def _signals(
+    scores: Scores, at: int, cosine: float | None, factors: Sequence[float]
+) -> dict[str, float | None]:
+    """The weighted parts of one row's score, which add up to it, and as "dense" the cosine of its best passage; and
+    what the score was multiplied by.
+    """
     total = sum(map(WEIGHTS.__getitem__, scores.parts))
     signals: dict[str, float | None] = {
         name: round(float(WEIGHTS[name] * part[at] / total), 6)
@@ -272,7 +278,7 @@ def _signals(scores: Scores, at: int, cosine: float | None) -> dict[str, float |
         if part[at]
     }
     signals["dense"] = None if cosine is None else round(cosine, 6)
-    return signals
+    return signals | {f"times_{name}": round(by, 6) for name, by in zip(FACTORS, factors, strict=False)}
 
 
 def _fill_unknown(values: Any, known: Any) -> Any:

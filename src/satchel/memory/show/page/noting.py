@@ -14,7 +14,7 @@ from satchel.memory.show.page.rendering import FILLED, FRAME_TOKENS, section_for
 from satchel.memory.show.profile import is_own
 from satchel.memory.store import statement_rows
 from satchel.memory.store.page_lines import MOST_CHARS, PageLine, PageVersion, Section, State
-from satchel.memory.store.page_rows import holding, insert_version, is_live, newest, set_changed, words_of
+from satchel.memory.store.page_rows import holding, insert_version, newest, set_changed, words_of
 from satchel.memory.store.repository import read_records
 from satchel.memory.store.tables import memories, spaces
 
@@ -114,10 +114,11 @@ def _waiting(
             memories.c.trust != "outside",
             memories.c.changed > (-1 if base is None else base.changed),
             memories.c.importance >= _LEAST_IMPORTANCE,
-            is_live(at),
+            statement_rows.HOLDS,
         )
         .order_by(memories.c.importance.desc(), memories.c.said_at.desc(), memories.c.rid.desc())
-        .limit(_MOST_FACTS)
+        .limit(_MOST_FACTS),
+        {"at": at},
     ).scalars()
     found = [one for one in read_records(connection, space, list(rids)).values() if one.id not in placed]
     said = statement_rows.said_with(connection, space, found)
