@@ -122,6 +122,15 @@ def test_the_schema_of_an_answer_takes_calls_that_fit_and_nothing_else() -> None
     assert not fits({"action": {"tool": "look", "input": {}}})
     assert not fits({"action": {"tool": "other", "input": {}}})
     assert not fits({"actions": []})
+    # A choice that the caller made is in the schema.
+    must = jsonschema.Draft202012Validator(answer_schema([LOOK, other], {"tool_choice": "required"})).is_valid
+    assert must({"action": {"tool": "now", "input": {}}})
+    assert not must({"final": "Hi"})
+    look = answer_schema([LOOK, other], {"tool_choice": "look", "parallel_tool_calls": False})
+    named = jsonschema.Draft202012Validator(look).is_valid
+    assert named({"action": {"tool": "look", "input": {"at": "a"}}})
+    assert not named({"action": {"tool": "now", "input": {}}})
+    assert not named({"actions": [{"tool": "look", "input": {"at": "a"}}]})
 
 
 def refusing() -> ScriptedModel:

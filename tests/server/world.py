@@ -66,6 +66,8 @@ def scripted(held: Held) -> ScriptedModel:
             return request.messages[-1].text.partition("\n\n")[2]
         if "what was said" in newest:
             return " | ".join(f"{one.role}: {one.text}" for one in request.messages[:-1])
+        if "your options" in newest:
+            return json.dumps(dict(request.options), sort_keys=True)
         if "instructions" in newest:
             return f"{request.temperature} {request.max_tokens} {request.system.splitlines()[-1]}"
         if "hold" in newest:

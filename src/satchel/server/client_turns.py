@@ -23,6 +23,7 @@ from satchel.events import Record
 from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from satchel.runtime import RunningTurn, Sampling, Session
 from satchel.runtime.turns import is_busy
+from satchel.server.errands import is_errand
 from satchel.server.service import Service
 from satchel.server.turn_stream import TurnPosition, logged_turn
 from satchel.sessions import ClientPlace
@@ -97,7 +98,7 @@ class ClientRequest:
         said: The whole history; it ends with the user or with results.
         instructions: The client's instructions, which are added to Satchel's own.
         model: "provider:model", or None for the model of the home.
-        ephemeral: Nothing is stored, not even the session.
+        ephemeral: Nothing is stored, not even the session; see also `is_kept`.
         is_retry: The client sends the same request once more, because it got no answer.
         thread: The client's own name of the conversation; then no history is compared. "" if it has none.
         interactive: The client answers questions; see `resume`.
@@ -138,6 +139,16 @@ class ClientRequest:
     def files(self) -> tuple[ClientFile, ...]:
         """What the user attaches now."""
         return tuple(file for one in self.new for file in one.files)
+
+    @property
+    def is_errand(self) -> bool:
+        """Whether the client asks on its own, for a title and the like."""
+        return not self.thread and is_errand(self.words, has_tools=bool(self.tools))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the turn becomes part of a session, and its words memories."""
+        return not self.ephemeral and not self.is_errand
 
     @property
     def results(self) -> tuple[ToolResultBlock, ...]:
@@ -181,7 +192,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
         )
     request_key, continued_key = _key(asked, asked.said, "request"), _continued_key(asked)
     known: Mapping[str, ClientPlace] = {}
-    if not asked.ephemeral:
+    if asked.is_kept:
         known = await _found(service, [request_key, continued_key])
     before = known.get(request_key)
     if asked.is_retry and before is not None:
@@ -195,7 +206,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
         async with service.sessions.used(
             interactive=asked.interactive,
             model=asked.model,
-            ephemeral=asked.ephemeral,
+            ephemeral=not asked.is_kept,
             tools=_tools(asked),
             system=_system(asked),
             terms=asked.terms,
@@ -203,7 +214,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
             await session.take_over(_messages(asked.history))
             begun = session, await _start(service, session, asked, captures=not is_repeated)
     session, running = begun
-    if not asked.ephemeral:
+    if asked.is_kept:
         places = [ClientPlace(key=request_key, session_id=session.id, number=running.after_seq)]
         if asked.thread:
             places.append(ClientPlace(key=continued_key, session_id=session.id, number=running.number))
@@ -223,7 +234,7 @@ async def keep_answer(
     """Note that the history with this answer at its end is that of a session after a turn. Call it before the client
     has the end of the answer.
     """
-    if not asked.ephemeral and not asked.thread:
+    if asked.is_kept and not asked.thread:
         answer = ClientMessage(role="assistant", text=text, calls=tuple(calls))
         key = _key(asked, (*asked.said, answer), "history")
         await _put(service, ClientPlace(key=key, session_id=session_id, number=turn))
@@ -293,6 +304,8 @@ async def _start(service: Service, session: Session, asked: ClientRequest, *, ca
     results = _open_results(session, asked)
     running = await session.start(
         asked.words,
+        # A title is about the conversation alone.
+        memory=not asked.is_errand,
         results=results,
         captures=captures,
         sampling=asked.sampling,

@@ -10,8 +10,6 @@ from starlette.responses import Response
 from satchel.errors import ConfigError, NotFound
 from satchel.server.client_turns import begin
 from satchel.server.completions import (
-    EPHEMERAL_MODEL,
-    HOME_MODEL,
     ChatCompletion,
     CompletionRequest,
     ModelCard,
@@ -26,6 +24,7 @@ from satchel.server.routes.messages import passes_on
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM, EventStream
 from satchel.server.v1_errors import V1Failure
+from satchel.server.v1_requests import EPHEMERAL_MODEL, HOME_MODEL, check_options
 
 __all__ = ["router"]
 
@@ -54,10 +53,11 @@ async def complete(
         raise V1Failure(503, "The server is stopping.")
     asked = asked_of(request, is_retry=(x_stainless_retry_count or "0") not in ("", "0"))
     try:
+        await check_options(service, asked)
         begun = await begin(service, asked)
     except (ConfigError, NotFound) as error:
         raise V1Failure(404, str(error), param="model", code="model_not_found") from error
-    headers = {} if asked.ephemeral else {"x-satchel-session": begun.session_id}
+    headers = {} if not asked.is_kept else {"x-satchel-session": begun.session_id}
     if not request.stream:
         answer = await completion(service, asked, begun, model=request.model)
         return JsonAnswer(answer, headers=headers)
