@@ -18,14 +18,16 @@ from typing import Any, Final, Literal
 
 from starlette.exceptions import HTTPException
 
+from satchel.conversation import Conversation
 from satchel.errors import NotFound, StorageError, UsageError
-from satchel.events import Record
-from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from satchel.events import Record, TurnStart
+from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from satchel.runtime import RunningTurn, Sampling, Session
 from satchel.runtime.turns import is_busy
 from satchel.server.errands import is_errand
 from satchel.server.service import Service
 from satchel.server.turn_stream import TurnPosition, logged_turn
+from satchel.server.v1_errors import V1Failure
 from satchel.sessions import ClientPlace
 from satchel.tools import Tool, client_tool
 
@@ -100,6 +102,7 @@ class ClientRequest:
         model: "provider:model", or None for the model of the home.
         ephemeral: Nothing is stored, not even the session; see also `is_kept`.
         is_retry: The client sends the same request once more, because it got no answer.
+        after: The id of an answer that `said` continues (`keep_answer`); then no history was sent. "" if it was.
         thread: The client's own name of the conversation; then no history is compared. "" if it has none.
         interactive: The client answers questions; see `resume`.
     """
@@ -111,6 +114,7 @@ class ClientRequest:
     model: str | None = None
     ephemeral: bool = False
     is_retry: bool = False
+    after: str = ""
     thread: str = ""
     interactive: bool = False
     sampling: Sampling | None = None
@@ -184,6 +188,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
     Raises:
         NotFound, ConfigError, ModelError: The model is unavailable.
         UsageError: There is nothing new to answer.
+        V1Failure: The answer that it continues is not known.
         StorageError: No session can be written.
     """
     if not asked.words and not asked.results and not asked.files:
@@ -211,7 +216,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
             system=_system(asked),
             terms=asked.terms,
         ) as session:
-            await session.take_over(_messages(asked.history))
+            await session.take_over(await _forked(service, asked, place) or _messages(asked.history))
             begun = session, await _start(service, session, asked, captures=not is_repeated)
     session, running = begun
     if asked.is_kept:
@@ -230,14 +235,55 @@ async def keep_answer(
     *,
     text: str,
     calls: Sequence[ClientCall],
+    response_id: str = "",
 ) -> None:
-    """Note that the history with this answer at its end is that of a session after a turn. Call it before the client
-    has the end of the answer.
+    """Note that the history with this answer at its end is that of a session after a turn, and so is what follows the
+    answer with this id. Call it before the client has the end of the answer.
     """
     if asked.is_kept and not asked.thread:
         answer = ClientMessage(role="assistant", text=text, calls=tuple(calls))
-        key = _key(asked, (*asked.said, answer), "history")
-        await _put(service, ClientPlace(key=key, session_id=session_id, number=turn))
+        keys = [] if asked.after else [_key(asked, (*asked.said, answer), "history")]
+        keys += [_response_key(asked.namespace, response_id)] if response_id else []
+        await _put(service, *(ClientPlace(key=key, session_id=session_id, number=turn) for key in keys))
+
+
+async def _forked(service: Service, asked: ClientRequest, place: ClientPlace | None) -> list[Message]:
+    """The conversation up to the answer that the request continues, whose session went on otherwise.
+
+    Raises:
+        V1Failure: It is not known.
+    """
+    if not asked.after:
+        return []
+    conversation, seq = Conversation(), 0
+    with suppress(NotFound, StorageError):
+        while place is not None and conversation.turns <= place.number:
+            records = await service.satchel.sessions.records(place.session_id, after_seq=seq)
+            for record in records:
+                if isinstance(record.event, TurnStart) and record.event.turn > place.number:
+                    return [_without_files(message) for message in conversation.messages]
+                conversation.apply(record.event)
+                seq = record.seq
+            if not records:
+                break
+    if not conversation.messages:
+        raise V1Failure(
+            400,
+            f"There is no response {asked.after!r} here. Send the whole conversation as input.",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    return [_without_files(message) for message in conversation.messages]
+
+
+def _without_files(message: Message) -> Message:
+    """A session's files are its own."""
+    blocks = (_named(block.name) if isinstance(block, FileBlock) else block for block in message.blocks)
+    return Message(role=message.role, blocks=tuple(blocks))
+
+
+def _named(name: str) -> TextBlock:
+    return TextBlock(text=f"[{name} was attached here]")
 
 
 async def _found(service: Service, keys: Sequence[str]) -> Mapping[str, ClientPlace]:
@@ -357,7 +403,7 @@ def _messages(history: Sequence[ClientMessage]) -> list[Message]:
                 messages.append(Message(role="user", blocks=(result,)))
             case "user":
                 # A history that is taken over has no files of its own.
-                names = [f"[{file.name} was attached here]" for file in one.files]
+                names = [_named(file.name).text for file in one.files]
                 messages.append(Message(role="user", blocks=_text("\n".join([*names, one.text]))))
             case "assistant":
                 blocks = (*_text(one.text), *(_call(call) for call in one.calls))
@@ -383,7 +429,13 @@ def _continued_key(asked: ClientRequest) -> str:
     """The key of the place where the last answer ended; "" at the beginning of a conversation."""
     if asked.thread:
         return _thread_key(asked.namespace, asked.thread)
+    if asked.after:
+        return _response_key(asked.namespace, asked.after)
     return _key(asked, asked.history, "history") if asked.history else ""
+
+
+def _response_key(namespace: str, id: str) -> str:
+    return _digest(["response", namespace, id])
 
 
 def _thread_key(namespace: str, thread: str) -> str:
@@ -391,7 +443,7 @@ def _thread_key(namespace: str, thread: str) -> str:
 
 
 def _key(asked: ClientRequest, said: Sequence[ClientMessage], what: str) -> str:
-    return _digest([what, asked.namespace, asked.thread, [_plain(one) for one in said]])
+    return _digest([what, asked.namespace, asked.thread or asked.after, [_plain(one) for one in said]])
 
 
 def _plain(one: ClientMessage) -> list[Any]:

@@ -77,8 +77,12 @@ class Answering:
         self.said += added
         return "" if self.is_held else added
 
-    async def ended(self, *, in_full: bool) -> Ended:
+    async def ended(self, *, in_full: bool, response_id: str = "") -> Ended:
         """Keep the answer: all that was said, or the last words alone.
+
+        Args:
+            in_full: The client was sent all that was said.
+            response_id: The name by which the client may continue the conversation; see `ClientRequest.after`.
 
         Raises:
             V1Failure: The turn ended without an answer.
@@ -102,7 +106,13 @@ class Answering:
         )
         text = self.said if in_full and not self.is_held else result.text
         await keep_answer(
-            self.service, self.asked, self.begun.session_id, result.turn, text=text, calls=calls
+            self.service,
+            self.asked,
+            self.begun.session_id,
+            result.turn,
+            text=text,
+            calls=calls,
+            response_id=response_id,
         )
         about = {
             "session_id": self.begun.session_id,
