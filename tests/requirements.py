@@ -837,6 +837,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "http:openai:tools", "issue 12", "The client's own tools are called by the client, beside Satchel's."),
     built(12, "http:openai:parameters", "issue 12", "Parameters are honoured, or refused by name; unknown fields are ignored."),
     built(24, "http:openai:responses", "issue 24", "The official client of OpenAI uses the agent through /v1/responses, streamed and not, with tools, files and previous_response_id."),
+    built(24, "http:openai:embeddings", "issue 24", "/v1/embeddings answers with the vectors of memory's embedder; without one it is refused by name, as /v1/audio is."),
     built(24, "http:openai:errands", "issue 24", "Requests for titles, tags and follow-ups that programs send on their own are answered, and become neither a session nor a memory."),
     built(12, "http:openai:errors", "issue 12", "Errors have the form that official clients turn into their exceptions."),
     built(12, "http:agui", "DESIGN 3.4", "POST /api/agui runs the agent with the events of AG-UI, in threads, with the front end's tools, questions and approvals."),

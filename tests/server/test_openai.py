@@ -404,6 +404,56 @@ def test_what_a_user_says_of_titles_is_kept(agent: Any, words: str, tools: list[
     assert answer.headers["x-satchel-session"]
 
 
+@requirement("http:openai:embeddings")
+def test_texts_are_embedded_by_the_embedder_of_memory(agent: Any, world: World) -> None:
+    texts = ["The boat is blue.", "The boat is blue.", "A recipe for soup."]
+    # The official client asks for base64 by itself.
+    packed = agent.embeddings.create(model="satchel", input=texts)
+    plain = agent.embeddings.create(model=packed.model, input=texts, encoding_format="float")
+    vectors = [one.embedding for one in packed.data]
+    assert vectors == [one.embedding for one in plain.data]
+    assert vectors[0] == vectors[1] != vectors[2]
+    embedder: Any = world.satchel.home.embedder
+    assert vectors == world.call(embedder.embed, texts, "document").tolist()
+    assert packed.usage.total_tokens > 0
+    one = agent.embeddings.create(model="satchel", input=texts[0], dimensions=len(vectors[0]))
+    assert [found.embedding for found in one.data] == vectors[:1]
+
+
+@requirement("http:openai:embeddings", "http:openai:errors")
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"input": [[1, 2]]}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [""]}, "input"),
+        ({"input": ["x"] * 2049}, "input"),
+        ({"input": "x" * 1_200_001}, "input"),
+        ({"dimensions": 7}, "dimensions"),
+        ({"model": "text-embedding-3-small"}, "model"),
+    ],
+)
+def test_what_an_embedder_can_not_do_is_refused_by_name(agent: Any, more: dict[str, Any], param: str) -> None:
+    with pytest.raises(openai.APIStatusError) as refused:
+        agent.embeddings.create(**{"model": "satchel", "input": "x", **more})
+    assert refused.value.status_code == (404 if param == "model" else 400)
+    assert refused.value.param == param
+
+
+@requirement("http:openai:embeddings", "http:openai:errors")
+def test_without_an_embedder_and_for_sound_the_refusal_says_so(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, memory__embedder="none") as world,
+        openai.OpenAI(base_url=f"{world.url}/v1", api_key=world.token, max_retries=0) as agent,
+    ):
+        with pytest.raises(openai.BadRequestError, match="memory.embedder"):
+            agent.embeddings.create(model="satchel", input="x")
+        with pytest.raises(openai.NotFoundError, match="audio/speech"):
+            agent.audio.speech.create(model="satchel", voice="alloy", input="x")
+        with pytest.raises(openai.NotFoundError, match="audio/transcriptions"):
+            agent.audio.transcriptions.create(model="satchel", file=("a.wav", b"RIFF"))
+
+
 @requirement("http:openai:parameters")
 def test_unknown_fields_and_neutral_values_are_taken(agent: Any) -> None:
     answer = agent.chat.completions.create(

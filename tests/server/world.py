@@ -120,8 +120,9 @@ async def _open(
     folder: Path, model: ScriptedModel, overrides: dict[str, Any]
 ) -> AsyncIterator[tuple[Satchel, str, App]]:
     settings = settings_in(folder, **{"server__port": 0, "agent__mode": "bypass", **overrides})
+    embedder = None if "memory__embedder" in overrides else HashingEmbedder()
     async with (
-        Satchel.open(settings, model=model, embedder=HashingEmbedder()) as satchel,
+        Satchel.open(settings, model=model, embedder=embedder) as satchel,
         served(satchel) as (url, app),
     ):
         yield satchel, url, app

@@ -1,4 +1,4 @@
-"""The agent as a model for clients of OpenAI: chat completions, responses, and the list of models."""
+"""The agent as a model for clients of OpenAI: chat completions, responses, embeddings, models."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from satchel.server.completions import (
     chunks,
     completion,
 )
+from satchel.server.embeddings import EmbeddingList, EmbeddingRequest, embeddings
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.responses import ResponseObject, ResponseRequest
 from satchel.server.routes.documented import V1_ERRORS
@@ -92,6 +93,12 @@ async def respond(
         resumes=False,
         headers=headers,
     )
+
+
+@router.post("/v1/embeddings", response_model=EmbeddingList, summary="Embed texts")
+async def embed(service: Serves, request: EmbeddingRequest) -> Response:
+    """Embed texts with the embedder of memory (`memory.embedder`). Nothing of them is kept."""
+    return JsonAnswer(await embeddings(service, request))
 
 
 async def _begun(service: Service, asked: ClientRequest) -> tuple[StartedTurn, dict[str, str]]:
