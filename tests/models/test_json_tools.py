@@ -133,6 +133,14 @@ def test_the_schema_of_an_answer_takes_calls_that_fit_and_nothing_else() -> None
     assert not named({"actions": [{"tool": "look", "input": {"at": "a"}}]})
 
 
+async def test_a_choice_that_the_caller_made_goes_out_as_the_schema() -> None:
+    inner = ScriptedModel(["Hi", "Hi"])
+    for options in ({}, {"tool_choice": "look"}):
+        await ask(JsonTools(inner), request(user("Hello"), options=options))
+    schemas = [asked.response_schema for asked in inner.requests]
+    assert schemas == [answer_schema([LOOK]), answer_schema([LOOK], {"tool_choice": "look"})]
+
+
 def refusing() -> ScriptedModel:
     """A model that refuses tool definitions, and calls by JSON where it was told how."""
 

@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from satchel.errors import ModelRejected
-from satchel.models import ModelRequest, ScriptedModel
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from tests.requirements import requirement
 from tests.server.world import WORDS, World, serving
 
@@ -333,6 +333,22 @@ def test_parameters_that_the_model_does_not_know_or_its_endpoint_refuses_are_ref
             with pytest.raises(openai.BadRequestError) as refused:
                 ask(agent, [user("Hello")], **{name: value})
             assert refused.value.param == name
+
+
+@requirement("http:openai:parameters", "http:openai:tools")
+def test_a_forced_choice_holds_until_a_tool_of_the_client_is_called(tmp_path: Path) -> None:
+    own, clients = (
+        Call(name="bash", input={"command": "echo hi"}),
+        Call(name="get_weather", input={"city": "Bern"}),
+    )
+    model = ScriptedModel([Reply(calls=[own]), Reply(calls=[clients])])
+    with (
+        serving(tmp_path, lambda _: model) as world,
+        openai.OpenAI(base_url=f"{world.url}/v1", api_key=world.token, max_retries=0) as agent,
+    ):
+        answer = ask(agent, [user("The weather?")], tools=[WEATHER], tool_choice="required")
+    assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["get_weather"]
+    assert [request.options for request in model.requests] == [{"tool_choice": "required"}] * 2
 
 
 @requirement("http:openai:parameters")
