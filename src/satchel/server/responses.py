@@ -125,7 +125,7 @@ def asked_of(request: ResponseRequest, *, is_retry: bool) -> ClientRequest:
     for name in ("background", "conversation", "prompt", "max_tool_calls", "top_logprobs"):
         if value := getattr(request, name):
             raise unsupported(name, value, "An agent's turn can't honour it. Leave it out")
-    is_whole = request.previous_response_id is None
+    is_whole = not request.previous_response_id
     instructions, said = _read_items(
         [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input,
         is_whole=is_whole,
@@ -202,7 +202,7 @@ def _read_items(
             case _:
                 raise V1Failure(
                     400,
-                    f"{where} is {str(item.get('type') or item.get('role'))[:50]!r}. Satchel accepts messages, "
+                    f"{where} is {str(item.get('type') or item.get('role') or '')[:50]!r}. Satchel accepts messages, "
                     "function_call, function_call_output and reasoning, with all their fields.",
                     param=where,
                     code="unsupported_content",
