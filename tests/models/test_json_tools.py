@@ -122,6 +122,23 @@ def test_the_schema_of_an_answer_takes_calls_that_fit_and_nothing_else() -> None
     assert not fits({"action": {"tool": "look", "input": {}}})
     assert not fits({"action": {"tool": "other", "input": {}}})
     assert not fits({"actions": []})
+    # A choice that the caller made is in the schema.
+    must = jsonschema.Draft202012Validator(answer_schema([LOOK, other], {"tool_choice": "required"})).is_valid
+    assert must({"action": {"tool": "now", "input": {}}})
+    assert not must({"final": "Hi"})
+    look = answer_schema([LOOK, other], {"tool_choice": "look", "parallel_tool_calls": False})
+    named = jsonschema.Draft202012Validator(look).is_valid
+    assert named({"action": {"tool": "look", "input": {"at": "a"}}})
+    assert not named({"action": {"tool": "now", "input": {}}})
+    assert not named({"actions": [{"tool": "look", "input": {"at": "a"}}]})
+
+
+async def test_a_choice_that_the_caller_made_goes_out_as_the_schema() -> None:
+    inner = ScriptedModel(["Hi", "Hi"])
+    for options in ({}, {"tool_choice": "look"}):
+        await ask(JsonTools(inner), request(user("Hello"), options=options))
+    schemas = [asked.response_schema for asked in inner.requests]
+    assert schemas == [answer_schema([LOOK]), answer_schema([LOOK], {"tool_choice": "look"})]
 
 
 def refusing() -> ScriptedModel:

@@ -29,11 +29,13 @@ from satchel.models.encoding import encode, parse_object
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.openai import wire as openai_wire
 from satchel.models.openai.wire import ChatAnswer
+from satchel.models.port import options_of
 from satchel.models.prefix import MessageCache
 from satchel.models.prices import known_window, priced
 from satchel.models.sse import EventReader
 from tests.models.loopback import (
     LOOK,
+    Wire,
     as_events,
     ask,
     chat,
@@ -186,6 +188,39 @@ async def test_without_tools_anthropic_gets_a_history_of_calls_as_text(tmp_path:
     sent = server.asked[0].body["messages"]
     assert [part["type"] for message in sent for part in message["content"]] == ["text"] * 3
     assert "A wall." in sent[2]["content"][0]["text"]
+
+
+_ASKED: dict[str, Any] = {"top_p": 0.3, "stop": ["END"], "tool_choice": "look", "parallel_tool_calls": False}
+
+
+@pytest.mark.anyio
+@requirement("models:options")
+@pytest.mark.parametrize(
+    ("wire", "options", "sent"),
+    [
+        ("openai", {}, {"tool_choice": "auto"}),
+        ("openai", {"tool_choice": "required"}, {"tool_choice": "required"}),
+        ("openai", {"seed": 0, "presence_penalty": 1.0, "frequency_penalty": -1.0},
+         {"seed": 0, "presence_penalty": 1.0, "frequency_penalty": -1.0, "tool_choice": "auto"}),
+        ("openai", _ASKED, {"top_p": 0.3, "stop": ["END"], "parallel_tool_calls": False,
+         "tool_choice": {"type": "function", "function": {"name": "look"}}}),
+        ("anthropic", {}, {}),
+        ("anthropic", {"tool_choice": "required"}, {"tool_choice": {"type": "any"}}),
+        ("anthropic", {"parallel_tool_calls": False},
+         {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}),
+        ("anthropic", _ASKED, {"top_p": 0.3, "stop_sequences": ["END"],
+         "tool_choice": {"type": "tool", "name": "look", "disable_parallel_tool_use": True}}),
+    ],
+)  # fmt: skip
+async def test_options_are_sent_in_the_form_of_each_wire(
+    tmp_path: Path, wire: Wire, options: dict[str, Any], sent: dict[str, Any]
+) -> None:
+    answer = chat("Hi") if wire == "openai" else messages("Hi")
+    async with loopback([as_events(answer)]) as server, model_at(server, wire, tmp_path) as model:
+        assert options.keys() <= options_of(model)
+        await ask(model, request(options=options))
+    usual = {"model", "messages", "tools", "system", "stream", "stream_options", "max_tokens"}
+    assert {name: value for name, value in server.asked[0].body.items() if name not in usual} == sent
 
 
 @pytest.mark.anyio

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import httpx2
 import openai
 import pytest
 
+from satchel.errors import ModelRejected
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from tests.requirements import requirement
 from tests.server.world import WORDS, World, serving
 
@@ -268,12 +271,10 @@ def test_instructions_and_sampling_reach_the_model(agent: Any) -> None:
     ("more", "param"),
     [
         ({"n": 2}, "n"),
-        ({"top_p": 0.3}, "top_p"),
         ({"logprobs": True}, "logprobs"),
-        ({"stop": ["x"]}, "stop"),
-        ({"tools": [WEATHER], "tool_choice": "required"}, "tool_choice"),
-        ({"presence_penalty": 1}, "presence_penalty"),
-        ({"parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"logit_bias": {"7": 1}}, "logit_bias"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "bash"}}}, "tool_choice"),
         ({"response_format": {"type": "grammar"}}, "response_format"),
         ({"tools": [{"type": "function", "function": {"parameters": {}}}]}, "tools[0]"),
         ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
@@ -293,6 +294,183 @@ def test_unsupported_parameters_are_refused_by_name(agent: Any, more: dict[str, 
 
 
 @requirement("http:openai:parameters")
+@pytest.mark.parametrize(
+    ("sent", "passed"),
+    [
+        ({"top_p": 0.3, "seed": 0}, {"top_p": 0.3, "seed": 0}),
+        ({"stop": "END"}, {"stop": ["END"]}),
+        ({"stop": ["a", "b"]}, {"stop": ["a", "b"]}),
+        ({"presence_penalty": 1, "frequency_penalty": -1}, {"presence_penalty": 1, "frequency_penalty": -1}),
+        ({"tools": [WEATHER], "tool_choice": "required"}, {"tool_choice": "required"}),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "get_weather"}},
+          "parallel_tool_calls": False}, {"tool_choice": "get_weather", "parallel_tool_calls": False}),
+        ({"n": 1, "top_p": 1, "presence_penalty": 0, "stop": [], "parallel_tool_calls": True}, {}),
+    ],
+)  # fmt: skip
+def test_parameters_reach_a_model_that_knows_them(
+    agent: Any, sent: dict[str, Any], passed: dict[str, Any]
+) -> None:
+    answer = agent.chat.completions.create(model="satchel", messages=[user("Your options?")], **sent)
+    options = json.loads(answer.choices[0].message.content)
+    assert options == passed
+
+
+@requirement("http:openai:parameters")
+def test_parameters_that_the_model_does_not_know_or_its_endpoint_refuses_are_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    class Plain(ScriptedModel):
+        options = frozenset({"top_p"})
+
+    def refusing(_: ModelRequest) -> str:
+        raise ModelRejected("Unsupported parameter: 'top_p'.")
+
+    with (
+        serving(tmp_path, lambda _: Plain(refusing)) as world,
+        openai.OpenAI(base_url=f"{world.url}/v1", api_key=world.token, max_retries=0) as agent,
+    ):
+        for name, value in (("seed", 7), ("stop", ["x"]), ("top_p", 0.5)):
+            with pytest.raises(openai.BadRequestError) as refused:
+                ask(agent, [user("Hello")], **{name: value})
+            assert refused.value.param == name
+
+
+@requirement("http:openai:parameters", "http:openai:tools")
+def test_a_forced_choice_holds_until_a_tool_of_the_client_is_called(tmp_path: Path) -> None:
+    own, clients = (
+        Call(name="bash", input={"command": "echo hi"}),
+        Call(name="get_weather", input={"city": "Bern"}),
+    )
+    model = ScriptedModel([Reply(calls=[own]), Reply(calls=[clients])])
+    with (
+        serving(tmp_path, lambda _: model) as world,
+        openai.OpenAI(base_url=f"{world.url}/v1", api_key=world.token, max_retries=0) as agent,
+    ):
+        answer = ask(agent, [user("The weather?")], tools=[WEATHER], tool_choice="required")
+    assert [call.function.name for call in answer.choices[0].message.tool_calls] == ["get_weather"]
+    assert [request.options for request in model.requests] == [{"tool_choice": "required"}] * 2
+
+
+@requirement("http:openai:parameters")
+def test_a_stream_with_a_format_has_nothing_but_the_last_words(agent: Any) -> None:
+    with agent.chat.completions.stream(
+        model="satchel",
+        messages=[user("Please echo hello")],
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}},
+    ) as stream:
+        texts = [event.delta for event in stream if event.type == "content.delta"]
+    assert "".join(texts) == "It is done."
+
+
+ERRANDS = {
+    "open-webui:title": "### Task:\nGenerate a concise, 3-5 word title with an emoji summarizing the chat history.\n### G",
+    "open-webui:tags": "### Task:\nGenerate 1-3 broad tags categorizing the main themes of the chat history, along with 1-3",
+    "open-webui:follow-ups": "### Task:\nSuggest 3-5 relevant follow-up questions or prompts that the user might naturally "
+    "ask next in this conversation as a **user**, based on the chat history, to help continue the discussion.\n###",
+    "open-webui:queries": "### Task:\nAnalyze the chat history to determine the necessity of generating search queries, in",
+    "opencode": "Generate a title for this conversation:\n",
+    "librechat": "Provide a concise, 5-word-or-less title for the conversation, using title case conventions. Only",
+    "zed": "Generate a concise 3-7 word title for this conversation, omitting punctuation. Go straight to the title,",
+    "chatbox": "Based on the chat history, give this conversation a name. Keep it short - 10 characters max, no quotes.",
+}
+"""How the prompts of these programs begin."""
+
+
+@requirement("http:openai:errands")
+@pytest.mark.parametrize("program", ERRANDS)
+def test_what_a_program_asks_on_its_own_is_answered_and_not_kept(
+    agent: Any, client: httpx2.Client, program: str
+) -> None:
+    def kept() -> tuple[Any, Any]:
+        stats = client.get("/api/memories/stats").json()
+        return stats["memories"], client.get("/api/sessions").headers["x-total-count"]
+
+    messages = [user(f"My kettle whistles ({program}).")]
+    session = ask(agent, messages).model_extra["satchel"]["session_id"]
+    before = kept()
+    quoted = f"<chat_history>\nUSER: My kettle whistles ({program}).\n</chat_history>"
+    for asked in (
+        [user(ERRANDS[program]), user(quoted)],
+        [user(f"{ERRANDS[program]}\n{quoted}")],
+        [*messages, user(ERRANDS[program])],
+    ):
+        answer = agent.chat.completions.with_raw_response.create(model="satchel", messages=asked)
+        assert answer.parse().choices[0].message.content == "I see."
+        assert "x-satchel-session" not in answer.headers
+    assert kept() == before
+    # The conversation goes on where it was.
+    messages.append(user("It is made of steel."))
+    assert ask(agent, messages).model_extra["satchel"]["session_id"] == session
+
+
+@requirement("http:openai:errands")
+@pytest.mark.parametrize(
+    ("words", "tools"),
+    [
+        ("Write the title of my book on the cover.", []),
+        ("I gave the chat with Bob a title.", []),
+        ("What is the title of this conversation?", []),
+        ("Suggest follow-up questions for my interview. We had a chat.", []),
+        ("Generate a title for this conversation.", [WEATHER]),
+    ],
+)
+def test_what_a_user_says_of_titles_is_kept(agent: Any, words: str, tools: list[Any]) -> None:
+    more = {"tools": tools} if tools else {}
+    answer = agent.chat.completions.with_raw_response.create(model="satchel", messages=[user(words)], **more)
+    assert answer.headers["x-satchel-session"]
+
+
+@requirement("http:openai:embeddings")
+def test_texts_are_embedded_by_the_embedder_of_memory(agent: Any, world: World) -> None:
+    texts = ["The boat is blue.", "The boat is blue.", "A recipe for soup."]
+    # The official client asks for base64 by itself.
+    packed = agent.embeddings.create(model="satchel", input=texts)
+    plain = agent.embeddings.create(model=packed.model, input=texts, encoding_format="float")
+    vectors = [one.embedding for one in packed.data]
+    assert vectors == [one.embedding for one in plain.data]
+    assert vectors[0] == vectors[1] != vectors[2]
+    embedder: Any = world.satchel.home.embedder
+    assert vectors == world.call(embedder.embed, texts, "document").tolist()
+    assert packed.usage.total_tokens > 0
+    one = agent.embeddings.create(model="satchel", input=texts[0], dimensions=len(vectors[0]))
+    assert [found.embedding for found in one.data] == vectors[:1]
+
+
+@requirement("http:openai:embeddings", "http:openai:errors")
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"input": [[1, 2]]}, "input"),
+        ({"input": []}, "input"),
+        ({"input": [""]}, "input"),
+        ({"input": ["x"] * 2049}, "input"),
+        ({"input": "x" * 1_200_001}, "input"),
+        ({"dimensions": 7}, "dimensions"),
+        ({"model": "text-embedding-3-small"}, "model"),
+    ],
+)
+def test_what_an_embedder_can_not_do_is_refused_by_name(agent: Any, more: dict[str, Any], param: str) -> None:
+    with pytest.raises(openai.APIStatusError) as refused:
+        agent.embeddings.create(**{"model": "satchel", "input": "x", **more})
+    assert refused.value.status_code == (404 if param == "model" else 400)
+    assert refused.value.param == param
+
+
+@requirement("http:openai:embeddings", "http:openai:errors")
+def test_without_an_embedder_and_for_sound_the_refusal_says_so(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, memory__embedder="none") as world,
+        openai.OpenAI(base_url=f"{world.url}/v1", api_key=world.token, max_retries=0) as agent,
+    ):
+        with pytest.raises(openai.BadRequestError, match="memory.embedder"):
+            agent.embeddings.create(model="satchel", input="x")
+        with pytest.raises(openai.NotFoundError, match="audio/speech"):
+            agent.audio.speech.create(model="satchel", voice="alloy", input="x")
+        with pytest.raises(openai.NotFoundError, match="audio/transcriptions"):
+            agent.audio.transcriptions.create(model="satchel", file=("a.wav", b"RIFF"))
+
+
+@requirement("http:openai:parameters")
 def test_unknown_fields_and_neutral_values_are_taken(agent: Any) -> None:
     answer = agent.chat.completions.create(
         model="satchel",
@@ -300,7 +478,6 @@ def test_unknown_fields_and_neutral_values_are_taken(agent: Any) -> None:
         n=1,
         top_p=1,
         presence_penalty=0,
-        seed=7,
         logprobs=False,
         extra_body={"a_new_field": {"x": 1}},
     )

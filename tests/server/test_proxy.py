@@ -280,11 +280,14 @@ def test_only_the_users_words_are_captured_and_searched_for(world: World, upstre
         ask([user(task)])  # the sub-agent
         ask([said, called, {"role": "user", "content": [result]}])
         ask([user("Write a title for: harbour report")], tools=[])
+        parts = ["Generate a title for this conversation:\n", "harbour report"]
+        titled = {"role": "user", "content": [{"type": "text", "text": part} for part in parts]}
+        ask([titled], tools=[], extra_headers={"user-agent": "opencode"})
         ask([user("quota")], max_tokens=1)
         ask([said], system="again")  # sent once more
         lines = [line for line in captured(client, "proxy-") if "harbour" in line or "ships" in line]
     assert lines == ["1 assistant: Three ships.", "1 user: Please look into the harbour report."]
-    assert [len(got.json["messages"]) for got in upstream.got] == [1, 1, 3, 1, 1, 1]
+    assert [len(got.json["messages"]) for got in upstream.got] == [1, 1, 3, 1, 1, 1, 1]
     with world.client() as client:
         found = client.get("/api/memories", params={"kind": "episode", "limit": 1000}).json()
     trust = {one["content"]: one["trust"] for one in found}

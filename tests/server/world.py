@@ -66,6 +66,8 @@ def scripted(held: Held) -> ScriptedModel:
             return request.messages[-1].text.partition("\n\n")[2]
         if "what was said" in newest:
             return " | ".join(f"{one.role}: {one.text}" for one in request.messages[:-1])
+        if "your options" in newest:
+            return json.dumps(dict(request.options), sort_keys=True)
         if "instructions" in newest:
             return f"{request.temperature} {request.max_tokens} {request.system.splitlines()[-1]}"
         if "hold" in newest:
@@ -118,8 +120,9 @@ async def _open(
     folder: Path, model: ScriptedModel, overrides: dict[str, Any]
 ) -> AsyncIterator[tuple[Satchel, str, App]]:
     settings = settings_in(folder, **{"server__port": 0, "agent__mode": "bypass", **overrides})
+    embedder = None if "memory__embedder" in overrides else HashingEmbedder()
     async with (
-        Satchel.open(settings, model=model, embedder=HashingEmbedder()) as satchel,
+        Satchel.open(settings, model=model, embedder=embedder) as satchel,
         served(satchel) as (url, app),
     ):
         yield satchel, url, app

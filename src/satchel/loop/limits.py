@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from satchel.messages import Usage
@@ -71,11 +71,14 @@ class Sampling:
         temperature: 0 to 2.
         max_tokens: Of each answer; the smaller of this and `TurnLimits.max_tokens` counts.
         response_schema: A JSON Schema that the text of the answer must match, if the endpoint supports it.
+        options: Further parameters; see `ModelRequest.options`. A forced choice of a tool holds in each round, so the
+            turn goes on until the model calls a tool that the caller runs.
     """
 
     temperature: float | None = None
     max_tokens: int | None = None
     response_schema: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

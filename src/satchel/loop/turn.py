@@ -474,6 +474,7 @@ class TurnRunner:
             max_tokens=min(filter(None, (self._limits.max_tokens, sampling.max_tokens)), default=None),
             temperature=sampling.temperature,
             response_schema=sampling.response_schema,
+            options=sampling.options,
             session_id=self._environment.session_id,
             read_file=self._inputs.read_file,
         )

@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from satchel.errors import ToolsUnsupported
@@ -26,7 +27,14 @@ from satchel.messages import (
 from satchel.models.abilities import AbilityStore
 from satchel.models.identifiers import CallIds
 from satchel.models.json_answer import JsonAnswerReader
-from satchel.models.port import ChatModel, Completion, ModelEvent, ModelRequest, ToolDefinition
+from satchel.models.port import (
+    ChatModel,
+    Completion,
+    ModelEvent,
+    ModelRequest,
+    ToolDefinition,
+    options_of,
+)
 from satchel.models.prefix import MessageCache
 from satchel.models.unasked_json import UnaskedJsonReader
 
@@ -64,8 +72,11 @@ def instructions(tools: Sequence[ToolDefinition]) -> str:
     return _INSTRUCTIONS + "\n".join(lines)
 
 
-def answer_schema(tools: Sequence[ToolDefinition]) -> dict[str, Any]:
-    """The JSON Schema of an answer, for endpoints that can enforce one."""
+def answer_schema(
+    tools: Sequence[ToolDefinition], options: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """The JSON Schema of an answer, for endpoints that can enforce one; `options` are those of the request."""
+    choice = options.get("tool_choice")
     calls = [
         {
             "type": "object",
@@ -74,13 +85,15 @@ def answer_schema(tools: Sequence[ToolDefinition]) -> dict[str, Any]:
             "additionalProperties": False,
         }
         for tool in tools
+        if choice in (None, "required", tool.name)
     ]
     call: dict[str, Any] = {"anyOf": calls}
+    is_parallel = options.get("parallel_tool_calls") is not False
     return {
         "anyOf": [
-            _object("final", {"type": "string"}),
+            *([_object("final", {"type": "string"})] if choice is None else []),
             _object("action", call),
-            _object("actions", {"type": "array", "items": call, "minItems": 1}),
+            *([_object("actions", {"type": "array", "items": call, "minItems": 1})] if is_parallel else []),
         ]
     }
 
@@ -109,6 +122,11 @@ class _Wrapper:
     def context_window(self) -> int | None:
         """The value of the wrapped model."""
         return self._inner.context_window
+
+    @property
+    def options(self) -> frozenset[str]:
+        """The value of the wrapped model."""
+        return options_of(self._inner)
 
     async def aclose(self) -> None:
         """Close the wrapped model."""
@@ -158,7 +176,7 @@ class JsonTools(_Wrapper):
             system=f"{request.system}\n\n{self._tools_text}" if request.system else self._tools_text,
             messages=messages,
             tools=(),
-            response_schema=self._schema,
+            response_schema=answer_schema(tools, request.options) if request.options else self._schema,
         )
 
 

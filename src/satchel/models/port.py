@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
 from satchel.messages import Block, FileBlock, Message, StopReason, Usage
@@ -23,6 +23,8 @@ __all__ = [
     "Embedder",
     "EmbedderInfo",
     "FileReader",
+    "OPTIONS",
+    "SAMPLING_OPTIONS",
     "ModelEvent",
     "ModelRequest",
     "Retrying",
@@ -30,11 +32,16 @@ __all__ = [
     "TokenVectors",
     "ToolDefinition",
     "Vectors",
+    "options_of",
 ]
 
 # A string, because numpy is expensive to import and only embedders need it.
 Vectors: TypeAlias = "np.ndarray[tuple[int, int], np.dtype[np.float32]]"
 
+
+SAMPLING_OPTIONS: Final = ("top_p", "stop", "presence_penalty", "frequency_penalty", "seed")
+OPTIONS: Final = frozenset({*SAMPLING_OPTIONS, "tool_choice", "parallel_tool_calls"})
+"""Every name in `ModelRequest.options`."""
 
 FileReader: TypeAlias = Callable[[FileBlock], bytes | None]
 """Blocks for as long as reading a file of some megabytes takes."""
@@ -59,6 +66,8 @@ class ModelRequest:
         tools: In a fixed order; empty if no tool may be called.
         max_tokens: The limit for the output; None uses the model's own.
         response_schema: A JSON Schema that the text of the answer must match, if the endpoint supports it.
+        options: Further parameters by the names and values of OpenAI's chat completions; only such as are among
+            `options_of` the model. `tool_choice` is "required" or the name of a tool.
         session_id: For providers that use it for routing, so that requests reach the same prefix cache.
         read_file: Reads the bytes of a `FileBlock`; None where they are gone. Without it, models get no files.
     """
@@ -69,6 +78,7 @@ class ModelRequest:
     max_tokens: int | None = None
     temperature: float | None = None
     response_schema: Mapping[str, Any] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
     session_id: str = ""
     read_file: FileReader | None = None
 
@@ -135,6 +145,11 @@ class ChatModel(Protocol):
 
     async def aclose(self) -> None:
         """Close the connections. It may be called twice."""
+
+
+def options_of(model: ChatModel) -> frozenset[str]:
+    """The names of `ModelRequest.options` that a model passes on: its attribute `options`, which it need not have."""
+    return frozenset(getattr(model, "options", ()))
 
 
 EmbedRole: TypeAlias = Literal["query", "document"]

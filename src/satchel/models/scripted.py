@@ -22,7 +22,7 @@ from satchel.messages import (
     Usage,
     size_of_message,
 )
-from satchel.models.port import Completion, ModelEvent, ModelRequest, Retrying
+from satchel.models.port import OPTIONS, Completion, ModelEvent, ModelRequest, Retrying
 
 __all__ = ["Call", "Reply", "Script", "ScriptedModel"]
 
@@ -81,6 +81,8 @@ class ScriptedModel:
     A list of replies is sent in order; when it is used up, the model raises an error. A function is called for each
     reply. A string is a reply with that text, and an error is raised immediately.
     """
+
+    options = OPTIONS
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ from satchel.loop import (
 from satchel.memory import Memory
 from satchel.models import ChatModel, Choice, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
-from satchel.models.port import Embedder
+from satchel.models.port import Embedder, options_of
 from satchel.runtime.attaching import uploads_of
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.background import Background
@@ -276,6 +276,10 @@ class Satchel:
     async def model(self, name: str | None = None) -> ChatModel:
         """See `OpenModels.model`."""
         return await self.parts.models.model(name)
+
+    async def model_options(self, name: str | None = None) -> frozenset[str]:
+        """The names that `Sampling.options` may have for this model; see `ModelRequest`. Errors as in `model`."""
+        return options_of(await self.model(name))
 
     async def use_models(self, settings: Settings) -> None:
         """Use the model, the keys and the providers of other settings from now on, in open sessions too.

@@ -18,13 +18,16 @@ from typing import Any, Final, Literal
 
 from starlette.exceptions import HTTPException
 
+from satchel.conversation import Conversation
 from satchel.errors import NotFound, StorageError, UsageError
-from satchel.events import Record
-from satchel.messages import Block, Message, TextBlock, ToolResultBlock, ToolUseBlock
+from satchel.events import Record, TurnStart
+from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, ToolUseBlock
 from satchel.runtime import RunningTurn, Sampling, Session
 from satchel.runtime.turns import is_busy
+from satchel.server.errands import is_errand
 from satchel.server.service import Service
 from satchel.server.turn_stream import TurnPosition, logged_turn
+from satchel.server.v1_errors import V1Failure
 from satchel.sessions import ClientPlace
 from satchel.tools import Tool, client_tool
 
@@ -97,8 +100,9 @@ class ClientRequest:
         said: The whole history; it ends with the user or with results.
         instructions: The client's instructions, which are added to Satchel's own.
         model: "provider:model", or None for the model of the home.
-        ephemeral: Nothing is stored, not even the session.
+        ephemeral: Nothing is stored, not even the session; see also `is_kept`.
         is_retry: The client sends the same request once more, because it got no answer.
+        after: The id of an answer that `said` continues (`keep_answer`); then no history was sent. "" if it was.
         thread: The client's own name of the conversation; then no history is compared. "" if it has none.
         interactive: The client answers questions; see `resume`.
     """
@@ -110,6 +114,7 @@ class ClientRequest:
     model: str | None = None
     ephemeral: bool = False
     is_retry: bool = False
+    after: str = ""
     thread: str = ""
     interactive: bool = False
     sampling: Sampling | None = None
@@ -138,6 +143,16 @@ class ClientRequest:
     def files(self) -> tuple[ClientFile, ...]:
         """What the user attaches now."""
         return tuple(file for one in self.new for file in one.files)
+
+    @property
+    def is_errand(self) -> bool:
+        """Whether the client asks on its own, for a title and the like."""
+        return not self.thread and is_errand(self.words, has_tools=bool(self.tools))
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the turn becomes part of a session, and its words memories."""
+        return not self.ephemeral and not self.is_errand
 
     @property
     def results(self) -> tuple[ToolResultBlock, ...]:
@@ -173,6 +188,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
     Raises:
         NotFound, ConfigError, ModelError: The model is unavailable.
         UsageError: There is nothing new to answer.
+        V1Failure: The answer that it continues is not known.
         StorageError: No session can be written.
     """
     if not asked.words and not asked.results and not asked.files:
@@ -181,7 +197,7 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
         )
     request_key, continued_key = _key(asked, asked.said, "request"), _continued_key(asked)
     known: Mapping[str, ClientPlace] = {}
-    if not asked.ephemeral:
+    if asked.is_kept:
         known = await _found(service, [request_key, continued_key])
     before = known.get(request_key)
     if asked.is_retry and before is not None:
@@ -195,15 +211,15 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
         async with service.sessions.used(
             interactive=asked.interactive,
             model=asked.model,
-            ephemeral=asked.ephemeral,
+            ephemeral=not asked.is_kept,
             tools=_tools(asked),
             system=_system(asked),
             terms=asked.terms,
         ) as session:
-            await session.take_over(_messages(asked.history))
+            await session.take_over(await _forked(service, asked, place) or _messages(asked.history))
             begun = session, await _start(service, session, asked, captures=not is_repeated)
     session, running = begun
-    if not asked.ephemeral:
+    if asked.is_kept:
         places = [ClientPlace(key=request_key, session_id=session.id, number=running.after_seq)]
         if asked.thread:
             places.append(ClientPlace(key=continued_key, session_id=session.id, number=running.number))
@@ -219,14 +235,55 @@ async def keep_answer(
     *,
     text: str,
     calls: Sequence[ClientCall],
+    response_id: str = "",
 ) -> None:
-    """Note that the history with this answer at its end is that of a session after a turn. Call it before the client
-    has the end of the answer.
+    """Note that the history with this answer at its end is that of a session after a turn, and so is what follows the
+    answer with this id. Call it before the client has the end of the answer.
     """
-    if not asked.ephemeral and not asked.thread:
+    if asked.is_kept and not asked.thread:
         answer = ClientMessage(role="assistant", text=text, calls=tuple(calls))
-        key = _key(asked, (*asked.said, answer), "history")
-        await _put(service, ClientPlace(key=key, session_id=session_id, number=turn))
+        keys = [] if asked.after else [_key(asked, (*asked.said, answer), "history")]
+        keys += [_response_key(asked.namespace, response_id)] if response_id else []
+        await _put(service, *(ClientPlace(key=key, session_id=session_id, number=turn) for key in keys))
+
+
+async def _forked(service: Service, asked: ClientRequest, place: ClientPlace | None) -> list[Message]:
+    """The conversation up to the answer that the request continues, whose session went on otherwise.
+
+    Raises:
+        V1Failure: It is not known.
+    """
+    if not asked.after:
+        return []
+    conversation, seq = Conversation(), 0
+    with suppress(NotFound, StorageError):
+        while place is not None and conversation.turns <= place.number:
+            records = await service.satchel.sessions.records(place.session_id, after_seq=seq)
+            for record in records:
+                if isinstance(record.event, TurnStart) and record.event.turn > place.number:
+                    return [_without_files(message) for message in conversation.messages]
+                conversation.apply(record.event)
+                seq = record.seq
+            if not records:
+                break
+    if not conversation.messages:
+        raise V1Failure(
+            400,
+            f"There is no response {asked.after!r} here. Send the whole conversation as input.",
+            param="previous_response_id",
+            code="previous_response_not_found",
+        )
+    return [_without_files(message) for message in conversation.messages]
+
+
+def _without_files(message: Message) -> Message:
+    """A session's files are its own."""
+    blocks = (_named(block.name) if isinstance(block, FileBlock) else block for block in message.blocks)
+    return Message(role=message.role, blocks=tuple(blocks))
+
+
+def _named(name: str) -> TextBlock:
+    return TextBlock(text=f"[{name} was attached here]")
 
 
 async def _found(service: Service, keys: Sequence[str]) -> Mapping[str, ClientPlace]:
@@ -293,6 +350,8 @@ async def _start(service: Service, session: Session, asked: ClientRequest, *, ca
     results = _open_results(session, asked)
     running = await session.start(
         asked.words,
+        # A title is about the conversation alone.
+        memory=not asked.is_errand,
         results=results,
         captures=captures,
         sampling=asked.sampling,
@@ -344,7 +403,7 @@ def _messages(history: Sequence[ClientMessage]) -> list[Message]:
                 messages.append(Message(role="user", blocks=(result,)))
             case "user":
                 # A history that is taken over has no files of its own.
-                names = [f"[{file.name} was attached here]" for file in one.files]
+                names = [_named(file.name).text for file in one.files]
                 messages.append(Message(role="user", blocks=_text("\n".join([*names, one.text]))))
             case "assistant":
                 blocks = (*_text(one.text), *(_call(call) for call in one.calls))
@@ -370,7 +429,13 @@ def _continued_key(asked: ClientRequest) -> str:
     """The key of the place where the last answer ended; "" at the beginning of a conversation."""
     if asked.thread:
         return _thread_key(asked.namespace, asked.thread)
+    if asked.after:
+        return _response_key(asked.namespace, asked.after)
     return _key(asked, asked.history, "history") if asked.history else ""
+
+
+def _response_key(namespace: str, id: str) -> str:
+    return _digest(["response", namespace, id])
 
 
 def _thread_key(namespace: str, thread: str) -> str:
@@ -378,7 +443,7 @@ def _thread_key(namespace: str, thread: str) -> str:
 
 
 def _key(asked: ClientRequest, said: Sequence[ClientMessage], what: str) -> str:
-    return _digest([what, asked.namespace, asked.thread, [_plain(one) for one in said]])
+    return _digest([what, asked.namespace, asked.thread or asked.after, [_plain(one) for one in said]])
 
 
 def _plain(one: ClientMessage) -> list[Any]:

@@ -6,7 +6,13 @@ import re
 from typing import Any, Final
 
 from satchel.messages import Message, ToolResultBlock
-from satchel.models.anthropic.wire import MessagesAnswer, message_to_wire, system_to_wire, tools_to_wire
+from satchel.models.anthropic.wire import (
+    MessagesAnswer,
+    message_to_wire,
+    system_to_wire,
+    tool_choice_to_wire,
+    tools_to_wire,
+)
 from satchel.models.encoding import encode
 from satchel.models.files import Takes, less
 from satchel.models.hosted import HostedModel
@@ -36,6 +42,8 @@ class AnthropicModel(HostedModel):
     the end of the previous user message, where the previous request ended. The provider looks back only some 20 blocks
     from a mark, so without the third mark a round with many calls would miss the cache entry of the round before.
     """
+
+    options = frozenset({"top_p", "stop", "tool_choice", "parallel_tool_calls"})
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """See `HostedModel`."""
@@ -70,6 +78,12 @@ class AnthropicModel(HostedModel):
             head["stream"] = True
         if request.temperature is not None and self._takes_temperature:
             head["temperature"] = request.temperature
+        if "top_p" in request.options:
+            head["top_p"] = request.options["top_p"]
+        if "stop" in request.options:
+            head["stop_sequences"] = request.options["stop"]
+        if request.tools and (choice := tool_choice_to_wire(request.options)):
+            head["tool_choice"] = choice
         if request.system:
             head["system"] = system_to_wire(request.system) if self._caches else request.system
         parts = [encode(head)[:-1], b',"messages":[', b",".join(self._messages(request)), b"]"]

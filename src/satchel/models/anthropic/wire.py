@@ -24,7 +24,14 @@ from satchel.models.hosted import Delta, Result
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import FileReader, ToolDefinition
 
-__all__ = ["CACHED", "MessagesAnswer", "message_to_wire", "system_to_wire", "tools_to_wire"]
+__all__ = [
+    "CACHED",
+    "MessagesAnswer",
+    "message_to_wire",
+    "system_to_wire",
+    "tool_choice_to_wire",
+    "tools_to_wire",
+]
 
 MAX_ID: Final = 64
 
@@ -154,6 +161,21 @@ def tools_to_wire(tools: Iterable[ToolDefinition], *, cached: bool) -> list[dict
     if cached and wire:
         wire[-1]["cache_control"] = CACHED
     return wire
+
+
+def tool_choice_to_wire(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model must or may call; empty if it decides freely."""
+    choice: dict[str, Any]
+    match options.get("tool_choice"):
+        case None if options.get("parallel_tool_calls") is not False:
+            return {}
+        case None:
+            choice = {"type": "auto"}
+        case "required":
+            choice = {"type": "any"}
+        case name:
+            choice = {"type": "tool", "name": wire_name(name)}
+    return choice | ({"disable_parallel_tool_use": True} if "parallel_tool_calls" in options else {})
 
 
 class _Part:

@@ -19,8 +19,14 @@ from satchel.errors import ConfigError, ModelError, ModelUnavailable
 from satchel.models.failures import Endpoint, failure_of
 from satchel.models.hosted import estimated_usage
 from satchel.models.identifiers import CallIds
-from satchel.models.openai.wire import ChatAnswer, message_to_wire, response_format_to_wire, tools_to_wire
-from satchel.models.port import Completion, ModelEvent, ModelRequest
+from satchel.models.openai.wire import (
+    ChatAnswer,
+    message_to_wire,
+    response_format_to_wire,
+    tool_choice_to_wire,
+    tools_to_wire,
+)
+from satchel.models.port import OPTIONS, SAMPLING_OPTIONS, Completion, ModelEvent, ModelRequest
 from satchel.wording import install_extra
 
 __all__ = ["GGUFModel"]
@@ -40,6 +46,8 @@ class GGUFModel:
 
     A grammar enforces `response_schema`. A cancelled request stops at the model's next token.
     """
+
+    options = OPTIONS
 
     def __init__(self, settings: ProviderSettings, model: str) -> None:
         """Store the path of the file; nothing is loaded yet."""
@@ -191,7 +199,8 @@ def _body(request: ModelRequest, max_tokens: int | None) -> dict[str, Any]:
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.tools:
-        body["tools"] = tools_to_wire(request.tools)
+        body |= {"tools": tools_to_wire(request.tools), **tool_choice_to_wire(request.options)}
+    body |= {name: request.options[name] for name in SAMPLING_OPTIONS if name in request.options}
     if request.response_schema is not None:
         body["response_format"] = response_format_to_wire(_for_grammar(request.response_schema))
     return body

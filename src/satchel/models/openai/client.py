@@ -11,8 +11,14 @@ from satchel.models.encoding import encode
 from satchel.models.files import Takes, less
 from satchel.models.hosted import HostedModel
 from satchel.models.identifiers import CallIds
-from satchel.models.openai.wire import ChatAnswer, message_to_wire, response_format_to_wire, tools_to_wire
-from satchel.models.port import FileReader, ModelRequest, ToolDefinition
+from satchel.models.openai.wire import (
+    ChatAnswer,
+    message_to_wire,
+    response_format_to_wire,
+    tool_choice_to_wire,
+    tools_to_wire,
+)
+from satchel.models.port import OPTIONS, SAMPLING_OPTIONS, FileReader, ModelRequest, ToolDefinition
 from satchel.models.prefix import MessageCache
 
 __all__ = ["OpenAIModel"]
@@ -38,8 +44,10 @@ _CACHE_BYTES: Final = 16_000_000
 class OpenAIModel(HostedModel):
     """See `satchel.models.port.ChatModel`. One client for every OpenAI-compatible base URL.
 
-    Optional parameters that an endpoint refuses are left out from then on.
+    Optional parameters that an endpoint refuses are left out from then on, except those that a caller chose by name.
     """
+
+    options = OPTIONS
 
     def __init__(self, *args: Any, **options: Any) -> None:
         """See `HostedModel`."""
@@ -78,6 +86,7 @@ class OpenAIModel(HostedModel):
             head["temperature"] = request.temperature
         if request.response_schema is not None:
             head["response_format"] = response_format_to_wire(request.response_schema)
+        head |= {name: request.options[name] for name in SAMPLING_OPTIONS if name in request.options}
         if request.session_id and self._is_openai:
             head["prompt_cache_key"] = request.session_id[:64]
         for name in self._refused:
@@ -87,7 +96,8 @@ class OpenAIModel(HostedModel):
             messages.insert(0, encode({"role": "system", "content": request.system}))
         parts = [encode(head)[:-1], b',"messages":[', b",".join(filter(None, messages)), b"]"]
         if request.tools:
-            parts += [b',"tools":', self._tools_bytes(tuple(request.tools)), b',"tool_choice":"auto"']
+            parts += [b',"tools":', self._tools_bytes(tuple(request.tools)), b","]
+            parts.append(encode(tool_choice_to_wire(request.options))[1:-1])
         parts.append(b"}")
         return b"".join(parts)
 

@@ -24,7 +24,13 @@ from satchel.models.hosted import Delta, Result
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import FileReader, ToolDefinition
 
-__all__ = ["ChatAnswer", "response_format_to_wire", "message_to_wire", "tools_to_wire"]
+__all__ = [
+    "ChatAnswer",
+    "message_to_wire",
+    "response_format_to_wire",
+    "tool_choice_to_wire",
+    "tools_to_wire",
+]
 
 # OpenAI refuses longer call ids ("string too long. Expected a string with maximum length 40").
 MAX_ID: Final = 40
@@ -156,6 +162,15 @@ def tools_to_wire(tools: Iterable[ToolDefinition]) -> list[dict[str, Any]]:
         }
         for tool in tools
     ]
+
+
+def tool_choice_to_wire(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model must or may call, for a request with tools."""
+    choice = options.get("tool_choice", "auto")
+    if choice not in ("auto", "required"):
+        choice = {"type": "function", "function": {"name": wire_name(choice)}}
+    parallel = {"parallel_tool_calls": False} if options.get("parallel_tool_calls") is False else {}
+    return {"tool_choice": choice, **parallel}
 
 
 def response_format_to_wire(schema: Mapping[str, Any]) -> dict[str, Any]:

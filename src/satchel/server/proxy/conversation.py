@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from satchel.memory.text.block import strip_injected
 from satchel.memory.transfer.transcripts import without_wrappers
+from satchel.server.errands import is_errand
 from satchel.server.proxy.raw_messages import RawMessages
 
 __all__ = ["ProxiedConversation", "UserMessage", "digest_of", "is_auxiliary", "read_conversation"]
@@ -111,6 +112,8 @@ def is_auxiliary(
         return True
     # Claude Code asks for titles and the like without tools, and holds every conversation with them.
     if agent.lower().startswith("claude-cli") and not request.fields.get("tools"):
+        return True
+    if is_errand(conversation.turns[-1].words, has_tools=bool(request.fields.get("tools"))):
         return True
     # What a model wrote as an argument of a call is a sub-agent's task, not the user's words.
     return digest_of(conversation.turns[0].words) in prompts

@@ -1,17 +1,16 @@
-"""`POST /v1/chat/completions` and `GET /v1/models`: the agent as a model for clients of OpenAI."""
+"""The agent as a model for clients of OpenAI: chat completions, responses, embeddings, models."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from satchel.errors import ConfigError, NotFound
-from satchel.server.client_turns import begin
+from satchel.server import responses
+from satchel.server.client_turns import ClientRequest, StartedTurn, begin
 from satchel.server.completions import (
-    EPHEMERAL_MODEL,
-    HOME_MODEL,
     ChatCompletion,
     CompletionRequest,
     ModelCard,
@@ -20,16 +19,23 @@ from satchel.server.completions import (
     chunks,
     completion,
 )
+from satchel.server.embeddings import EmbeddingList, EmbeddingRequest, embeddings
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.responses import ResponseObject, ResponseRequest
 from satchel.server.routes.documented import V1_ERRORS
 from satchel.server.routes.messages import passes_on
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM, EventStream
 from satchel.server.v1_errors import V1Failure
+from satchel.server.v1_requests import EPHEMERAL_MODEL, HOME_MODEL, check_options
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["openai"], responses=V1_ERRORS)
+
+RetryCount: TypeAlias = Annotated[
+    str | None, Header(description="Sent by the official clients: a request that is sent again.")
+]
 
 
 @router.post(
@@ -41,23 +47,15 @@ router = APIRouter(tags=["openai"], responses=V1_ERRORS)
 async def complete(
     service: Serves,
     request: CompletionRequest,
-    x_stainless_retry_count: Annotated[
-        str | None, Header(description="Sent by the official clients: a request that is sent again.")
-    ] = None,
+    x_stainless_retry_count: RetryCount = None,
 ) -> Response:
     """Answer the last message of a conversation, as OpenAI's endpoint does; with `stream`, as a stream of chunks.
 
     The model also has Satchel's memory and tools. Calls of the client's own tools are returned. A conversation that was
     held here before is continued, and only what is new in it is captured.
     """
-    if service.stopping.has_begun:
-        raise V1Failure(503, "The server is stopping.")
-    asked = asked_of(request, is_retry=(x_stainless_retry_count or "0") not in ("", "0"))
-    try:
-        begun = await begin(service, asked)
-    except (ConfigError, NotFound) as error:
-        raise V1Failure(404, str(error), param="model", code="model_not_found") from error
-    headers = {} if asked.ephemeral else {"x-satchel-session": begun.session_id}
+    asked = asked_of(request, is_retry=_is_retry(x_stainless_retry_count))
+    begun, headers = await _begun(service, asked)
     if not request.stream:
         answer = await completion(service, asked, begun, model=request.model)
         return JsonAnswer(answer, headers=headers)
@@ -69,6 +67,54 @@ async def complete(
         resumes=False,
         headers=headers,
     )
+
+
+@router.post(
+    "/v1/responses",
+    response_model=ResponseObject,
+    responses={200: {"content": {EVENT_STREAM: {}}}},
+    summary="Create a response",
+)
+async def respond(
+    service: Serves, request: ResponseRequest, x_stainless_retry_count: RetryCount = None
+) -> Response:
+    """Answer as OpenAI's endpoint does; with `stream`, as a stream of named events.
+
+    A conversation is continued by `previous_response_id`, or by all its items.
+    """
+    asked = responses.asked_of(request, is_retry=_is_retry(x_stainless_retry_count))
+    begun, headers = await _begun(service, asked)
+    if not request.stream:
+        return JsonAnswer(await responses.response(service, asked, begun, request), headers=headers)
+    return EventStream(
+        responses.events(service, asked, begun, request),
+        stopping=service.stopping,
+        metrics=service.metrics,
+        resumes=False,
+        headers=headers,
+    )
+
+
+@router.post("/v1/embeddings", response_model=EmbeddingList, summary="Embed texts")
+async def embed(service: Serves, request: EmbeddingRequest) -> Response:
+    """Embed texts with the embedder of memory (`memory.embedder`). Nothing of them is kept."""
+    return JsonAnswer(await embeddings(service, request))
+
+
+async def _begun(service: Service, asked: ClientRequest) -> tuple[StartedTurn, dict[str, str]]:
+    """The turn of a request, and the headers of its answer."""
+    if service.stopping.has_begun:
+        raise V1Failure(503, "The server is stopping.")
+    try:
+        await check_options(service, asked)
+        begun = await begin(service, asked)
+    except (ConfigError, NotFound) as error:
+        raise V1Failure(404, str(error), param="model", code="model_not_found") from error
+    return begun, {"x-satchel-session": begun.session_id} if asked.is_kept else {}
+
+
+def _is_retry(count: str | None) -> bool:
+    return (count or "0") not in ("", "0")
 
 
 @router.get("/v1/models", response_model=ModelCards, summary="List the models")

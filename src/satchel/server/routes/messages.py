@@ -74,11 +74,19 @@ others = APIRouter(include_in_schema=False)
 @others.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
 async def other(service: Serves, request: Request) -> Response:
     """Pass other requests of Anthropic clients on unchanged."""
+    if not passes_on(request) and request.url.path.startswith("/v1/audio/"):
+        raise V1Failure(
+            404,
+            f"{request.url.path[:100]}: Satchel neither speaks nor listens. Give your client another provider for "
+            "audio.",
+            code="unsupported_endpoint",
+        )
     if not passes_on(request):
         raise HTTPException(
             404,
-            "There is no such path. Clients of OpenAI find /v1/chat/completions and /v1/models here; those of "
-            "Anthropic say their version in the header anthropic-version, and what they ask is passed on.",
+            "There is no such path. Clients of OpenAI find /v1/chat/completions, /v1/responses, /v1/embeddings and "
+            "/v1/models here; those of Anthropic say their version in the header anthropic-version, and what they ask "
+            "is passed on.",
         )
     return await service.proxy.other(request, stopping=service.stopping)
 

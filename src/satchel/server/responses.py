@@ -1,0 +1,448 @@
+"""OpenAI's responses: reading a request, and writing the answer as items."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from satchel.errors import SatchelError
+from satchel.events import TurnStatus
+from satchel.memory.transfer.transcripts import without_wrappers
+from satchel.messages import Usage
+from satchel.runtime import Sampling
+from satchel.server.client_turns import (
+    ClientCall,
+    ClientFile,
+    ClientMessage,
+    ClientRequest,
+    ClientTool,
+    StartedTurn,
+)
+from satchel.server.problems import status_of
+from satchel.server.service import Service
+from satchel.server.streams import ServerEvent
+from satchel.server.v1_answers import Answering, Ended
+from satchel.server.v1_errors import V1Failure, v1_fields
+from satchel.server.v1_requests import (
+    EPHEMERAL_MODEL,
+    HOME_MODEL,
+    MOST_TOOLS,
+    Limit,
+    Penalty,
+    Temperature,
+    TopP,
+    chosen,
+    form_of,
+    inlined,
+    invalid,
+    model_of,
+    options_in,
+    tool_in,
+    unsupported,
+)
+
+__all__ = ["ResponseObject", "ResponseRequest", "asked_of", "events", "response"]
+
+_MOST_ITEMS: Final = 10_000
+
+
+class TextOptions(BaseModel):
+    """How the text of the answer looks."""
+
+    format: dict[str, Any] | None = Field(
+        None, description="text, json_object, or json_schema with a schema."
+    )
+
+
+class ResponseRequest(BaseModel):
+    """A request. Other fields are ignored (store, include, reasoning, metadata, truncation, …)."""
+
+    model_config = ConfigDict(
+        extra="ignore",
+        allow_inf_nan=False,
+        json_schema_extra={
+            "examples": [{"model": HOME_MODEL, "input": "What did I say about the router?"}],
+        },
+    )
+
+    model: Annotated[str, Field(max_length=200)] = Field(
+        HOME_MODEL, description='"satchel", "satchel-ephemeral", or "provider:model".'
+    )
+    input: str | Annotated[list[dict[str, Any]], Field(min_length=1, max_length=_MOST_ITEMS)] = Field(
+        description="A text, or items: the whole conversation, or what is new after `previous_response_id`."
+    )
+    instructions: str | None = None
+    previous_response_id: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="The response that this one continues. Its conversation need not be sent again."
+    )
+    tools: Annotated[list[dict[str, Any]], Field(max_length=MOST_TOOLS)] | None = Field(
+        None, description="Functions that the client runs. Tools of other types are left out."
+    )
+    tool_choice: Any = Field(None, description='"auto", "none", "required", or one of `tools`.')
+    text: TextOptions | None = None
+    stream: bool | None = None
+    temperature: Temperature = None
+    top_p: TopP = None
+    presence_penalty: Penalty = None
+    frequency_penalty: Penalty = None
+    parallel_tool_calls: bool | None = None
+    max_output_tokens: Limit = None
+    user: Annotated[str, Field(max_length=1000)] | None = Field(
+        None,
+        description="The client's name for its user. One user's conversations are never continued for another.",
+    )
+    background: bool | None = None
+    conversation: Any = None
+    prompt: Any = None
+    max_tool_calls: int | None = None
+    top_logprobs: int | None = None
+
+
+class ResponseObject(BaseModel):
+    """An answer, as OpenAI describes it; `satchel` has the session, the turn and the memories that were shown."""
+
+    model_config = ConfigDict(extra="allow")
+
+    id: str
+    object: Literal["response"]
+    created_at: int
+    status: str
+    model: str
+    output: list[dict[str, Any]]
+    usage: dict[str, Any] | None
+
+
+def asked_of(request: ResponseRequest, *, is_retry: bool) -> ClientRequest:
+    """What a request asks for.
+
+    Raises:
+        V1Failure: It can't be done.
+    """
+    for name in ("background", "conversation", "prompt", "max_tool_calls", "top_logprobs"):
+        if value := getattr(request, name):
+            raise unsupported(name, value, "An agent's turn can't honour it. Leave it out")
+    is_whole = not request.previous_response_id
+    instructions, said = _read_items(
+        [{"role": "user", "content": request.input}] if isinstance(request.input, str) else request.input,
+        is_whole=is_whole,
+    )
+    schema, wish = form_of(request.text.format if request.text else None, "text.format")
+    tools, choice = chosen(_read_tools(request.tools or ()), request.tool_choice)
+    return ClientRequest(
+        namespace=f"openai\n{request.user or ''}",
+        said=tuple(said),
+        instructions="\n\n".join(filter(None, (request.instructions, *instructions, wish))),
+        tools=tools,
+        model=model_of(request.model),
+        ephemeral=request.model == EPHEMERAL_MODEL,
+        is_retry=is_retry,
+        after=request.previous_response_id or "",
+        sampling=Sampling(
+            temperature=request.temperature,
+            max_tokens=request.max_output_tokens,
+            response_schema=schema,
+            options=options_in(request, choice),
+        ),
+    )
+
+
+def _read_tools(tools: Sequence[Mapping[str, Any]]) -> list[ClientTool]:
+    # Clients such as Codex name tools that OpenAI runs with every request; Satchel has its own.
+    return [
+        tool_in(tool, f"tools[{number}]")
+        for number, tool in enumerate(tools)
+        if tool.get("type") == "function"
+    ]
+
+
+def _read_items(
+    items: Sequence[Mapping[str, Any]], *, is_whole: bool
+) -> tuple[list[str], list[ClientMessage]]:
+    """The instructions among the items, and the messages that the rest makes.
+
+    An answer and its calls are items of their own, and one message here.
+    """
+    instructions: list[str] = []
+    said: list[ClientMessage] = []
+    open_calls: set[str] = set()
+    for number, item in enumerate(items):
+        where = f"input[{number}]"
+        match item:
+            case {"type": "reasoning"}:
+                continue
+            case {
+                "type": "function_call",
+                "call_id": str(id),
+                "name": str(name),
+                "arguments": str(arguments),
+            }:
+                _add_answer(said, call=ClientCall(id=id, name=name, arguments=arguments))
+                open_calls.add(id)
+            case {"type": "function_call_output", "call_id": str(id), "output": output}:
+                if is_whole and id not in open_calls:
+                    raise invalid(f"{where}.call_id", "doesn't answer a call before it")
+                open_calls.discard(id)
+                text, files = _content(output, f"{where}.output")
+                said.append(ClientMessage(role="tool", text=text, files=files, call_id=id))
+            case {"role": "system" | "developer", "content": content}:
+                instructions.append(_content(content, f"{where}.content")[0])
+            case {"role": "assistant", "content": content}:
+                _add_answer(said, text=_content(content, f"{where}.content")[0])
+            case {"role": "user", "content": content}:
+                text, files = _content(content, f"{where}.content")
+                if text.strip() and not files and not without_wrappers(text).strip():
+                    # What an agent such as Codex adds in the user's role is not what the user says.
+                    instructions.append(text)
+                else:
+                    said.append(ClientMessage(role="user", text=text, files=files))
+            case _:
+                raise V1Failure(
+                    400,
+                    f"{where} is {str(item.get('type') or item.get('role') or '')[:50]!r}. Satchel accepts messages, "
+                    "function_call, function_call_output and reasoning, with all their fields.",
+                    param=where,
+                    code="unsupported_content",
+                )
+    if not said or said[-1].role == "assistant":
+        raise invalid("input", "must end with a user message or the output of a call")
+    return instructions, said
+
+
+def _add_answer(said: list[ClientMessage], *, text: str = "", call: ClientCall | None = None) -> None:
+    before = ClientMessage(role="assistant", text="")
+    if said and said[-1].role == "assistant":
+        before = said.pop()
+    said.append(
+        ClientMessage(
+            role="assistant",
+            text="\n\n".join(filter(None, (before.text, text))),
+            calls=(*before.calls, *((call,) if call else ())),
+        )
+    )
+
+
+def _content(content: Any, where: str) -> tuple[str, tuple[ClientFile, ...]]:
+    if isinstance(content, str):
+        return content, ()
+    if not isinstance(content, list):
+        raise invalid(where, "must be a text or a list of parts")
+    texts: list[str] = []
+    files: list[ClientFile] = []
+    for number, part in enumerate(content):
+        here = f"{where}[{number}]"
+        match part:
+            case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "refusal", "refusal": str(text)}:
+                texts.append(text)
+            case {"type": "input_image", "image_url": str(address)}:
+                files.append(ClientFile(name="picture", content=inlined(address, here)))
+            case {"type": "input_file", "file_data": str(address), **about}:
+                name = str(about.get("filename") or "file")
+                files.append(ClientFile(name=name, content=inlined(address, here)))
+            case _:
+                raise V1Failure(
+                    400,
+                    f"{here} must be input_text, or input_image or input_file with its content as a data: address.",
+                    param=here,
+                    code="unsupported_content",
+                )
+    return "\n".join(texts), tuple(files)
+
+
+class _Writing:
+    """One response while it is written: its fields, and the numbers of its events."""
+
+    def __init__(self, request: ResponseRequest, answering: Answering) -> None:
+        self._request = request
+        self._answering = answering
+        self._number = -1
+        self._is_open = False
+        self.id = f"resp_{secrets.token_hex(16)}"
+        self._message_id = f"msg_{self.id[5:]}"
+
+    def body(
+        self, status: str, output: Sequence[Mapping[str, Any]] = (), usage: Usage | None = None, **more: Any
+    ) -> dict[str, Any]:
+        """The response itself, with what the request asked for."""
+        asked = self._request
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self._answering.created,
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": asked.instructions,
+            "max_output_tokens": asked.max_output_tokens,
+            "metadata": {},
+            "model": asked.model,
+            "output": output,
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
+            "previous_response_id": asked.previous_response_id,
+            "store": self._answering.asked.is_kept,
+            "temperature": asked.temperature,
+            "text": {"format": (asked.text and asked.text.format) or {"type": "text"}},
+            "tool_choice": asked.tool_choice or "auto",
+            "tools": asked.tools or [],
+            "top_p": asked.top_p,
+            "truncation": "auto",
+            "usage": _usage(usage) if usage is not None else None,
+            "user": asked.user,
+            **more,
+        }
+
+    def ended(self, ended: Ended) -> dict[str, Any]:
+        """The response with its items."""
+        output = [self._message(ended.text)] if ended.text else []
+        output += [_call(call) for call in ended.calls]
+        details = {"reason": "max_output_tokens"} if ended.status == "limit" else None
+        return self.body(
+            _status(ended.status), output, ended.usage, incomplete_details=details, satchel=ended.about
+        )
+
+    def failed(self, fields: Mapping[str, Any]) -> ServerEvent:
+        """The last event of a response without an answer."""
+        # The official client knows few codes.
+        error = {"code": "server_error", "message": fields["error"]["message"]}
+        return self.event("response.failed", response=self.body("failed", error=error))
+
+    def event(self, kind: str, **fields: Any) -> ServerEvent:
+        """The next event."""
+        self._number += 1
+        return ServerEvent(name=kind, data={"type": kind, "sequence_number": self._number, **fields})
+
+    def delta(self, text: str) -> list[ServerEvent]:
+        """More of the text."""
+        opening = [] if self._is_open else self._opened()
+        self._is_open = True
+        return [*opening, self._of_text("response.output_text.delta", delta=text, logprobs=[])]
+
+    def closed(self, text: str) -> list[ServerEvent]:
+        """The end of the text, if there was any."""
+        if not self._is_open:
+            return []
+        return [
+            self._of_text("response.output_text.done", text=text, logprobs=[]),
+            self._of_text("response.content_part.done", part=_text_part(text)),
+            self.event("response.output_item.done", output_index=0, item=self._message(text)),
+        ]
+
+    def called(self, number: int, call: ClientCall) -> list[ServerEvent]:
+        """A call. Its number counts the items before it."""
+        item = _call(call)
+        place = {"item_id": item["id"], "output_index": number}
+        begun = {**item, "arguments": "", "status": "in_progress"}
+        return [
+            self.event("response.output_item.added", output_index=number, item=begun),
+            self.event("response.function_call_arguments.delta", **place, delta=call.arguments),
+            self.event(
+                "response.function_call_arguments.done", **place, name=call.name, arguments=call.arguments
+            ),
+            self.event("response.output_item.done", output_index=number, item=item),
+        ]
+
+    def _opened(self) -> list[ServerEvent]:
+        item = {**self._message(""), "content": [], "status": "in_progress"}
+        return [
+            self.event("response.output_item.added", output_index=0, item=item),
+            self._of_text("response.content_part.added", part=_text_part("")),
+        ]
+
+    def _of_text(self, kind: str, **fields: Any) -> ServerEvent:
+        return self.event(kind, item_id=self._message_id, output_index=0, content_index=0, **fields)
+
+    def _message(self, text: str) -> dict[str, Any]:
+        return {
+            "id": self._message_id,
+            "type": "message",
+            "role": "assistant",
+            "status": "completed",
+            "content": [_text_part(text)],
+        }
+
+
+async def response(
+    service: Service, asked: ClientRequest, begun: StartedTurn, request: ResponseRequest
+) -> dict[str, Any]:
+    """The answer in one piece.
+
+    Raises:
+        V1Failure: The turn ended without an answer.
+        SatchelError: It could not be written.
+    """
+    answering = Answering(service, asked, begun, request.model)
+    writing = _Writing(request, answering)
+    async with aclosing(begun.records) as records:
+        async for record in records:
+            answering.feed(record)
+    return writing.ended(await answering.ended(in_full=False, response_id=writing.id))
+
+
+async def events(
+    service: Service, asked: ClientRequest, begun: StartedTurn, request: ResponseRequest
+) -> AsyncGenerator[ServerEvent, None]:
+    """The answer as a stream. It ends with `response.completed`, `response.incomplete` or `response.failed`."""
+    answering = Answering(service, asked, begun, request.model)
+    writing = _Writing(request, answering)
+    for name in ("response.created", "response.in_progress"):
+        yield writing.event(name, response=writing.body("in_progress"))
+    try:
+        async with aclosing(begun.records) as records:
+            async for record in records:
+                if added := answering.feed(record):
+                    for event in writing.delta(added):
+                        yield event
+        ended = await answering.ended(in_full=True, response_id=writing.id)
+    except SatchelError as error:
+        yield writing.failed(v1_fields(status_of(error), str(error)))
+        return
+    except V1Failure as failure:
+        yield writing.failed(failure.fields)
+        return
+    if answering.is_held and ended.text:
+        for event in writing.delta(ended.text):
+            yield event
+    for event in writing.closed(ended.text):
+        yield event
+    for number, call in enumerate(ended.calls, start=1 if ended.text else 0):
+        for event in writing.called(number, call):
+            yield event
+    yield writing.event(f"response.{_status(ended.status)}", response=writing.ended(ended))
+
+
+def _status(status: TurnStatus) -> str:
+    return "incomplete" if status == "limit" else "completed"
+
+
+def _text_part(text: str) -> dict[str, Any]:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _call(call: ClientCall) -> dict[str, Any]:
+    return {
+        "id": f"fc_{call.id}",
+        "type": "function_call",
+        "status": "completed",
+        "call_id": call.id,
+        "name": call.name,
+        "arguments": call.arguments,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "input_tokens_details": {
+            "cached_tokens": usage.cache_read_tokens,
+            "cache_write_tokens": usage.cache_write_tokens,
+        },
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.total_tokens,
+    }
