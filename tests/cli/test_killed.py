@@ -38,13 +38,15 @@ async def test_processes_of_an_answer_end_when_satchel_is_killed(tmp_path: Path)
         f'[mcp_servers.x]\ncommand = "sh"\nargs = ["-c", {json.dumps(server)}]\n'
     )
     job = f"{lines['job'].hold}; {daemon}"
+    stopped = ("tool_call", {"name": "jobs", "input": {"id": 1, "stop": True}})
     answers = (
-        calls(("bash", {"command": job, "background": True})),
+        calls(("bash", {"command": "sleep 1000", "background": True})),
+        calls(stopped, ("bash", {"command": job, "background": True}), start=2),
         calls(
             ("bash", {"command": f"{lines['command'].hold}; sleep 1000"}),
             ("daemon", {}),
             ("mcp__x__work", {}),
-            start=2,
+            start=4,
         ),
     )
     async with loopback(scripted(*answers)) as endpoint:
@@ -62,4 +64,6 @@ async def test_processes_of_an_answer_end_when_satchel_is_killed(tmp_path: Path)
         line.close()
     async with loopback(scripted(speaks("I see."), speaks("I see."))) as endpoint:
         await satchel(tmp_path, "ask", "--last", "Hello.", server=endpoint)
-    assert "Background command 1 ended when Satchel did." in said_to(chats(endpoint)[-1])
+    told = said_to(chats(endpoint)[-1])
+    assert "Background command 2 ended when Satchel did." in told
+    assert "Background command 1" not in told

@@ -225,6 +225,8 @@ async def test_they_end_with_the_session_and_the_model_is_told_when_it_is_contin
     async with world(tmp_path) as one:
         await one.start(f"{line.hold}; {STAYS}")
         await line.held()
+        await one.start("sleep 1000")
+        await one.jobs(id=2, stop=True)
         id = one.session.id
         if how == "closed":
             await one.session.aclose()
@@ -236,10 +238,12 @@ async def test_they_end_with_the_session_and_the_model_is_told_when_it_is_contin
     line.close()
     if how != "deleted":
         async with world(tmp_path, session_id=id) as one:
-            assert "was stopped, because the conversation was closed" in await one.told()
+            told = await one.told()
+            assert "Background command 1 was stopped, because the conversation was closed" in told
+            assert "Background command 2" not in told
             assert await one.jobs() == "No command runs in the background."
             # No number is used twice.
-            assert "Background command 2 " in await one.start("true")
+            assert "Background command 3 " in await one.start("true")
 
 
 boxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")

@@ -17,7 +17,7 @@ from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE, Box
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.fence import shown
-from satchel.tools.builtin.jobs import described, jobs_of, show_job
+from satchel.tools.builtin.jobs import described, hint, jobs_of, show_job
 from satchel.tools.builtin.record import BuiltIn
 from satchel.tools.display import Display, Shown, ends, fields
 from satchel.tools.function import function_tool
@@ -199,7 +199,7 @@ async def _in_background(
     await job.wait(AT_ONCE_S)
     notes = [note] if note else []
     if not job.outcome:
-        notes.append(f'Read or stop it with tool_call: {{"name": "jobs", "input": {{"id": {job.number}}}}}')
+        notes.append(hint(job))
         if context.box is not None:
             notes.append(NO_PORTS)
     return described(job, *notes)

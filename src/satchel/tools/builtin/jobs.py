@@ -28,6 +28,7 @@ __all__ = [
     "Job",
     "Jobs",
     "described",
+    "hint",
     "jobs_of",
     "show_job",
     "source_of",
@@ -43,6 +44,7 @@ MOST_RUNNING: Final = 8
 MOST_ENDED: Final = 12
 """Commands that have ended whose output can still be read."""
 COMMAND_CHARS: Final = 120
+_HINT: Final = "Read or stop it"
 
 Execute = Callable[[Callable[[StreamName, bytes], Awaitable[None]]], Awaitable[str]]
 """Runs a command to its end, given what takes its output. Returns how it ended, in words."""
@@ -261,7 +263,12 @@ def show_job(input: Mapping[str, Any], text: str) -> Shown:
         return any_result(input, text)
     if rows and rows[0] == "output:":
         del rows[0]
-    return Shown(summary=state, lines=ends(rows))
+    return Shown(summary=state, lines=ends([row for row in rows if not row.startswith(f"[{_HINT}")]))
+
+
+def hint(job: Job) -> str:
+    """What a model has to know of one that it started."""
+    return f'{_HINT} with tool_call: {{"name": "jobs", "input": {{"id": {job.number}}}}}'
 
 
 def jobs_tool() -> Tool:
