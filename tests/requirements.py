@@ -336,6 +336,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "tools:bash:cwd", "issue 2", "bash keeps its working directory for the session."),
     built(2, "tools:bash:progress", "issue 2", "bash streams its output as progress."),
     built(2, "tools:bash:group", "issue 2", "bash kills the whole process group at timeout, cancel and exit."),
+    built(23, "capabilities:background", "issue 23, Build 3", "A call of a capability runs in the background with progress, and its result arrives as a message."),
     built(23, "tools:bash:background", "issue 23, Build 3", "bash starts a command in the background; what it prints is read in parts, and the next message tells of its end, once."),
     built(23, "tools:bash:background:stop", "issue 23, Build 3", "A background command is stopped with everything that it started."),
     built(23, "tools:bash:background:user", "issue 23, Build 3", "/jobs lists background commands, shows what one printed, and stops it, in every face."),

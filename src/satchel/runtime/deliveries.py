@@ -97,9 +97,9 @@ class Deliveries:
         except StorageError as error:
             _log.warning("The inbox of session %s can't be read: %s", self._id, error)
 
-    async def post(self, text: str, *, source: str) -> None:
+    async def post(self, text: str, *, source: str, untrusted: bool = False) -> None:
         """Show something of this session's own, which the next message delivers to the model."""
-        post = Posted(id=f"own-{uuid4().hex}", source=source, text=text)
+        post = Posted(id=f"own-{uuid4().hex}", source=source, text=text, untrusted=untrusted)
         self._posted[post.id] = post
         self._conversation().apply(post)
         await self._note(post)

@@ -80,8 +80,8 @@ from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
 from satchel.sessions.attachments import MOST_FILES, kept_path
 from satchel.sessions.view import SessionView, turns_in
 from satchel.tools import ModeGate, Registry, ToolResult
+from satchel.tools.builtin.jobs import MOST_RESULT, Job, Jobs, source_of
 from satchel.tools.builtin.jobs import STATE_KEY as JOBS
-from satchel.tools.builtin.jobs import Job, Jobs, source_of
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 
 __all__ = ["SessionHub"]
@@ -1013,7 +1013,13 @@ class SessionHub:
     # Commands in the background
 
     async def _tell_end(self, job: Job) -> None:
-        await self.deliveries.post(f"{job.state} {job.command}", source=source_of(job.number))
+        rows = [f"{job.state} {job.command}"]
+        if job.result:
+            cut = job.result[:MOST_RESULT] + ("…" if len(job.result) > MOST_RESULT else "")
+            rows += [f"> {line}" for line in cut.splitlines()]
+        await self.deliveries.post(
+            "\n".join(rows), source=source_of(job.number), untrusted=job.untrusted and bool(job.result)
+        )
 
     async def tell_lost_jobs(self) -> None:
         """Tell of those that ended with a program that could not tell."""

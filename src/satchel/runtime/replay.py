@@ -83,9 +83,7 @@ class Replay:
                 self.builds.ask(build_id)
             case BuildPosted() as event:
                 self.builds.take(event)
-            case Observation(
-                tool="bash" | "jobs" | "tool_call", data={"job": int(number), "running": bool(is_running)}
-            ):
+            case Observation(data={"job": int(number), "running": bool(is_running)}):
                 self.newest_job = max(self.newest_job, number)
                 self.jobs = self.jobs | {number} if is_running else self.jobs - {number}
             case _:

@@ -17,7 +17,7 @@ from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE, Box
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.fence import shown
-from satchel.tools.builtin.jobs import described, hint, jobs_of, show_job
+from satchel.tools.builtin.jobs import show_job, start_job
 from satchel.tools.builtin.record import BuiltIn
 from satchel.tools.display import Display, Shown, ends, fields
 from satchel.tools.function import function_tool
@@ -38,8 +38,6 @@ GATHERED_CHARS = 4096
 """After `SINGLE_PIECES` pieces, small ones are joined up to this size: a program may write letter by letter."""
 NOTED_BYTES = 65_536
 """Of the output of a background command: in it, what the sandbox refused is looked for."""
-AT_ONCE_S = 0.5
-"""How long a call waits for a background command, so that the model is told at once of one that fails at once."""
 NO_PORTS = (
     "It is in a sandbox: other commands and the browser don't reach its ports. With outside_box they do, and commands "
     "in the sandbox reach them with `network`, as in localhost:8000"
@@ -182,7 +180,7 @@ async def _in_background(
     """Start a command and return, or say how it ended if it does so at once."""
     folder, note = _folder(context)
 
-    async def execute(take: OnOutput) -> str:
+    async def execute(take: OnOutput) -> tuple[str, str]:
         result, refusals = await run(
             folder,
             context,
@@ -193,16 +191,12 @@ async def _in_background(
         )
         notes = "".join(f" [{note}]" for note in refusal_notes(refusals, can_ask=True))
         ended = _outcome(result, timeout_s).replace("exit code: ", "ended with exit code ")
-        return f"{ended.replace('stopped after', 'was stopped after')}{notes}"
+        return f"{ended.replace('stopped after', 'was stopped after')}{notes}", ""
 
-    job = jobs_of(context).start(command, execute, untrusted=_is_from_outside(context))
-    await job.wait(AT_ONCE_S)
     notes = [note] if note else []
-    if not job.outcome:
-        notes.append(hint(job))
-        if context.box is not None:
-            notes.append(NO_PORTS)
-    return described(job, *notes)
+    if context.box is not None:
+        notes.append(NO_PORTS)
+    return await start_job(context, command, execute, untrusted=_is_from_outside(context), notes=notes)
 
 
 class _Progress:

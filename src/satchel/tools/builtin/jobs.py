@@ -1,4 +1,4 @@
-"""Commands of `bash` that run in the background, and the tool `jobs`, which reads and stops them.
+"""What runs in the background, commands and calls of capabilities, and the tool `jobs`, which reads and stops them.
 
 They belong to an open session and end with it. What they print is kept in memory, its newest part only.
 """
@@ -6,7 +6,7 @@ They belong to an open session and end with it. What they print is kept in memor
 from __future__ import annotations
 
 import codecs
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
 import anyio
@@ -28,8 +28,8 @@ __all__ = [
     "Job",
     "Jobs",
     "described",
-    "hint",
     "jobs_of",
+    "start_job",
     "show_job",
     "source_of",
 ]
@@ -46,8 +46,13 @@ MOST_ENDED: Final = 12
 COMMAND_CHARS: Final = 120
 _HINT: Final = "Read or stop it"
 
-Execute = Callable[[Callable[[StreamName, bytes], Awaitable[None]]], Awaitable[str]]
-"""Runs a command to its end, given what takes its output. Returns how it ended, in words."""
+AT_ONCE_S: Final = 0.5
+"""How long a call waits for what it starts, so that the model is told at once of what fails at once."""
+MOST_RESULT: Final = 16_000
+"""Characters of a result in the message that tells of the end."""
+
+Execute = Callable[[Callable[[StreamName, bytes], Awaitable[None]]], Awaitable[tuple[str, str]]]
+"""Runs something to its end, given what takes its output. Returns how it ended, in words, and its result, or ""."""
 
 
 class Job:
@@ -57,6 +62,7 @@ class Job:
         number: From 1 on; a session never uses one twice.
         untrusted: Its output counts as coming from outside.
         outcome: How it ended; "" while it runs.
+        result: What is told with its end; a command has none.
         ended: Set when it and everything that it started have ended.
     """
 
@@ -66,6 +72,7 @@ class Job:
         self.command = one_line(command, COMMAND_CHARS)
         self.untrusted = untrusted
         self.outcome = ""
+        self.result = ""
         self.ended = anyio.Event()
         self.is_awaited = False
         self._clock = clock
@@ -95,7 +102,7 @@ class Job:
         outcome = "failed"
         try:
             with self._scope:
-                outcome = await execute(self._take)
+                outcome, self.result = await execute(self._take)
             if self._scope.cancelled_caught:
                 outcome = self._why
         except SatchelError as error:
@@ -237,6 +244,27 @@ def jobs_of(context: ToolContext) -> Jobs:
     return jobs
 
 
+async def start_job(
+    context: ToolContext, command: str, execute: Execute, *, untrusted: bool, notes: Sequence[str] = ()
+) -> ToolResult:
+    """Start something in the background of a call's session, and say so, or how it ended if it does so at once.
+
+    Args:
+        context: The call's.
+        command: What people see of it.
+        execute: See `Execute`.
+        untrusted: Its output counts as coming from outside.
+        notes: What the model has to know as long as it runs.
+
+    Raises:
+        UsageError: As `Jobs.start`, or the call belongs to no session.
+    """
+    job = jobs_of(context).start(command, execute, untrusted=untrusted)
+    await job.wait(AT_ONCE_S)
+    call = f'{_HINT} with tool_call: {{"name": "jobs", "input": {{"id": {job.number}}}}}'
+    return described(job, *(() if job.outcome else (call, *notes)))
+
+
 def described(job: Job, *notes: str) -> ToolResult:
     """What a model is told of a command: how it is doing, and what it printed since the last time."""
     rows = [job.state]
@@ -266,11 +294,6 @@ def show_job(input: Mapping[str, Any], text: str) -> Shown:
     return Shown(summary=state, lines=ends([row for row in rows if not row.startswith(f"[{_HINT}")]))
 
 
-def hint(job: Job) -> str:
-    """What a model has to know of one that it started."""
-    return f'{_HINT} with tool_call: {{"name": "jobs", "input": {{"id": {job.number}}}}}'
-
-
 def jobs_tool() -> Tool:
     """Make the tool."""
 
@@ -291,7 +314,7 @@ def jobs_tool() -> Tool:
     return function_tool(
         call,
         name="jobs",
-        description="List the commands that `bash` runs in the background. With `id`: what one of them printed since "
+        description="List what runs in the background. With `id`: what one of these printed since "
         "you last looked, and how it ended. You are told when one ends.",
         properties={
             "id": {"type": "integer"},
