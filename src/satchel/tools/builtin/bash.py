@@ -92,8 +92,10 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
 
     Args:
         default_timeout_s: The time limit of a call that sets none.
-        boxes: Where boxed calls run; None for a program without a sandbox, which runs no boxed calls.
+        boxes: Where boxed calls run; None for a program without a session, which runs no boxed calls and nothing in
+            the background.
     """
+    more = {**BACKGROUND, **WISHES} if boxes is not None else {}
 
     async def run(
         argv: Sequence[str], cwd: Path, context: ToolContext, **options: Any
@@ -151,11 +153,10 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
                 "maximum": MAX_TIMEOUT_S,
                 "description": f"Default {default_timeout_s:g}, at most {MAX_TIMEOUT_S:g}",
             },
-            **BACKGROUND,
-            **(WISHES if boxes is not None else {}),
+            **more,
         },
         required=["command"],
-        seldom=(*BACKGROUND, *(WISHES if boxes is not None else ())),
+        seldom=tuple(more),
         annotations=Annotations(
             read_only=False, destructive=True, idempotent=False, open_world=True, boxed=boxes is not None
         ),
