@@ -53,6 +53,8 @@ async def test_a_run_has_three_minutes_at_most(tmp_path: Path) -> None:
         assert (limits.wall_s, limits.memory_mb) == (180, 1024)
         await bench.runner.run("greet", {"city": "Ulm"}, timeout_s=20)
         assert bench.sandbox.specs[-1].limits.wall_s == 20
+        await bench.runner.run("greet", {"city": "Ulm"}, timeout_s=20, in_background=True)
+        assert bench.sandbox.specs[-1].limits.wall_s == 900
 
 
 @requirement("capabilities:run:active-only")

@@ -103,6 +103,20 @@ async def test_a_call_runs_the_capability_of_that_name_directly_and_through_exec
         assert "lookup_capability" in unknown.text
 
 
+@requirement("capabilities:background")
+@pytest.mark.parametrize(
+    ("keeps_files", "why"), [(False, "only in a conversation"), (True, "not in the background")]
+)
+async def test_no_call_is_in_the_background_without_a_conversation_or_of_one_that_keeps_files(
+    tmp_path: Path, keeps_files: bool, why: str
+) -> None:
+    async with open_tools(tmp_path) as tools:
+        await register(tools.bench.catalogue, spoilt=draft(state=keeps_files))
+        done = await tools.call("execute_capability", name="greet", input={"city": "Ulm"}, background=True)
+        assert done.is_error
+        assert why in done.text
+
+
 @requirement("capabilities:lookup:unknown")
 @pytest.mark.parametrize("embedder", ["none", HashingEmbedder()])
 async def test_lookup_says_that_nothing_is_found_or_what_is(tmp_path: Path, embedder: Embedder | str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from satchel.capabilities import Catalogue, Draft, Wanted
@@ -11,6 +13,7 @@ from satchel.errors import NoSandbox
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.tools import Tool, ToolContext, ToolResult, function_tool
+from satchel.tools.builtin import jobs
 from tests.capabilities.world import BY_BUILDER, GREET, cases, draft, register
 from tests.requirements import requirement
 from tests.runtime.test_boxes import world
@@ -213,3 +216,57 @@ async def test_a_capability_is_given_files_of_the_project_and_what_it_makes_can_
         outcome = await one.satchel.capabilities.runner.run("chart", {"tables": ["june.csv"]})
         assert (outcome.status, "named in a conversation" in outcome.error) == ("bad_input", True)
         assert one.asked == []
+
+
+SLOW = draft(
+    code="""
+import time
+
+def run(args: dict) -> str:
+    print("half way", flush=True)
+    if args["city"] == "Oslo":
+        time.sleep(60)
+    if args["city"] == "Nowhere":
+        raise RuntimeError("no such place")
+    return "Hello, " + args["city"] + "!" + ("\\n[Message from Ann]" if args["city"] == "Rome" else "")
+"""
+)
+
+
+@requirement("capabilities:background")
+async def test_a_call_in_the_background_shows_progress_is_stopped_and_its_result_comes_with_the_next_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "AT_ONCE_S", 0.0)
+    script: list[Reply | str] = []
+    model = ScriptedModel(lambda _: script.pop(0))
+
+    def runs(city: str) -> Reply:
+        input = {"name": "greet", "input": {"city": city}, "background": True}
+        return Reply(calls=[Call(name="execute_capability", input=input)])
+
+    async with opened(tmp_path, model) as satchel:
+        await needs_sandbox(satchel)
+        await build(satchel, "greet", SLOW)
+        session = await satchel.session()
+        script += [runs("Oslo"), runs("Rome"), runs("Nowhere"), "They run."]
+        turn = await session.run_turn("Greet them")
+        assert [step.result.splitlines()[0] for step in turn.steps] == [
+            f"Background command {number} is running." for number in (1, 2, 3)
+        ]
+        slow, quick, wrong = session.jobs.all
+        with anyio.fail_after(120):
+            await quick.ended.wait()
+            await wrong.ended.wait()
+            while "half way" not in slow.last_output(100):
+                await anyio.lowlevel.checkpoint()
+            assert not slow.outcome
+            slow.stop("was stopped by the user")
+            await slow.ended.wait()
+        script.append("I see.")
+        await session.run_turn("Well?")
+    said = "\n".join(getattr(block, "text", "") for block in model.requests[-1].messages[-1].blocks)
+    assert 'Background command 1 was stopped by the user. cap_greet {"city": "Oslo"}' in said
+    assert 'cap_greet {"city": "Rome"}\n> Hello, Rome!\n> [Message from Ann]' in said
+    assert "Background command 3 failed." in said
+    assert "no such place" in said

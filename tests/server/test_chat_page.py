@@ -17,6 +17,7 @@ from satchel.builder.records import Build
 from satchel.errors import NoSandbox
 from satchel.memory.show.reasons import shared_word
 from satchel.models import Call, Reply, ScriptedModel
+from satchel.server import open_sessions
 from tests.capabilities.world import draft, register
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page, read, said, send, words_of
@@ -299,6 +300,27 @@ def test_a_reason_names_the_most_telling_word() -> None:
     assert shared_word(said, "Signe walks with a stick; the dinner was late.") == "Signe"
     assert shared_word(said, "Emil can't eat gluten.") == ""
     assert shared_word("", "") == ""
+
+
+@requirement("tools:bash:background:user")
+def test_a_background_command_is_seen_and_stopped_on_the_page_and_keeps_its_session_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_sessions, "_IDLE_S", 0.0)
+    monkeypatch.setattr(open_sessions, "_LOOK_S", 0.001)
+    with server_in(tmp_path) as world, browser(world) as client:
+        path = begin(client, "Hello")
+        page = wait_until_over(client, path)
+
+        def typed(line: str) -> str:
+            assert send(client, page, path, {"message": line}).status_code == 303
+            return said(open_page(client, path))
+
+        run = json.dumps({"command": "echo listens; sleep 1000", "background": True})
+        assert "Background command 1 is running." in typed(f"/run bash {run}")
+        assert "running for" in typed("/jobs")
+        assert "listens" in typed("/jobs 1")
+        assert "was stopped by the user" in typed("/jobs stop 1")
 
 
 @requirement("web-pages:chat:commands")

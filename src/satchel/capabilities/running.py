@@ -35,9 +35,20 @@ from satchel.sandbox.port import (
 )
 from satchel.tools.input_schema import InputSchema
 
-__all__ = ["LayerMaker", "Outcome", "Runner", "Secrets", "not_active", "outcome_to_json"]
+__all__ = [
+    "BACKGROUND_WALL_S",
+    "MOST_WALL_S",
+    "LayerMaker",
+    "Outcome",
+    "Runner",
+    "Secrets",
+    "not_active",
+    "outcome_to_json",
+]
 
 MOST_WALL_S: Final = 180.0
+BACKGROUND_WALL_S: Final = 900.0
+"""The limit of a call in the background, whatever the manifest says."""
 _WALL_S: Final = 60.0
 _MEMORY_MB: Final = 512
 _STATE: Final = "state"
@@ -147,6 +158,7 @@ class _Job:
     limits: Mapping[str, int] = field(default_factory=dict)
     state: Path | None = None
     edited: bool = False
+    in_background: bool = False
     is_trial: bool = False
 
 
@@ -185,6 +197,7 @@ class Runner:
         timeout_s: float = MOST_WALL_S,
         on_output: OnOutput | None = None,
         read_file: FileReader | None = None,
+        in_background: bool = False,
     ) -> Outcome:
         """Run the active version of a capability, and record how it went.
 
@@ -193,6 +206,7 @@ class Runner:
             input: Its arguments.
             read_file: Reads the files that the arguments name; None where no file can be given.
             timeout_s: A limit below its own, in seconds.
+            in_background: It may take `BACKGROUND_WALL_S` instead.
             on_output: Told what the code prints, as it prints it.
 
         Raises:
@@ -215,6 +229,7 @@ class Runner:
             limits=checkout.limits,
             state=capability.path / _STATE if capability.access.state else None,
             edited=checkout.edited,
+            in_background=in_background,
         )
         outcome = await self._run(job, input, timeout_s=timeout_s, on_output=on_output, read_file=read_file)
         if outcome.status in ("bad_input", "missing_secret"):
@@ -350,6 +365,8 @@ def _network(job: _Job, sandbox: Sandbox) -> Network:
 
 def _limits(job: _Job, timeout_s: float) -> Limits:
     wall_s = min(float(job.limits.get("wall_s", _WALL_S)), MOST_WALL_S, max(timeout_s, 1.0))
+    if job.in_background:
+        wall_s = BACKGROUND_WALL_S
     return Limits(wall_s=wall_s, cpu_s=round(wall_s) + 1, memory_mb=job.limits.get("mem_mb", _MEMORY_MB))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, Literal, Protocol
@@ -20,10 +20,11 @@ from satchel.capabilities.files import in_session
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.package import SKILL
 from satchel.capabilities.records import Capability, Requested, Wanted, tool_name
-from satchel.capabilities.running import MOST_WALL_S, Outcome, Runner, outcome_to_json
-from satchel.errors import NotFound, StorageError
-from satchel.sandbox.port import Artifact
+from satchel.capabilities.running import BACKGROUND_WALL_S, MOST_WALL_S, Outcome, Runner, outcome_to_json
+from satchel.errors import NotFound, StorageError, UsageError
+from satchel.sandbox.port import Artifact, OnOutput
 from satchel.tools.builtin.fence import Fence
+from satchel.tools.builtin.jobs import start_job
 from satchel.tools.display import Display
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Redirect, Tool, ToolContext, ToolResult, ToolSpec
@@ -99,7 +100,14 @@ class OwnTool:
             return ()
         return (Effect(resource=f"capability:{self.capability.id}", writes=True),)
 
-    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+    @property
+    def untrusted(self) -> bool:
+        """Whether what it says may come from its hosts, or from whoever wrote it."""
+        return bool(self.capability.access.hosts) or self.capability.provenance.made_by == "import"
+
+    async def call(
+        self, input: Mapping[str, Any], context: ToolContext, *, in_background: bool = False
+    ) -> ToolResult:
         """Run it in a fresh sandbox."""
 
         async def show(stream: Literal["stdout", "stderr"], piece: bytes) -> None:
@@ -112,8 +120,13 @@ class OwnTool:
             on_output=show,
             # Whoever calls without a folder of their own, such as another agent, can name no file.
             read_file=partial(in_session, self.fence, context) if context.roots else None,
+            in_background=in_background,
         )
         parts = [outcome.result or ""] if outcome.ok else _failure(outcome)
+        if outcome.status == "timeout" and not in_background:
+            parts.append(
+                f"If it needs longer: execute_capability with background = true gives it {BACKGROUND_WALL_S:g} s."
+            )
         if outcome.artifacts:
             folder = context.spill_dir / f"{context.call_id}-files"
             saved = await context.blocking(_save, folder, outcome.artifacts)
@@ -123,9 +136,37 @@ class OwnTool:
             text="\n".join(part for part in parts if part) or "(no text)",
             is_error=not outcome.ok,
             data=outcome_to_json(outcome),
-            # What it says may come from its hosts, or from whoever wrote it.
-            untrusted=bool(self.capability.access.hosts) or self.capability.provenance.made_by == "import",
+            untrusted=self.untrusted,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InBackground:
+    """A capability whose calls go on after they have returned; a message brings the result."""
+
+    tool: OwnTool
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self.tool.spec
+
+    def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
+        return self.tool.effects(input, context)
+
+    async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        async def execute(take: OnOutput) -> tuple[str, str]:
+            async def show(data: Mapping[str, Any]) -> None:
+                await take(data["stream"], data["text"].encode(errors="replace"))
+
+            done = await self.tool.call(input, replace(context, progress=show), in_background=True)
+            await take("stdout", f"{done.text}\n".encode(errors="replace"))
+            return ("failed" if done.is_error else "has ended"), done.text
+
+        called = f"{self.spec.name} {json.dumps(input, ensure_ascii=False)}"
+        try:
+            return await start_job(context, called, execute, untrusted=self.tool.untrusted)
+        except UsageError as error:
+            return ToolResult(text=str(error), is_error=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +183,10 @@ class _Execute:
                 f"There is no active capability {input['name'][:80]!r}. lookup_capability finds capabilities and says "
                 "what state they are in."
             )
-        return Redirect(tool=tool, input=input.get("input", {}))
+        if input.get("background") and tool.capability.access.state:
+            return f"{tool.capability.name} keeps files, so its calls run one after the other: not in the background."
+        called = _InBackground(tool=tool) if input.get("background") else tool
+        return Redirect(tool=called, input=input.get("input", {}))
 
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
         target = self.redirect(input)
@@ -361,6 +405,11 @@ class CapabilityTools:
                             "description": "Its name, as in weather_lookup",
                         },
                         "input": {"type": "object", "description": "Its input"},
+                        "background": {
+                            "type": "boolean",
+                            "description": f"Return at once, and give it {BACKGROUND_WALL_S:g} s. A message brings the "
+                            "result; `jobs` reads what it prints and stops it",
+                        },
                     },
                     "required": ["name"],
                     "additionalProperties": False,

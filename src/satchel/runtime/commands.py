@@ -270,6 +270,27 @@ def _shown(*data: str, notes: Sequence[str] = ()) -> CommandResult:
     )
 
 
+async def _jobs(context: CommandContext, rest: str) -> CommandResult:
+    jobs = context.session.jobs
+    words = rest.split()
+    stops = words[:1] == ["stop"]
+    number = words[1:] if stops else words
+    if not words:
+        notes = ["/jobs ID shows what one printed last, /jobs stop ID ends it."] if jobs.all else []
+        return _shown(jobs.listed, notes=notes)
+    if len(number) != 1 or not number[0].isdecimal():
+        raise UsageError("Name a command by its number: /jobs ID, /jobs stop ID. /jobs lists them.")
+    job = jobs.get(int(number[0]))
+    if stops:
+        if job.outcome:
+            raise UsageError(job.state)
+        job.stop("was stopped by the user")
+        await job.ended.wait()
+        return _shown(notes=[job.state])
+    printed = job.last_output(_MOST_LOGGED).strip("\n")
+    return _shown(*([printed] if printed else []), notes=[job.line])
+
+
 async def _skip(context: CommandContext, _rest: str) -> CommandResult:
     question = next(iter(context.session.build_questions), None)
     if question is None:
@@ -793,6 +814,9 @@ COMMANDS: Mapping[str, SlashCommand] = {
         ),
         SlashCommand(
             name="shell", arguments="COMMAND", help="Run a command and tell the model: ! ls", run=_shell
+        ),
+        SlashCommand(
+            name="jobs", arguments="[[stop] ID]", help="List, show or stop background commands.", run=_jobs
         ),
         SlashCommand(name="prompts", arguments="", help="List the prompts of MCP servers.", run=_prompts),
         SlashCommand(

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, Final
+from uuid import uuid4
 
 import anyio
 
@@ -95,6 +96,13 @@ class Deliveries:
                     await self._record(post)
         except StorageError as error:
             _log.warning("The inbox of session %s can't be read: %s", self._id, error)
+
+    async def post(self, text: str, *, source: str, untrusted: bool = False) -> None:
+        """Show something of this session's own, which the next message delivers to the model."""
+        post = Posted(id=f"own-{uuid4().hex}", source=source, text=text, untrusted=untrusted)
+        self._posted[post.id] = post
+        self._conversation().apply(post)
+        await self._note(post)
 
     async def settle(self, ids: Sequence[str]) -> None:
         """Note that a message has delivered these posts."""

@@ -80,6 +80,8 @@ from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
 from satchel.sessions.attachments import MOST_FILES, kept_path
 from satchel.sessions.view import SessionView, turns_in
 from satchel.tools import ModeGate, Registry, ToolResult
+from satchel.tools.builtin.jobs import MOST_RESULT, Job, Jobs, source_of
+from satchel.tools.builtin.jobs import STATE_KEY as JOBS
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 
 __all__ = ["SessionHub"]
@@ -163,6 +165,7 @@ class SessionHub:
         redactor: Removes what the log may not contain.
         attachments: What comes with the next message.
         deliveries: What others have for it: posts, news of builds and their questions.
+        jobs: Its commands in the background.
     """
 
     def __init__(
@@ -250,6 +253,14 @@ class SessionHub:
         for message in replay.waiting.values():
             self._stand_in_line(message)
         self.questions.restore(replay.questions)
+        self._lost_jobs = replay.jobs
+        self.jobs = Jobs(
+            spawn=parts.background.start,
+            on_end=self._tell_end,
+            clock=parts.clock,
+            newest=replay.newest_job,
+        )
+        environment.state[JOBS] = self.jobs
 
     @property
     def path(self) -> Path | None:
@@ -998,6 +1009,24 @@ class SessionHub:
         self._refuse_while_busy()
         self._model = model
         self._watch.restart()
+
+    # Commands in the background
+
+    async def _tell_end(self, job: Job) -> None:
+        rows = [f"{job.state} {job.command}"]
+        if job.result:
+            cut = job.result[:MOST_RESULT] + ("…" if len(job.result) > MOST_RESULT else "")
+            rows += [f"> {line}" for line in cut.splitlines()]
+        await self.deliveries.post(
+            "\n".join(rows), source=source_of(job.number), untrusted=job.untrusted and bool(job.result)
+        )
+
+    async def tell_lost_jobs(self) -> None:
+        """Tell of those that ended with a program that could not tell."""
+        for number in sorted(self._lost_jobs):
+            text = f"Background command {number} ended when Satchel did. What it printed is gone."
+            await self.deliveries.post(text, source=source_of(number))
+        self._lost_jobs = set()
 
     # The end
 

@@ -17,6 +17,7 @@ from satchel.events import (
     TurnStart,
 )
 from satchel.runtime.build_news import BuildNews
+from satchel.tools.builtin.jobs import source_of
 
 __all__ = ["Replay"]
 
@@ -33,6 +34,8 @@ class Replay:
         delivered: The ids of the other posts.
         waiting: The messages in line, by id, in their order.
         builds: What is known of the builds that the session asked for.
+        jobs: The numbers of background commands of which nothing says that they have ended.
+        newest_job: The highest number of one.
         last_kept: Whether the newest turn is captured as memory: one that is not is marked as captured at its start.
     """
 
@@ -44,6 +47,8 @@ class Replay:
         self.delivered: set[str] = set()
         self.waiting: dict[str, MessageWaiting] = {}
         self.builds = BuildNews()
+        self.jobs: set[int] = set()
+        self.newest_job = 0
         self.last_kept = True
         self._seq = 0
 
@@ -69,6 +74,7 @@ class Replay:
                 self.questions.append(record)
             case Posted() as event:
                 self.posted[event.id] = event
+                self.jobs -= {number for number in self.jobs if event.source == source_of(number)}
             case MessageWaiting() as event:
                 self.waiting[event.id] = event
             case MessageTakenBack(id=id):
@@ -77,6 +83,9 @@ class Replay:
                 self.builds.ask(build_id)
             case BuildPosted() as event:
                 self.builds.take(event)
+            case Observation(data={"job": int(number), "running": bool(is_running)}):
+                self.newest_job = max(self.newest_job, number)
+                self.jobs = self.jobs | {number} if is_running else self.jobs - {number}
             case _:
                 pass
 

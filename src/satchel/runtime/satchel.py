@@ -531,6 +531,7 @@ class Satchel:
         if first_seq:
             await hub.deliveries.collect_posts()
             await hub.deliveries.collect_builds()
+            await hub.tell_lost_jobs()
         if self.builds is not None:
             # Builds that a process left unfinished when it was killed continue.
             self.parts.background.start(self.builds.dispatch)

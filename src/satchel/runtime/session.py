@@ -29,6 +29,7 @@ from satchel.runtime.build_news import BuildNews
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.turns import RunningTurn, TurnResult
 from satchel.tools import ModeGate, Registry, ToolResult
+from satchel.tools.builtin.jobs import Jobs
 
 __all__ = ["Sampling", "Session"]
 
@@ -63,6 +64,11 @@ class Session:
     def awaits_build(self) -> bool:
         """Whether a turn will begin by itself, when a build has ended that the model asked for."""
         return self._hub.deliveries.awaits_build
+
+    @property
+    def jobs(self) -> Jobs:
+        """The commands that run in the background, until the session is closed."""
+        return self._hub.jobs
 
     @property
     def id(self) -> str:

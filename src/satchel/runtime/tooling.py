@@ -132,6 +132,8 @@ class Tooling:
         toolsets.append(self.skills)
         by_caller = {tool.spec.name for one in own for tool in await one.tools() if tool.spec.client_side}
         left_out = {*settings.tools.disabled, *parts.external.replaced}
+        if "bash" in left_out:
+            left_out.add("jobs")  # which reads what `bash` started
         kept = [
             filtered(
                 toolset,

@@ -1,4 +1,6 @@
-"""The sessions that the server's clients use. Each stays open for a minute after its last use."""
+"""The sessions that the server's clients use. Each stays open for a minute after its last use, and while a command runs
+in its background.
+"""
 
 from __future__ import annotations
 
@@ -184,7 +186,8 @@ class OpenSessions:
             now_s = self._satchel.clock.monotonic_s()
             for id, kept in tuple(self._kept.items()):
                 waits = kept.session.waits_for_builds and kept.session.awaits_build
-                if kept.until_s <= now_s and kept.session.running is None and not waits:
+                is_busy = waits or kept.session.running is not None or kept.session.jobs.running
+                if kept.until_s <= now_s and not is_busy:
                     self._kept.pop(id, None)
                     await kept.session.aclose("idle")
 

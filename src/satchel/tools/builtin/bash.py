@@ -5,19 +5,21 @@ from __future__ import annotations
 import codecs
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from satchel.errors import SandboxError, UsageError
-from satchel.sandbox.process import REPORT_FD, ProcessResult, StreamName, run_process
+from satchel.sandbox.process import REPORT_FD, OnOutput, ProcessResult, StreamName, run_process
 from satchel.tools.box import NETWORK, OUTSIDE, READ, REASON, WRITE, Box
 from satchel.tools.boxed import Workspaces
 from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.fence import shown
+from satchel.tools.builtin.jobs import show_job, start_job
 from satchel.tools.builtin.record import BuiltIn
-from satchel.tools.display import Display, Shown, any_result, ends, fields
+from satchel.tools.display import Display, Shown, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
@@ -34,6 +36,12 @@ SHOWN_BYTES = 262_144
 SINGLE_PIECES = 200
 GATHERED_CHARS = 4096
 """After `SINGLE_PIECES` pieces, small ones are joined up to this size: a program may write letter by letter."""
+NOTED_BYTES = 65_536
+"""Of the output of a background command: in it, what the sandbox refused is looked for."""
+NO_PORTS = (
+    "It is in a sandbox: other commands and the browser don't reach its ports. With outside_box they do, and commands "
+    "in the sandbox reach them with `network`, as in localhost:8000"
+)
 QUIET = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 """Without a terminal there are no colours, and no pager or password prompt that would wait for input."""
 GIT_SETTINGS = {"safe.bareRepository": "explicit", "core.fsmonitor": "false"}
@@ -44,11 +52,17 @@ eval " $1"
 """Runs the command, its first argument, in the shell itself, and reports the working directory at its end."""
 
 DESCRIPTION = """Run a bash command; gives its exit code, stdout and stderr. The working directory persists between \
-calls, variables don't. There is no stdin. Whatever the command started ends with it: run a server and its test in \
-one command. Join dependent commands with &&. Prefer the file tools to cat, sed, find and grep."""
+calls, variables don't. There is no stdin. What it started ends with it, unless `background` is true. \
+Join dependent commands with &&. Prefer the file tools to cat, sed, find and grep."""
 SANDBOX = """ In mode auto it runs in a sandbox: the project and /tmp are writable, the home is hidden, there is no \
 network. If it needs more, name it in the same call, and the user is asked: `network` (list of hosts), `read`, \
 `write` (lists of paths), `outside_box` (true, for docker and sudo), with a `reason`."""
+BACKGROUND: Mapping[str, Mapping[str, Any]] = {
+    "background": {
+        "type": "boolean",
+        "description": "Return at once. It runs until the session ends, or for `timeout_s`; `jobs` reads and stops it",
+    }
+}
 WISHES: Mapping[str, Mapping[str, Any]] = {
     NETWORK: {
         "type": "array",
@@ -78,39 +92,46 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
 
     Args:
         default_timeout_s: The time limit of a call that sets none.
-        boxes: Where boxed calls run; None for a program without a sandbox, which runs no boxed calls.
+        boxes: Where boxed calls run; None for a program without a session, which runs no boxed calls and nothing in
+            the background.
     """
+    more = {**BACKGROUND, **WISHES} if boxes is not None else {}
+
+    async def run(
+        argv: Sequence[str], cwd: Path, context: ToolContext, **options: Any
+    ) -> tuple[ProcessResult, Refusals]:
+        if context.box is None:
+            return await run_process(argv, cwd=cwd, environ=_environ(context.environ), **options), Refusals()
+        if boxes is None:
+            raise SandboxError("This call was permitted in a sandbox, and there is none. It was not run.")
+        # What tools saved in this session, such as files that a capability made, may be read without asking.
+        saved = await context.blocking(_saved, context.spill_dir)
+        boxed = await boxes.workspace(context.cwd).run(
+            argv,
+            box=context.box | Box(read=saved),
+            cwd=cwd,
+            environ={**context.environ, **QUIET},
+            **options,
+        )
+        return boxed.result, boxed.refusals
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         command = _checked(input["command"])
+        argv = [_shell(context.environ), "-c", SCRIPT, "bash", command]
+        if input.get("background"):
+            return await _in_background(command, partial(run, argv), input.get("timeout_s"), context)
         wanted_s = min(float(input.get("timeout_s", default_timeout_s)), MAX_TIMEOUT_S)
         limit_s = max(0.1, min(wanted_s, context.timeout_s - SPARE_S))
         started_in, note = _folder(context)
-        argv = [_shell(context.environ), "-c", SCRIPT, "bash", command]
-        options: dict[str, Any] = {
-            "timeout_s": limit_s,
-            "max_output_bytes": MAX_OUTPUT_BYTES,
-            "max_report_bytes": MAX_CWD_BYTES,
-            "on_output": _Progress(context).tell,
-        }
-        refusals, box = Refusals(), Box()
-        if context.box is None:
-            result = await run_process(argv, cwd=started_in, environ=_environ(context.environ), **options)
-        elif boxes is None:
-            raise SandboxError("This call was permitted in a sandbox, and there is none. It was not run.")
-        else:
-            workspace = boxes.workspace(context.cwd)
-            # What tools saved in this session, such as files that a capability made, may be read without asking.
-            saved = await context.blocking(_saved, context.spill_dir)
-            box = context.box | Box(read=saved)
-            boxed = await workspace.run(
-                argv,
-                box=box,
-                cwd=started_in,
-                environ={**context.environ, **QUIET},
-                **options,
-            )
-            result, refusals = boxed.result, boxed.refusals
+        result, refusals = await run(
+            argv,
+            started_in,
+            context,
+            timeout_s=limit_s,
+            max_output_bytes=MAX_OUTPUT_BYTES,
+            max_report_bytes=MAX_CWD_BYTES,
+            on_output=_Progress(context).tell,
+        )
         ended_in = _reported(result.report)
         # Of concurrent commands, one that does not change its directory must not undo another's `cd`.
         if ended_in is not None and ended_in != started_in:
@@ -118,8 +139,7 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
         notes = [note] if note else []
         notes += refusal_notes(refusals, can_ask=True)
         told = _result(result, limit_s, ended_in or started_in, notes, context, refusals)
-        # In a box of which nothing more is open than the workspace, a command prints what `file_read` reads there too.
-        return replace(told, untrusted=context.box is None or bool(box))
+        return replace(told, untrusted=_is_from_outside(context))
 
     return function_tool(
         call,
@@ -133,16 +153,51 @@ def bash_tool(*, default_timeout_s: float, boxes: Workspaces | None = None) -> T
                 "maximum": MAX_TIMEOUT_S,
                 "description": f"Default {default_timeout_s:g}, at most {MAX_TIMEOUT_S:g}",
             },
-            **(WISHES if boxes is not None else {}),
+            **more,
         },
         required=["command"],
-        seldom=tuple(WISHES) if boxes is not None else (),
+        seldom=tuple(more),
         annotations=Annotations(
             read_only=False, destructive=True, idempotent=False, open_world=True, boxed=boxes is not None
         ),
         timeout_s=MAX_TIMEOUT_S + SPARE_S,
         pattern_key="command",
     )
+
+
+def _is_from_outside(context: ToolContext) -> bool:
+    """Whether a command may print what others wrote. In a box of which nothing more is open than the workspace, it
+    prints what `file_read` reads there too.
+    """
+    return context.box is None or bool(context.box)
+
+
+async def _in_background(
+    command: str,
+    run: Callable[..., Awaitable[tuple[ProcessResult, Refusals]]],
+    timeout_s: float | None,
+    context: ToolContext,
+) -> ToolResult:
+    """Start a command and return, or say how it ended if it does so at once."""
+    folder, note = _folder(context)
+
+    async def execute(take: OnOutput) -> tuple[str, str]:
+        result, refusals = await run(
+            folder,
+            context,
+            timeout_s=timeout_s,
+            max_output_bytes=NOTED_BYTES,
+            max_report_bytes=MAX_CWD_BYTES,
+            on_output=take,
+        )
+        notes = "".join(f" [{note}]" for note in refusal_notes(refusals, can_ask=True))
+        ended = _outcome(result, timeout_s).replace("exit code: ", "ended with exit code ")
+        return f"{ended.replace('stopped after', 'was stopped after')}{notes}", ""
+
+    notes = [note] if note else []
+    if context.box is not None:
+        notes.append(NO_PORTS)
+    return await start_job(context, command, execute, untrusted=_is_from_outside(context), notes=notes)
 
 
 class _Progress:
@@ -225,6 +280,14 @@ def _reported(report: bytes) -> Path | None:
     return folder if folder.is_absolute() and folder.is_dir() else None
 
 
+def _outcome(result: ProcessResult, limit_s: float | None) -> str:
+    if result.timed_out:
+        return f"stopped after {limit_s:g} s, with everything that it had started"
+    if result.signal is not None:
+        return f"ended by signal {result.signal}"
+    return f"exit code: {result.exit_code}"
+
+
 def _result(
     result: ProcessResult,
     limit_s: float,
@@ -233,13 +296,7 @@ def _result(
     context: ToolContext,
     refusals: Refusals,
 ) -> ToolResult:
-    if result.timed_out:
-        outcome = f"stopped after {limit_s:g} s, with everything that it had started"
-    elif result.signal is not None:
-        outcome = f"ended by signal {result.signal}"
-    else:
-        outcome = f"exit code: {result.exit_code}"
-    rows = [outcome]
+    rows = [_outcome(result, limit_s)]
     for name, captured in (("stdout", result.stdout), ("stderr", result.stderr)):
         text = captured.text.rstrip("\n")
         if text:
@@ -270,10 +327,14 @@ def _saved(folder: Path) -> tuple[str, ...]:
     return (os.path.realpath(folder),) if folder.is_dir() else ()
 
 
+def _describe(input: Mapping[str, Any]) -> str:
+    return fields("command")(input) + (" (in the background)" if input.get("background") else "")
+
+
 def _show(input: Mapping[str, Any], text: str) -> Shown:
     outcome, *rows = text.splitlines() or [""]
     if not outcome.startswith(("exit code:", "stopped after", "ended by signal")):
-        return any_result(input, text)  # refused, cancelled or failed before a command ran
+        return show_job(input, text)  # in the background, refused, cancelled or failed before a command ran
     if rows and rows[0] == "stdout:":
         del rows[0]
     summary = "" if outcome == "exit code: 0" else outcome.replace("exit code: ", "exit code ")
@@ -284,7 +345,7 @@ BASH: Final = BuiltIn(
     name="bash",
     make=lambda given: bash_tool(default_timeout_s=given.bash_timeout_s, boxes=given.boxes),
     display=Display(
-        call=fields("command"), result=_show, shows_errors=True, kind="execute", question="Run this command?"
+        call=_describe, result=_show, shows_errors=True, kind="execute", question="Run this command?"
     ),
     described="Run a shell command (bash) and get its exit code, stdout and stderr. There is no terminal and no "
     "stdin. When the command ends, everything that it started is stopped.",

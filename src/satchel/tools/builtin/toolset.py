@@ -15,6 +15,7 @@ from satchel.tools.builtin.file_read import FILE_READ
 from satchel.tools.builtin.file_write import FILE_WRITE
 from satchel.tools.builtin.glob import GLOB
 from satchel.tools.builtin.grep import GREP
+from satchel.tools.builtin.jobs import JOBS
 from satchel.tools.builtin.record import BuiltIn, Given
 from satchel.tools.builtin.think import THINK
 from satchel.tools.builtin.todo import TODO
@@ -24,7 +25,8 @@ from satchel.tools.registry import StaticToolset
 __all__ = ["BUILT_IN", "builtin_tools"]
 
 BUILT_IN: Final[Mapping[str, BuiltIn]] = {
-    tool.name: tool for tool in (BASH, FILE_READ, FILE_WRITE, FILE_EDIT, GLOB, GREP, THINK, TODO, ASK_USER)
+    tool.name: tool
+    for tool in (BASH, FILE_READ, FILE_WRITE, FILE_EDIT, GLOB, GREP, THINK, TODO, ASK_USER, JOBS)
 }
 
 
