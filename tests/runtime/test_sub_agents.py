@@ -224,6 +224,7 @@ async def test_stopping_the_turn_stops_it(tmp_path: Path) -> None:
             await anyio.sleep_forever()
         finally:
             ended.set()
+        raise AssertionError("it was stopped")
 
     async with opened(tmp_path, ScriptedModel(script)) as satchel:
         session = await satchel.session()
