@@ -93,6 +93,24 @@ async def test_a_sub_agent_reads_by_itself_and_only_its_answer_comes_back(tmp_pa
     assert [(below.tool, below.state) for below in call.beneath] == [("grep", "done")]
 
 
+@requirement("delegate:log")
+async def test_what_is_forgotten_leaves_what_a_sub_agent_was_told_too(tmp_path: Path) -> None:
+    wish = "Find a ring for Mara's birthday"
+
+    def script(request: ModelRequest) -> Reply:
+        if not is_sub_agent(request):
+            return Reply(text="Found.") if len(request.messages) > 1 else delegate(wish)
+        return Reply(text=f"For “{wish}” there is one.")
+
+    async with opened(tmp_path, ScriptedModel(script)) as satchel:
+        await (await satchel.session()).run_turn(wish)
+        assert satchel.memory is not None
+        await satchel.forget([one.id for one in await satchel.memory.list() if wish in one.content])
+    assert [
+        path for path in tmp_path.rglob("*") if path.is_file() and wish.encode() in path.read_bytes()
+    ] == []
+
+
 @requirement("delegate:parallel")
 async def test_several_work_at_the_same_time(tmp_path: Path) -> None:
     both, working = anyio.Event(), set[str]()
@@ -135,6 +153,7 @@ async def test_its_calls_need_the_permission_of_the_session(tmp_path: Path) -> N
                 await session.answer(event.id, consent="no" if len(asked) == 1 else "once", by="test")
         turn = await running.result()
         assert len({question.id for question in asked}) == 2
+        assert [question.calls[0].reason for question in asked] == ["mode ask, for a sub-agent"] * 2
         assert "The user refused" in turn.steps[0].result
         assert "The user refused" not in turn.steps[1].result
         assert (tmp_path / "work" / "said.txt").exists()
@@ -183,7 +202,8 @@ async def test_its_rounds_are_bounded_and_what_it_found_is_told(tmp_path: Path) 
     def script(request: ModelRequest) -> Reply:
         if not is_sub_agent(request):
             return Reply(text="Done.") if len(request.messages) > 1 else delegate("Look on and on.")
-        if not request.tools:
+        if "used up" in str(request.messages[-1]):
+            assert request.tools  # some providers want the definitions of calls that were made
             return Reply(text="Found two of three.")
         return Reply(calls=[Call(name="grep", input={"pattern": f"x{len(request.messages)}"})])
 
@@ -259,3 +279,11 @@ async def test_what_came_from_outside_stays_marked(tmp_path: Path) -> None:
         [step] = (await session.run_turn("Go.")).steps
         assert "came from outside" in step.result
         assert session.untrusted
+
+
+@requirement("delegate:own-context")
+async def test_it_is_found_by_who_looks_for_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel([])) as satchel:
+        session = await satchel.session()
+        found = await session.run_tool("tool_search", {"query": "sub-agents for research"})
+    assert found.text.startswith("- delegate: ")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from satchel.events import (
     Compaction,
     Event,
     ModelCalled,
+    Notice,
     RoundObserved,
     SubAgentEvent,
     is_transient,
@@ -43,7 +44,7 @@ from satchel.runtime.parts import Parts
 from satchel.runtime.surroundings import surroundings_block, time_block
 from satchel.runtime.tool_display import describe_call
 from satchel.runtime.web import close_state
-from satchel.tools import Tool, ToolContext, ToolResult, deferral
+from satchel.tools import Decision, Gate, PlannedCall, Tool, ToolContext, ToolResult, deferral
 from satchel.wording import counted
 
 __all__ = ["SubAgents"]
@@ -84,6 +85,17 @@ class _Share:
             limit = f"The budget of a sub-agent, {self.tokens:,} tokens (agent.sub_agent_tokens), is used up."
             return replace(verdict, exceeded=limit)
         return verdict
+
+
+@dataclass(frozen=True, slots=True)
+class _Gate:
+    """The session's gate, which is told who calls."""
+
+    whole: Gate
+
+    async def decide(self, calls: Sequence[PlannedCall]) -> Sequence[Decision]:
+        """See `Gate`."""
+        return await self.whole.decide([replace(call, for_sub_agent=True) for call in calls])
 
 
 class _OnCalls:
@@ -168,7 +180,7 @@ class SubAgents:
         # What it is told may come from there.
         mine.untrusted = context.untrusted
         share = _Share(self._parts.settings.agent.sub_agent_tokens, self._budget(), self._spent)
-        model = self._model()
+        model, environment = self._model(), self._environment()
         began = TurnInput(
             message=self._message(task, surroundings_block(context.cwd, context.environ)),
             conversation=mine,
@@ -176,8 +188,9 @@ class SubAgents:
             model=model,
             system=self._system,
             environment=replace(
-                self._environment(),
+                environment,
                 tools=Toolbox(tools),
+                gate=_Gate(environment.gate),
                 state=state,
                 messages=lambda: mine.messages,
                 memory=None,
@@ -204,12 +217,16 @@ class SubAgents:
         return _result(outcomes, untrusted=mine.untrusted, tokens=mine.usage.total_tokens)
 
     def _conclusion(self, began: TurnInput) -> TurnInput:
-        """A last request without tools, so that what was found is not lost."""
+        """A last request, so that what was found is not lost. Its calls are refused.
+
+        The definitions stay: providers cache them, and some refuse a history of calls without any.
+        """
+        definitions = began.environment.tools.definitions
         return replace(
             began,
             message=self._message(_CONCLUDE),
-            environment=replace(began.environment, tools=Toolbox()),
-            limits=replace(self._limits, max_rounds=1),
+            environment=replace(began.environment, tools=Toolbox(definitions=definitions)),
+            limits=replace(self._limits, max_rounds=2),
             budget=_Share(2 * self._parts.settings.agent.sub_agent_tokens, self._budget(), self._spent),
         )
 
@@ -220,7 +237,7 @@ class SubAgents:
 
     def _spent(self) -> Usage:
         turn = self._conversation().turn
-        return turn.usage if turn is not None else Usage()
+        return turn.usage if turn is not None and turn.status is None else Usage()
 
     async def _emit(self, events: Sequence[Event], model: ChatModel, context: ToolContext) -> None:
         """Log what happened beneath the call, and count what it cost as the session's."""
@@ -244,13 +261,14 @@ class SubAgents:
             ]
             await self._record(*within, *spent)
         for event in kept:
-            if isinstance(event, Action):
-                text = f"{event.tool} {describe_call(event.tool, event.input)}"
-                await context.progress(_progress(text))
-
-
-def _progress(text: str) -> Mapping[str, Any]:
-    return {"progress": None, "message": text}
+            match event:
+                case Action(tool=tool, input=input):
+                    message = f"{tool} {describe_call(tool, input)}"
+                case Notice(text=message):
+                    pass
+                case _:
+                    continue
+            await context.progress({"progress": None, "message": message})
 
 
 def _result(outcomes: Sequence[TurnOutcome], *, untrusted: bool, tokens: int) -> ToolResult:

@@ -89,12 +89,14 @@ class PlannedCall:
 
     Attributes:
         untrusted: The model has read something from outside in this session: it may be acting on a stranger's words.
+        for_sub_agent: A sub-agent makes it, which the user is told when asked.
     """
 
     call_id: str
     spec: ToolSpec
     input: Mapping[str, Any]
     untrusted: bool = False
+    for_sub_agent: bool = False
 
     @property
     def subject(self) -> str | None:
@@ -376,6 +378,12 @@ class ModeGate:
     async def _ask(self, requests: Sequence[ApprovalRequest]) -> list[Decision]:
         if not requests:
             return []
+        requests = [
+            replace(request, reason=f"{request.reason}, for a sub-agent")
+            if request.call.for_sub_agent
+            else request
+            for request in requests
+        ]
         answers = await self._approver.approve(requests) if self._approver is not None else None
         if answers is None:
             return [self._nobody(request) for request in requests]

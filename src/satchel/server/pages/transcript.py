@@ -113,6 +113,10 @@ class LedgerCall:
             return line
         return replace(
             line,
+            # The program ended with these.
+            beneath=[
+                replace(each, state="unknown") if each.state == "running" else each for each in line.beneath
+            ],
             shown=show_observation(result, input),
             full=result.text,
             made=_made(result),
