@@ -15,7 +15,7 @@ from tests.runtime.world import opened
 pytestmark = pytest.mark.anyio
 
 STEPS = ["Read the list", "Write the letter"]
-PLAN = {"plan": "A **letter** from the list.", "steps": STEPS}
+PLAN = {"plan": "A **letter** from the list.\u3164", "steps": STEPS}
 WRITE = Call(name="file_write", input={"path": "letter.txt", "content": "Dear Mara"})
 
 
@@ -35,7 +35,7 @@ async def proposed(session: Session) -> None:
     assert (turn.status, session.mode) == ("asking", "plan")
     assert (
         turn.pending_question
-        == "Approve this plan?\n\nA **letter** from the list.\n\nSteps:\n\n- Read the list\n- Write the letter"
+        == "Approve this plan?\n\nA **letter** from the list.\u3164\n\nSteps:\n\n- Read the list\n- Write the letter"
     )
 
 
@@ -82,6 +82,16 @@ async def test_other_words_change_the_plan_and_nothing_is_written_until_it_is_ap
         assert not (tmp_path / "work" / "letter.txt").exists()
         # Without an approval, no rule and no call gets out of the mode.
         assert "propose_plan" in (await session.run_tool("tool_search", {"query": "propose a plan"})).text
+
+
+@requirement("plan:changed")
+async def test_who_leaves_the_mode_by_hand_has_left_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel(planner)) as satchel:
+        session = await satchel.session()
+        await proposed(session)
+        session.mode = "auto"
+        await session.run_turn("No")
+        assert session.mode == "auto"
 
 
 @requirement("plan:restart")

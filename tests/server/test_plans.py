@@ -34,6 +34,7 @@ def test_a_plan_is_approved_on_the_page_and_the_page_shows_the_new_mode(planning
         page = open_page(client, path)
         [ask] = page.find_class("ask")
         assert words_of(ask.xpath(".//strong")[0]) == "letter"
+        assert "from the list.<U+3164>" in words_of(ask)  # a filler, which nobody sees
         options = ask.xpath(".//button[@name='option']/@value")
         assert options == ["Yes, in mode bypass", "Yes, in mode ask", "Yes, in mode auto", "No"]
         assert not page.xpath("//ol[@class='steps']")  # the question is the call

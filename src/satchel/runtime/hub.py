@@ -65,7 +65,6 @@ from satchel.runtime.deliveries import Deliveries, post_block
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
-from satchel.runtime.mcp_context import McpContext
 from satchel.runtime.offered_tools import OfferedTools
 from satchel.runtime.parts import Parts
 from satchel.runtime.questions import Questions
@@ -264,8 +263,7 @@ class SessionHub:
             record=self.record,
             budget=self._budget,
             limits=limits,
-            # The others are about what the user says.
-            hooks=[hook for hook in hooks if not isinstance(hook, Attachments | McpContext)],
+            hooks=hooks,
             estimator=estimator,
         )
         self._environment = replace(environment, delegate=sub_agents)

@@ -49,7 +49,7 @@ from satchel.wording import counted
 
 __all__ = ["SubAgents"]
 
-_READING: Final = ("file_read", "glob", "grep", "web_search", "web_fetch", "read_docs")
+_READING: Final = ("file_read", "glob", "grep", "web_search", "web_fetch", "read_docs", "tool_describe")
 """What every sub-agent may use, where the session has it."""
 _NEVER: Final = frozenset(
     (*memory_tools.DISPLAYS, *capability_tools.DISPLAYS, *deferral.DISPLAYS)

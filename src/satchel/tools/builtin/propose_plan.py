@@ -70,7 +70,6 @@ class _ProposePlan:
             )
         mode = _approved(answer, modes)
         if mode is None:
-            modes.mode = "plan"
             return ToolResult(
                 text="The user does not want this plan. Ask in a sentence what they want instead."
                 if _plain(answer) in (_plain(_NO), "n")
