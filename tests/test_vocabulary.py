@@ -64,6 +64,8 @@ def strategy_for(hint: Any) -> st.SearchStrategy[Any]:
     if origin in (typing.Union, types.UnionType):
         if hint == Block:
             return BLOCKS
+        if hint == Event:  # one that holds the others would have no end
+            return st.one_of(strategy_of(events.Assistant), strategy_of(events.Observation))
         return st.one_of([strategy_for(part) for part in get_args(hint)])
     if origin is Literal:
         return st.sampled_from(get_args(hint))

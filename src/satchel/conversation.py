@@ -123,7 +123,8 @@ class Conversation:
         # The calls of the newest answer until all have results; then the results become one message.
         self._pending: dict[str, ToolUseBlock] = {}
         self._results: dict[str, ToolResultBlock] = {}
-        self._started: set[str] = set()
+        # The tools of the calls that were started, by the calls' ids: a call may stand for another tool's.
+        self._started: dict[str, str] = {}
         self._after_results: tuple[Block, ...] = ()
 
     @classmethod
@@ -215,7 +216,12 @@ class Conversation:
 
     def mark_open_calls_started(self) -> None:
         """Take it that every open call may have had an effect: what was written down of them is lost."""
-        self._started.update(call.id for call in self.open_calls)
+        self._started |= {call.id: call.name for call in self.open_calls if call.id not in self._started}
+
+    @property
+    def proposes_plan(self) -> bool:
+        """Whether the open question to the user is a plan."""
+        return self.question is not None and self._started.get(self.question.call_id) == "propose_plan"
 
     def last_words(self, count: int) -> tuple[Message, ...]:
         """The newest messages in which something was said, at most `count` of them, oldest first."""
@@ -256,7 +262,7 @@ class Conversation:
                 self._add_answer(event)
             case Action():
                 if self._is_open(event.call_id):
-                    self._started.add(event.call_id)
+                    self._started[event.call_id] = event.tool
             case Observation():
                 self._observe(event)
             case AskUser():
@@ -320,7 +326,9 @@ class Conversation:
         is_open = self._is_open(event.call_id)
         # A call that the user ran by hand has round 0 and is never open: the model does not see what came of it.
         self.untrusted = self.untrusted or (event.untrusted and (is_open or event.round > 0))
-        if event.tool == "todo" and not event.is_error and is_open:
+        tool = self._started.get(event.call_id, event.tool)
+        # A plan that is not approved has no data and leaves the list as it is.
+        if is_open and not event.is_error and (tool == "todo" or (tool == "propose_plan" and event.data)):
             self.to_do = event if event.data else None
         if is_open:
             result = ToolResultBlock(tool_use_id=event.call_id, content=event.text, is_error=event.is_error)

@@ -57,6 +57,7 @@ __all__ = [
     "SessionEnd",
     "SessionStart",
     "SessionTitled",
+    "SubAgentEvent",
     "SurfacedMemory",
     "TextDelta",
     "ThinkingDelta",
@@ -440,6 +441,21 @@ class ModelCalled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SubAgentEvent:
+    """Something happened in the work of a sub-agent. Its tokens are in a `ModelCalled` of their own.
+
+    Attributes:
+        call_id: The call of `delegate` that it belongs to.
+        event: What happened, as in a turn of the sub-agent's own: its start is the task.
+    """
+
+    type: ClassVar = "sub_agent"
+    turn: int
+    call_id: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
     """Something arrived in the session's inbox, such as a finished build. The next turn's message delivers it.
 
@@ -600,6 +616,7 @@ Event: TypeAlias = (
     | AskUser
     | Compaction
     | ModelCalled
+    | SubAgentEvent
     | Posted
     | MessageWaiting
     | MessageTakenBack
@@ -671,6 +688,8 @@ def _codecs(cls: type[Any]) -> dict[str, _Codec]:
 
 
 def _codec(annotation: Any) -> _Codec:
+    if annotation == Event:
+        return event_to_json, event_from_json
     if annotation == Block:
         return block_to_json, block_from_json
     if annotation is Message:

@@ -67,6 +67,9 @@ def model(hold: anyio.Event | None = None) -> ScriptedModel:
             one = {"old": "dig", "new": "sow"}
             change = {"edits": [{"old": "sow", "new": "reap"}]} if "edits" in newest else one
             return Reply(calls=[Call(name="file_edit", input={"path": "a.txt", **change}, id=f"c{number}")])
+        if "propose" in newest:
+            proposed = {"plan": "Till it.", "steps": ["dig", "sow"]}
+            return Reply(calls=[Call(name="propose_plan", input=proposed, id=f"c{number}")])
         if "plan" in newest:
             items = [{"text": "dig", "status": "done"}, {"text": "sow", "status": "doing"}]
             return Reply(calls=[Call(name="todo", input={"items": items}, id=f"c{number}")])
@@ -297,6 +300,25 @@ async def test_sessions_are_listed_loaded_with_their_words_resumed_closed_and_de
                 await say(client, id, "hello")
             await client._conn.send_request("session/delete", {"sessionId": id})
             assert (await client.list_sessions()).sessions == []
+
+
+@requirement("plan:faces")
+async def test_a_plan_is_approved_by_the_next_prompt_and_the_editor_shows_mode_and_steps(
+    tmp_path: Path,
+) -> None:
+    editor = Editor()
+    async with opened(tmp_path, model()) as satchel, connected(satchel, editor) as client:
+        id = (await client.new_session(cwd=str(tmp_path / "work"))).session_id
+        await say(client, id, "propose something")
+        assert "Approve this plan?" in editor.said()
+        assert "2. Yes, in mode auto" in editor.said()
+        await say(client, id, "2")
+        assert [one["currentModeId"] for one in editor.of("current_mode_update")] == ["plan", "auto"]
+        (plan,) = editor.of("plan")
+        assert [(one["content"], one["status"]) for one in plan["entries"]] == [
+            ("dig", "pending"),
+            ("sow", "pending"),
+        ]
 
 
 @requirement("acp:questions")

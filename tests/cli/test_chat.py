@@ -401,6 +401,32 @@ def test_a_question_of_the_model_is_answered_by_the_next_message(tmp_path: Path)
     assert sent_to(chats(server)[1])[-1]["role"] == "tool"
 
 
+@requirement("plan:faces")
+def test_a_plan_is_approved_by_its_number_and_carried_out_in_that_mode(tmp_path: Path) -> None:
+    plan = {"plan": "A list, and nothing else.", "steps": ["Write the list"]}
+    proposes = calls(("tool_call", {"name": "propose_plan", "input": plan}))
+    writes = calls(("file_write", {"path": "list.txt", "content": "pears"}), start=9)
+    with (
+        serving(scripted(proposes, writes, speaks("Written."))) as server,
+        terminal(tmp_path, "chat", "--mode", "plan", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("Make a list", ENTER)
+        screen.see("? Approve this plan?")
+        screen.see("A list, and nothing else.")
+        screen.see("- Write the list")
+        screen.see("1. Yes, in mode ask")
+        screen.see("2. Yes, in mode auto")
+        screen.see("›")
+        screen.type("1", ENTER)
+        screen.see("0 of 1 done")
+        screen.see("Satchel wants to run this call:")  # mode ask
+        screen.see("run?")
+        screen.type("y", ENTER)
+        screen.see("Written.")
+    assert (tmp_path / "work" / "list.txt").read_text() == "pears"
+
+
 @requirement("cli:chat:plain")
 def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -> None:
     with terminal(tmp_path, "chat", "--model", "none") as screen:

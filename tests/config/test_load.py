@@ -235,7 +235,7 @@ def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path
             "[agent]\n# how often\nmax_round = 3\n",
             'HOME/config.toml, line 3: [agent] has no setting "max_round". Did you mean "max_rounds"? It '
             "has: "
-            "max_rounds, model_timeout_s, tool_timeout_s, tool_workers, max_result_chars, mode.",
+            "max_rounds, model_timeout_s, tool_timeout_s, tool_workers, max_result_chars, sub_agent_rounds, sub_agent_tokens, mode.",
         ),
         (
             'model = "none"\n[agnet]\nmode = "ask"\n',

@@ -125,8 +125,8 @@ async def test_the_log_keeps_commands_about_tools_and_what_they_answered(tmp_pat
 @requirement("external:command:empty")
 async def test_where_there_are_no_tools_the_list_says_so(tmp_path: Path) -> None:
     names = (
-        "bash file_read file_write file_edit glob grep think todo ask_user lookup_capability request_capability "
-        "execute_capability read_docs"
+        "bash file_read file_write file_edit glob grep think todo ask_user propose_plan delegate "
+        "lookup_capability request_capability execute_capability read_docs"
     )
     async with opened(
         tmp_path, ScriptedModel([]), tools__disabled=names.split(), web__enabled=False, memory__enabled=False

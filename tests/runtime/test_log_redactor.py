@@ -138,6 +138,15 @@ NOT_CLEANED = {
     "assistant": {".provider", ".model"},
     "observation": {".spill"},
     "error": {".error"},
+    # Filled with a `session_start`.
+    "sub_agent": {
+        ".call_id",
+        ".event.session_id",
+        ".event.cwd",
+        ".event.provider",
+        ".event.model",
+        ".event.version",
+    },
 }
 
 

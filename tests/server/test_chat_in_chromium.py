@@ -60,7 +60,9 @@ The end."""
 
 
 def reply(held: Held) -> ScriptedModel:
-    """Answers "hostile" with what must not run, in pieces, of which the last wait; "tool WORD" with a call."""
+    """Answers "hostile" with what must not run, in pieces, of which the last wait; "tool WORD" with a call,
+    "letter" with a plan.
+    """
 
     def said(request: ModelRequest) -> Reply | str:
         newest = request.messages[-1].text.lower()
@@ -68,6 +70,9 @@ def reply(held: Held) -> ScriptedModel:
             return "It is done."
         if "hostile" in newest:
             return Reply(text=HOSTILE, chunk=40, between=held.wait)
+        if "letter" in newest:
+            plan = {"plan": "A **letter**.", "steps": ["Write it"]}
+            return Reply(calls=[Call(name="propose_plan", input=plan)])
         if "tool" in newest:
             command = "printf '%s' '<img src=x onerror=alert(1)><script>document.title=\"run\"</script>'"
             return Reply(
@@ -432,6 +437,27 @@ def process(folder: Path, how: str) -> Iterator[tuple[subprocess.Popen[str], str
         running.wait(60)
         assert running.stdout is not None
         running.stdout.close()
+
+
+@requirement("plan:faces")
+def test_a_button_approves_a_plan_and_the_next_message_is_sent_in_its_mode(
+    chromium: Browser, world: World
+) -> None:
+    with window(chromium, world.url, world=world) as (context, _):
+        page = context.new_page()
+        page.goto("./")
+        mode = page.locator("select[name=mode]")
+        mode.select_option("plan")
+        write(page, "A letter, please.")
+        expect(page.locator("form.ask strong")).to_have_text("letter")
+        page.get_by_role("button", name="Yes, in mode auto").click()
+        expect(mode).to_have_value("auto")
+        expect(said_in(page, 2)).to_have_text("I see.")
+        # What is chosen and not sent yet is not taken back by what the server says.
+        mode.select_option("bypass")
+        write(page, "Go on.")
+        expect(said_in(page, 3)).to_have_text("I see.")
+        expect(mode).to_have_value("bypass")
 
 
 @requirement("web-pages:chat:killed")

@@ -483,7 +483,8 @@ async def test_plan_runs_what_only_reads_and_shows_the_rest_whatever_a_rule_allo
     assert (decision.allowed, decision.by) == (is_allowed, "mode")
     if name == "bash":
         assert decision.reason == (
-            "mode plan changes nothing. What would have run: bash(git push). Go on planning, and say so."
+            "mode plan changes nothing. What would have run: bash(git push). "
+            "Go on reading, and propose a plan with propose_plan."
         )
 
 

@@ -97,6 +97,38 @@ async def test_a_key_answers_a_permission_question(
         assert hands.app.session.open_questions == ()
 
 
+@requirement("plan:faces")
+async def test_a_plan_is_approved_and_the_status_shows_the_mode(tmp_path: Path) -> None:
+    plan = Call(name="propose_plan", input={"plan": "A list.", "steps": ["Write the list"]})
+    async with screen(tmp_path, ScriptedModel([Reply(calls=[plan]), "Begun."]), mode="plan") as hands:
+        await hands.say("Make a list")
+        await hands.see("2. Yes, in mode auto")
+        assert "    - Write the list" in hands.text
+        assert "scripted:scripted · plan" in hands.text
+        await hands.say("2")
+        await hands.see("Begun.")
+        assert "☐ Write the list" in hands.text
+        await hands.see("scripted:scripted · auto")
+
+
+@requirement("delegate:log")
+async def test_the_details_of_a_call_show_what_its_sub_agent_did(tmp_path: Path) -> None:
+    def script(request: ModelRequest) -> Reply:
+        if not request.system.startswith("You are a sub-agent"):
+            delegate = Call(name="delegate", input={"task": "Look."})
+            return Reply(text="Found.") if len(request.messages) > 1 else Reply(calls=[delegate])
+        if len(request.messages) == 1:
+            return Reply(calls=[Call(name="grep", input={"pattern": "harbour"})])
+        return Reply(text="There is none.")
+
+    async with screen(tmp_path, ScriptedModel(script)) as hands:
+        await hands.say("Find one")
+        await hands.see("Found.")
+        assert "grep harbour" not in hands.text
+        await hands.pilot.press("ctrl+t")
+        await hands.see("grep harbour · done")
+
+
 @requirement("tui:approvals")
 async def test_one_of_two_calls_is_left_out_and_words_refuse_and_reach_the_model(tmp_path: Path) -> None:
     model = ScriptedModel([TWO, TWO, "Finished."])

@@ -91,12 +91,14 @@ class _Open:
         own: The turns that the client started. It needs no echo of their messages.
         ended: Set when the updates of a turn were sent to the client.
         asking: The questions that the client is asked, by id.
+        mode: The one that the client knows of.
     """
 
     held: Held
     own: set[int] = field(default_factory=set)
     ended: dict[int, anyio.Event] = field(default_factory=dict)
     asking: dict[str, anyio.CancelScope] = field(default_factory=dict)
+    mode: str = ""
 
     @property
     def session(self) -> SharedSession:
@@ -286,6 +288,7 @@ class AcpAgent:
         await self._place.host.command(
             opened.session, COMMANDS["mode"], mode_id, show=lambda _: None, tell=lambda _: None
         )
+        opened.mode = mode_id
         await self._send(session_id, update_current_mode(mode_id))
         return SetSessionModeResponse()
 
@@ -476,12 +479,16 @@ class AcpAgent:
     async def _follow(self, opened: _Open, subscription: Subscription) -> None:
         """Show a session's events, also from other clients' turns, until it is closed or the client is gone."""
         session, translator = opened.session, Translator(cwd=opened.session.cwd)
+        opened.mode = session.mode
         try:
             async for record in subscription:
                 event = record.event
                 own = isinstance(event, TurnStart) and event.turn in opened.own
                 for update in translator.feed(event, own=own):
                     await self._send(session.id, update)
+                if session.mode != opened.mode:  # a plan was proposed or approved
+                    opened.mode = session.mode
+                    await self._send(session.id, update_current_mode(session.mode))
                 self._take(opened, event)
         finally:
             await subscription.aclose()

@@ -157,6 +157,8 @@ class Translator:
                 yield _plan(call.input["items"])
         elif call.result is not None:
             yield from self._result(call, call.result)
+            if display_of(call.tool).is_plan and isinstance(call.result.data, list):
+                yield _plan(call.result.data)
         elif call.refusal is not None:
             if call.refusal.by != "user":
                 yield update_agent_thought_text(f"{call.tool} was refused: {visible(call.refusal.reason)}\n")

@@ -127,7 +127,7 @@ class TurnView:
                     self.note(
                         f"◆ {one_line(memory.content)}  ({place}, {memory.score:.2f})", "dim", wraps=True
                     )
-            case ToolCall(state="running" | "done") if display_of(part.tool).is_question:
+            case ToolCall(state="running") if display_of(part.tool).is_question:
                 pass  # the turn ends with the question, which is shown then
             case ToolCall():
                 self._called(part)

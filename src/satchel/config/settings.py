@@ -200,10 +200,19 @@ class AgentSettings:
         low=200,
         high=10_000_000,
     )
+    sub_agent_rounds: int = setting(
+        20, "The maximum number of requests to the model for one task of a sub-agent.", low=1, high=1000
+    )
+    sub_agent_tokens: int = setting(
+        300_000,
+        "The maximum number of tokens for one task of a sub-agent. They count into the budgets, too.",
+        low=1_000,
+        high=1_000_000_000,
+    )
     mode: Mode = setting(
         "ask",
         'How to decide calls that no rule covers: "ask" asks the user, "auto" runs calls that only read '
-        'and asks for the others, "plan" runs calls that only read and shows the others, "bypass" runs '
+        'and asks for the others, "plan" runs calls that only read until you approve a plan, "bypass" runs '
         "everything.",
     )
 

@@ -19,7 +19,7 @@ from satchel.loop.hooks import (
 )
 from satchel.loop.limits import Budget, HardBudget, Patience, PriorSpend, Sampling, TurnLimits, Verdict
 from satchel.loop.pool import ToolPool
-from satchel.loop.prompt import Instructions, PrefixWatch, build_system
+from satchel.loop.prompt import Instructions, PrefixWatch, build_sub_agent_system, build_system
 from satchel.loop.tokens import TokenCounter, TokenEstimator
 from satchel.loop.toolbox import Toolbox
 from satchel.loop.turn import Standing, Surface, TurnInput, TurnOutcome, TurnRunner, TurnState, run_turn
@@ -27,6 +27,7 @@ from satchel.loop.turn import Standing, Surface, TurnInput, TurnOutcome, TurnRun
 __all__ = [
     "AddContext",
     "Budget",
+    "build_sub_agent_system",
     "build_system",
     "CallEnvironment",
     "compact",

@@ -170,7 +170,7 @@ def _closing(stream: AsyncIterator[Any]) -> AbstractAsyncContextManager[Any]:
     return aclosing(stream) if hasattr(stream, "aclose") else nullcontext(stream)
 
 
-def normalise(completion: Completion, *, taken: Set[str]) -> Completion:
+def normalise(completion: Completion, *, taken: Set[str], prefix: str = "") -> Completion:
     """Make an answer valid for the history.
 
     Blank text and results are removed, and so is thinking at the end, which no provider accepts back there. Calls get
@@ -179,6 +179,7 @@ def normalise(completion: Completion, *, taken: Set[str]) -> Completion:
     Args:
         completion: The answer as the model gave it.
         taken: The ids of all earlier calls.
+        prefix: Begins the ids of the calls.
     """
     blocks: list[Block] = []
     used: set[str] = set()
@@ -191,7 +192,7 @@ def normalise(completion: Completion, *, taken: Set[str]) -> Completion:
                 blocks.append(block)
             case ToolUseBlock(id=id):
                 if completion.stop_reason != "refusal":
-                    unique = _unique(id, taken, used)
+                    unique = _unique(prefix + id, taken, used)
                     used.add(unique)
                     blocks.append(block if unique == id else replace(block, id=unique))
             case ToolResultBlock() | FileBlock():

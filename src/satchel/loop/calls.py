@@ -17,7 +17,7 @@ from satchel.loop.toolbox import Toolbox
 from satchel.messages import Message, ToolUseBlock, clean_text
 from satchel.tools.box import Box
 from satchel.tools.permissions import Gate
-from satchel.tools.port import Ask, CatalogueAccess, MemoryAccess, Tool
+from satchel.tools.port import Ask, CatalogueAccess, Delegate, MemoryAccess, Modes, Tool
 
 __all__ = [
     "OUTSIDE_MARK",
@@ -71,6 +71,8 @@ class CallEnvironment:
     messages: Callable[[], Sequence[Message]] = tuple
     memory: MemoryAccess | None = None
     catalogue: CatalogueAccess | None = None
+    modes: Modes | None = None
+    delegate: Delegate | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from importlib.resources import files
 from satchel.messages import Message, clean_text
 from satchel.models.port import ModelRequest
 
-__all__ = ["Instructions", "PrefixWatch", "build_system"]
+__all__ = ["Instructions", "PrefixWatch", "build_sub_agent_system", "build_system"]
 
 _MOST_INSTRUCTIONS = 40_000
 """Characters of one instruction file; a note names the rest, which can be read with a tool. About 10,000 tokens, a
@@ -66,6 +66,15 @@ def build_system(
     parts.append(f"# Here and now\n\nWorking directory: {cwd}")
     if servers:
         parts.append(servers)
+    return _ended(parts, instructions)
+
+
+def build_sub_agent_system(*, cwd: str, instructions: Sequence[Instructions] = ()) -> str:
+    """Build the system prompt of a session's sub-agents; the arguments as in `build_system`."""
+    return _ended([_part("sub_agent"), f"# Here and now\n\nWorking directory: {cwd}"], instructions)
+
+
+def _ended(parts: list[str], instructions: Sequence[Instructions]) -> str:
     for item in instructions:
         text = item.text.strip()
         if len(text) > _MOST_INSTRUCTIONS:

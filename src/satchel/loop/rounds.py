@@ -456,6 +456,8 @@ class Round:
             messages=environment.messages,
             memory=environment.memory,
             catalogue=environment.catalogue,
+            modes=environment.modes,
+            delegate=environment.delegate,
             # The model has not read the results of this round yet.
             untrusted=self._untrusted,
             box=call.box,

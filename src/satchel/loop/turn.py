@@ -104,7 +104,7 @@ class TurnOutcome:
 
     Attributes:
         text: The answer, the question, or a sentence about what went wrong.
-        usage: Tokens and money of this turn's model calls, compaction included.
+        usage: Tokens and money of this turn's model calls, compaction and sub-agents included.
         rounds: Model calls that gave an answer.
         steps: The tool calls, in order; if the turn was resumed, those since then.
         question: The open question to the user, if the status is "asking".
@@ -151,6 +151,7 @@ class TurnInput:
         watch: The session's watch.
         read_file: Reads the files that the user attached.
         refresh: Called before each request. It takes words out of the conversation that were forgotten meanwhile.
+        call_prefix: Begins the ids of the calls: of several conversations in one session, each has its own.
     """
 
     message: Message | None
@@ -173,6 +174,7 @@ class TurnInput:
     watch: PrefixWatch = field(default_factory=PrefixWatch)
     read_file: FileReader | None = None
     refresh: Callable[[], Awaitable[None]] | None = None
+    call_prefix: str = ""
 
 
 class TurnRunner:
@@ -208,7 +210,6 @@ class TurnRunner:
 
         self._started_s = 0.0
         self._rounds = 0
-        self._usage = Usage()
         self._unpriced = 0
         self._repeats = Repeats()
         self._steps: list[ToolCallRecord] = []
@@ -225,6 +226,12 @@ class TurnRunner:
         self._error: SatchelError | None = None
         self._final_is_out = False
         self._end_is_out = False
+
+    @property
+    def _usage(self) -> Usage:
+        """What the turn has used, with what was asked beside it: by its sub-agents and by MCP servers."""
+        turn = self._conversation.turn
+        return turn.usage if turn is not None else Usage()
 
     @property
     def outcome(self) -> TurnOutcome | None:
@@ -305,7 +312,7 @@ class TurnRunner:
         before = self._conversation.turn
         assert before is not None
         await self._emitter(TurnResumed(turn=self._inputs.turn))
-        answer, self._usage = before.answer, before.usage
+        answer = before.answer
         if answer is not None:
             self._rounds = answer.round
             self._last_text = self._text_with_calls = text_of(answer.blocks)
@@ -451,7 +458,6 @@ class TurnRunner:
             await self._emitter(failure)
 
     def _spend(self, usage: Usage) -> None:
-        self._usage += usage
         if usage.cost_usd is None and usage.total_tokens:
             self._unpriced += 1
 
@@ -506,7 +512,10 @@ class TurnRunner:
         if answer.completion is None:
             await self._emitter(*self._keep_partial())
             return self._decide("limit", closing.endless_text(self._last_text, self._limits.max_answer_bytes))
-        return await self._accept_answer(normalise(answer.completion, taken=self._conversation.call_ids))
+        prefix = self._inputs.call_prefix
+        return await self._accept_answer(
+            normalise(answer.completion, taken=self._conversation.call_ids, prefix=prefix)
+        )
 
     async def _show(self, event: Event) -> None:
         # Marks the error as the journal's: the `try` above also sees the model's errors.

@@ -72,6 +72,7 @@ from satchel.runtime.replay import Replay
 from satchel.runtime.session_memory import SessionMemory
 from satchel.runtime.session_tools import SessionTools
 from satchel.runtime.sinks import HistorySink, SinkFeed
+from satchel.runtime.sub_agents import SubAgents
 from satchel.runtime.surroundings import surroundings_block, time_block
 from satchel.runtime.taking_over import turns_of
 from satchel.runtime.turns import RunningTurn, TurnResult, result_of
@@ -99,6 +100,11 @@ _UNNOTICED_S: Final = 0.5
 _GOES_ON: Final = (
     "[The user has written nothing since. Finish now what they asked for and this was built for; "
     "if it could not be built, tell them, or do it in another way.]"
+)
+_PLANS: Final = (
+    "[Plan mode: you can read, and everything else is refused. If the user asks for work, look at all that the plan "
+    "needs, ask what only they know, then propose the plan: tool_call with the name propose_plan and the input "
+    '{"plan": "the approach, in Markdown", "steps": ["…"]}. A question needs no plan.]'
 )
 _MOST_WAITING: Final = 10
 """Messages in line. Whoever sends in a loop must not fill the log and the day's budget while one turn runs."""
@@ -192,6 +198,7 @@ class SessionHub:
         builds: Builds | None,
         attachments: Attachments,
         is_followed: Callable[[], bool],
+        sub_agent_system: str,
     ) -> None:
         """Use `Satchel.session`."""
         self.attachments = attachments
@@ -250,6 +257,19 @@ class SessionHub:
         self._last_kept = replay.last_kept
         self._line: list[_Waiting] = []
         self._holds_line = False
+        sub_agents = SubAgents(
+            parts=parts,
+            system=sub_agent_system,
+            model=lambda: self._model,
+            conversation=lambda: self.conversation,
+            environment=lambda: self._environment,
+            record=self.record,
+            budget=self._budget,
+            limits=limits,
+            hooks=hooks,
+            estimator=estimator,
+        )
+        self._environment = replace(environment, delegate=sub_agents)
         for message in replay.waiting.values():
             self._stand_in_line(message)
         self.questions.restore(replay.questions)
@@ -713,6 +733,8 @@ class SessionHub:
         blocks += [post_block(post) for post in posted]
         if goes_on:
             blocks.append(TextBlock(text=_GOES_ON, origin="notice"))
+        if self.gate.mode == "plan" and not self.conversation.proposes_plan:
+            blocks.append(TextBlock(text=_PLANS, origin="notice"))
         blocks += self._memory.absent(self._model, wanted=memory)
         if not self.conversation.turns:
             blocks.append(surroundings_block(self.cwd, self._parts.settings.environ))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from satchel.events import (
     MessageWaiting,
     ModelCalled,
     Notice,
+    Observation,
     QuestionAnswered,
     QuestionAsked,
     Record,
@@ -647,6 +649,12 @@ class RemoteSession:
             self._abandon(before, state)
         self._turns = max(self._turns, state.turns)
 
+    async def _look_at_mode(self) -> None:
+        """Get the mode, which a plan that is proposed or approved may have changed."""
+        with suppress(SatchelError):
+            answer = await (await self._host.api()).get(f"/api/sessions/{self.id}/state")
+            self._state = replace(self._state, mode=state_from_json(answer).mode)
+
     def _take_builds(self, state: SessionState) -> None:
         self._builds = BuildNews()
         for asked in state.builds:
@@ -687,6 +695,9 @@ class RemoteSession:
                 self._questions.pop(id, None)
             case AskUser():
                 self._question = event
+                self._group.start_soon(self._look_at_mode)
+            case Observation(round=0):
+                self._group.start_soon(self._look_at_mode)
             case FinalEvent() if self._running is not None:
                 self._running.said_all()
             case BuildPosted():

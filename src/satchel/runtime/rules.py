@@ -69,6 +69,7 @@ def gate_for(
         environ=settings.environ,
         on_always=write_down,
         boxing=boxing,
+        before_plan=settings.agent.mode if settings.agent.mode != "plan" else "ask",
     )
 
 

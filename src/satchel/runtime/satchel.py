@@ -28,6 +28,7 @@ from satchel.loop import (
     TokenEstimator,
     ToolPool,
     TurnLimits,
+    build_sub_agent_system,
     build_system,
 )
 from satchel.memory import Memory
@@ -475,6 +476,8 @@ class Satchel:
             open_folders=(journal.spill_dir,),
             boxing=self.parts.boxes.workspace(options.cwd),
         )
+        if replay.conversation.proposes_plan:
+            gate.mode = "plan"
         redactor, attachments = self._redactor(), Attachments()
         environment = CallEnvironment(
             tools=offered.toolbox,
@@ -491,6 +494,7 @@ class Satchel:
             messages=lambda: hub.conversation.messages,
             memory=None if options.private else self.memory,
             catalogue=self.capabilities.catalogue if self.capabilities is not None else None,
+            modes=gate,
         )
         hub = SessionHub(
             parts=self.parts,
@@ -514,6 +518,7 @@ class Satchel:
             builds=self.builds,
             attachments=attachments,
             is_followed=lambda: any(hold.follows for hold in self._holds.get(hub.id, ())),
+            sub_agent_system=build_sub_agent_system(cwd=str(options.cwd), instructions=self._instructions()),
         )
         start = SessionStart(
             session_id=hub.id,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from satchel.events import (
@@ -85,6 +85,10 @@ def _part(part: Part, *, is_answered: bool) -> Iterator[str]:
             if part.is_begun:
                 yield f"**Tool `{tool}`**"
                 yield _fenced(json.dumps(part.input, ensure_ascii=False, indent=2, default=str), "json")
+            if part.beneath:
+                yield "\n".join(
+                    f"- `{each.tool}` {_inline(each.input)}: {each.state}" for each in part.beneath
+                )
             if refusal is not None:
                 yield f"*Refused `{tool}`: {_one_line(refusal.reason or refusal.rule or refusal.by)}*"
             if result is not None:
@@ -121,6 +125,10 @@ def _part(part: Part, *, is_answered: bool) -> Iterator[str]:
             pass
         case _:
             assert_never(part)
+
+
+def _inline(input: Mapping[str, Any]) -> str:
+    return _one_line(json.dumps(input, ensure_ascii=False, default=str))
 
 
 def _heading(title: str) -> str:

@@ -33,6 +33,7 @@ from satchel.events import (
     SessionEnd,
     SessionStart,
     SessionTitled,
+    SubAgentEvent,
     TextDelta,
     ThinkingDelta,
     ToolInputDelta,
@@ -77,6 +78,7 @@ class ToolCall:
         progress: What it reported last.
         refusal: Why it may not run.
         result: None while it runs.
+        beneath: The calls of the sub-agent that works on it.
     """
 
     id: str
@@ -87,6 +89,7 @@ class ToolCall:
     progress: Mapping[str, Any] | None = None
     refusal: Permission | None = None
     result: Observation | None = None
+    beneath: tuple[ToolCall, ...] = ()
 
     @property
     def state(self) -> Literal["asked", "running", "refused", "done", "failed"]:
@@ -217,6 +220,7 @@ class SessionView:
         self._said: list[str] = []
         self._streamed_chars = 0
         self._failure: Failure | None = None
+        self._sub_agents: dict[str, SessionView] = {}
 
     @property
     def turn(self) -> SessionTurn:
@@ -255,7 +259,17 @@ class SessionView:
             case Permission(decision="deny"):
                 return self._call(event, refusal=event)
             case Observation():
-                return self._call(event, result=event)
+                return self._call(event)
+            case SubAgentEvent(event=TurnStart()):
+                return None  # the task is the call's input
+            case SubAgentEvent(call_id=call_id):
+                view = self._sub_agents.setdefault(call_id, SessionView())
+                view.take(event.event)
+                call = self._parts.get(call_id)
+                if isinstance(call, ToolCall):
+                    # Shown with what the call reports next.
+                    self._parts[call_id] = replace(call, beneath=tuple(view.turn.of(ToolCall)))
+                return None
             case Failure(part=part) if part in _ENDS_TURN:
                 self._failure = event
                 return None
@@ -305,6 +319,7 @@ class SessionView:
             self._passed(self.turn)
         self._turn = turn
         self._parts, self._said, self._streamed_chars, self._failure = {}, [], 0, None
+        self._sub_agents = {}
 
     def _keep(self, part: _P, key: str | None = None) -> _P:
         self._parts[key or len(self._parts)] = part
@@ -330,6 +345,8 @@ class SessionView:
             call = ToolCall(id=event.call_id, tool=event.tool)
         # A call keeps the name under which it started, also if it stands for another tool's.
         tool = call.tool if call.is_begun else event.tool
+        if isinstance(event, Observation):
+            changes["result"] = replace(event, tool=tool)
         return self._keep(replace(call, tool=tool, **changes), event.call_id)
 
     def _closed(self, event: Final) -> LastWords:

@@ -152,8 +152,8 @@ class Bridge:
         return function_tool(
             call,
             name="tool_search",
-            description="Find tools that are not in your list, for other services and programs, a browser, tools that "
-            "were built before. Say what you want to do.",
+            description="Find tools that are not in your list: other services, a browser, sub-agents for research, "
+            "tools built before. Say what you want to do.",
             properties={
                 "query": {"type": "string", "minLength": 1},
                 "limit": {

@@ -14,7 +14,7 @@ Rules that deny come first, then rules that ask, then rules that allow, then the
   hidden, what the system does not let everybody read, and what `/proc` tells of other programs; and a home, or
   a folder above it, as a whole.
 - `plan`: built-in tools that only read run as in `auto`. Nothing else does, whatever a rule allows and without asking:
-  the model is told to say what it would do, and the refusal shows the call.
+  the model is told to propose a plan (`satchel.tools.builtin.propose_plan`), and the refusal shows the call.
 - `bypass`: everything runs but what a rule denies.
 
 A rule that allows does not take the sandbox away, unless it says `boxed = false`. Its hosts and paths are added to the
@@ -89,12 +89,14 @@ class PlannedCall:
 
     Attributes:
         untrusted: The model has read something from outside in this session: it may be acting on a stranger's words.
+        for_sub_agent: A sub-agent makes it, which the user is told when asked.
     """
 
     call_id: str
     spec: ToolSpec
     input: Mapping[str, Any]
     untrusted: bool = False
+    for_sub_agent: bool = False
 
     @property
     def subject(self) -> str | None:
@@ -250,7 +252,11 @@ def parse_rule(action: RuleAction, text: str, options: RuleOptions | None = None
 
 
 class ModeGate:
-    """Rules, then a mode, then the user: see the module's docstring."""
+    """Rules, then a mode, then the user: see the module's docstring.
+
+    Attributes:
+        before_plan: The mode in which an approved plan is carried out: the last one that was not `plan`.
+    """
 
     def __init__(
         self,
@@ -263,6 +269,7 @@ class ModeGate:
         environ: Mapping[str, str] | None = None,
         on_always: Callable[[Rule], Awaitable[None]] | None = None,
         boxing: Boxing | None = None,
+        before_plan: Mode = "ask",
     ) -> None:
         """Make the gate of one session.
 
@@ -275,8 +282,10 @@ class ModeGate:
             environ: HOME in it is what `~` stands for.
             on_always: Writes a rule down; None where that can't be done.
             boxing: Where boxed calls run; None where there is no sandbox.
+            before_plan: See the class; only counts where `mode` is `plan`.
         """
-        self.mode: Mode = mode
+        self.before_plan: Mode = before_plan
+        self.mode = mode
         self._rules = list(rules)
         self._approver = approver
         self._cwd = cwd
@@ -289,6 +298,17 @@ class ModeGate:
         self._learn_paths(self._rules)
         self._programs: Box | None = None
         self._lacks: dict[str, str] = {}
+
+    @property
+    def mode(self) -> Mode:
+        """How calls that no rule covers are decided."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: Mode) -> None:
+        self._mode: Mode = mode
+        if mode != "plan":
+            self.before_plan = mode
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -358,6 +378,12 @@ class ModeGate:
     async def _ask(self, requests: Sequence[ApprovalRequest]) -> list[Decision]:
         if not requests:
             return []
+        requests = [
+            replace(request, reason=f"{request.reason}, for a sub-agent")
+            if request.call.for_sub_agent
+            else request
+            for request in requests
+        ]
         answers = await self._approver.approve(requests) if self._approver is not None else None
         if answers is None:
             return [self._nobody(request) for request in requests]
@@ -752,4 +778,7 @@ def _planned(call: PlannedCall) -> str:
     )
     if len(shown) > _SHOWN_CHARS:
         shown = f"{shown[:_SHOWN_CHARS]} […]"
-    return f"mode plan changes nothing. What would have run: {call.spec.name}({shown}). Go on planning, and say so."
+    return (
+        f"mode plan changes nothing. What would have run: {call.spec.name}({shown}). "
+        "Go on reading, and propose a plan with propose_plan."
+    )

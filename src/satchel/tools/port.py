@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from satchel.clock import Clock
+from satchel.config import Mode
 from satchel.messages import Message
 from satchel.models.port import ToolDefinition
 from satchel.tools.box import Box
@@ -21,8 +22,10 @@ __all__ = [
     "Annotations",
     "Ask",
     "CatalogueAccess",
+    "Delegate",
     "Effect",
     "MemoryAccess",
+    "Modes",
     "Question",
     "Redirect",
     "Redirecting",
@@ -205,6 +208,31 @@ class CatalogueAccess(Protocol):
         ...
 
 
+class Modes(Protocol):
+    """What a tool may do with the session's permission mode: the part of `ModeGate` that `propose_plan` needs."""
+
+    mode: Mode
+
+    @property
+    def before_plan(self) -> Mode:
+        """See `ModeGate`."""
+        ...
+
+
+class Delegate(Protocol):
+    """Gives a task to a sub-agent of the session."""
+
+    async def __call__(self, task: str, tools: Sequence[str], context: ToolContext) -> ToolResult:
+        """Let it work, and return what it answers.
+
+        Args:
+            task: All that it is told.
+            tools: The names of tools that it gets beside those that only read.
+            context: Of the call.
+        """
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class ToolContext:
     """What a call may use.
@@ -225,6 +253,7 @@ class ToolContext:
         messages: Returns the conversation so far, as the model sees it; empty outside a conversation.
         memory: The user's memory, or None if there is none. Only tools that run in this process can use it.
         catalogue: The user's capabilities, or None if the database is unavailable.
+        modes: The session's permission mode; None outside of a session, and for sub-agents. So is `delegate`.
         untrusted: The model has read something from outside in this session, so what it writes may come from there.
         box: The sandbox in which the call must run, as it was permitted; None runs it outside, with the user's rights.
     """
@@ -245,6 +274,8 @@ class ToolContext:
     messages: Callable[[], Sequence[Message]] = tuple
     memory: MemoryAccess | None = None
     catalogue: CatalogueAccess | None = None
+    modes: Modes | None = None
+    delegate: Delegate | None = None
     untrusted: bool = False
     box: Box | None = None
 

@@ -320,7 +320,14 @@ class CallLine(Static):
         shown = [Text(row) for row in rows[:_MOST_DETAIL_LINES]]
         if len(rows) > _MOST_DETAIL_LINES or len(whole) > _MOST_DETAIL:
             shown.append(Text(f"… of {counted(len(whole), 'character')}", style="dim"))
-        return [*asked, *shown]
+        beneath = [
+            Text(
+                one_line(f"{each.tool} {describe_call(each.tool, each.input)} · {each.state}", 300),
+                style="dim",
+            )
+            for each in self._call.beneath
+        ]
+        return [*asked, *beneath, *shown]
 
 
 _LINE_STYLES: Final = {"plain": "dim", "added": "green", "removed": "red", "active": "bold"}

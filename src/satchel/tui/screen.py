@@ -350,7 +350,7 @@ class ConversationScreen(App[int]):
                 await self._answered(text)
             case MemorySurfaced():
                 await self._surfaced(part)
-            case ToolCall(state="running" | "done") if display_of(part.tool).is_question:
+            case ToolCall(state="running") if display_of(part.tool).is_question:
                 pass  # the turn ends with the question, which is shown then
             case ToolCall():
                 await self._step(part)

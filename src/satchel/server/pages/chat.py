@@ -54,7 +54,7 @@ _TERMINAL_ONLY: Final = frozenset({"quit", "exit"})
 MODES: Final = (
     ("ask", "when I agree"),
     ("auto", "without asking, in a sandbox"),
-    ("plan", "never; it only plans"),
+    ("plan", "once you approve a plan"),
     ("bypass", "without asking, everywhere"),
 )
 After = Annotated[int, Query(ge=0, le=_MOST_SEQ)]

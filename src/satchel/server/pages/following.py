@@ -71,13 +71,14 @@ async def follow(service: Service, scope: Scope, followed: FollowedPart) -> Asyn
     """Yield the changes of the page since `followed`, until the reader leaves.
 
     The events are `put` {id, html, into}: an element to replace, or to add at the end of another; `write` {id, blocks,
-    count}: blocks of an answer that is being written; and `state` {running, asks, where}. All may come twice.
+    count}: blocks of an answer that is being written; and `state` {running, asks, where, turn, mode}. All may come
+    twice.
     """
     transcript = await read_transcript(
         service, followed.session_id, first=followed.first, until=followed.after
     )
     tuple(transcript.take_changes())
-    drawing = _Drawing(scope, followed, transcript)
+    drawing = _Drawing(service, scope, followed, transcript)
     seq = followed.after
     while True:
         async with aclosing(_batches(service, followed.session_id, seq, transcript)) as batches:
@@ -126,7 +127,10 @@ async def _batches(
 class _Drawing:
     """Turns changes of a transcript into events."""
 
-    def __init__(self, scope: Scope, followed: FollowedPart, transcript: Transcript) -> None:
+    def __init__(
+        self, service: Service, scope: Scope, followed: FollowedPart, transcript: Transcript
+    ) -> None:
+        self._service = service
         self._scope = scope
         self._followed = followed
         self._transcript = transcript
@@ -139,11 +143,13 @@ class _Drawing:
             self._written(change, piece) if piece is not None else self._put(change, where)
             for change, piece in self._transcript.take_changes()
         ]
+        kept = self._service.sessions.kept_session(self._followed.session_id)
         state = {
             "running": self._transcript.is_running and where != "nobody",
             "asks": len(self._transcript.open_asks),
             "where": where,
             "turn": self._transcript.last.number if self._transcript.last else 0,
+            "mode": kept.mode if kept is not None else "",
         }
         if state != self._state:
             self._state = state

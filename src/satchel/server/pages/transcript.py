@@ -73,6 +73,7 @@ class LedgerCall:
         shown: Its result; None while it runs.
         full: Its whole result, for who wants to read it.
         made: The files that a capability made, by their paths in its folder `out`.
+        beneath: The calls of its sub-agent.
         reason: Why it was refused.
     """
 
@@ -87,6 +88,7 @@ class LedgerCall:
     shown: Shown | None = None
     full: str = ""
     made: Sequence[str] = ()
+    beneath: Sequence[LedgerCall] = ()
     duration_ms: float = 0.0
     untrusted: bool = False
 
@@ -104,12 +106,17 @@ class LedgerCall:
             progress=describe_progress(progress) if progress else "",
             part=_part(progress),
             reason=call.refusal.reason if call.refusal is not None else "",
+            beneath=[cls.of(each) for each in call.beneath],
         )
         result = call.result
         if result is None or line.state == "refused":
             return line
         return replace(
             line,
+            # The program ended with these.
+            beneath=[
+                replace(each, state="unknown") if each.state == "running" else each for each in line.beneath
+            ],
             shown=show_observation(result, input),
             full=result.text,
             made=_made(result),
@@ -540,8 +547,8 @@ class Transcript:
 
     def _called(self, call: ToolCall) -> None:
         turn = self._turn
-        if turn is None or (display_of(call.tool).is_question and call.refusal is None):
-            return
+        if turn is None or (display_of(call.tool).is_question and call.state == "running"):
+            return  # the turn ends with the question, which is shown then
         last = turn.items[-1] if turn.items else None
         known = self._calls.get(call.id)
         if known is not None and known.turn == turn.number:

@@ -11,7 +11,7 @@ from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.wording import counted, one_line
 
-__all__ = ["STATE_KEY", "TODO"]
+__all__ = ["SIGNS", "STATE_KEY", "TODO", "show_items"]
 
 STATE_KEY = "todo.items"
 SIGNS = {"pending": "[ ]", "doing": "[~]", "done": "[x]"}
@@ -66,7 +66,8 @@ def _describe(input: Mapping[str, Any]) -> str:
     return counted(len(items), "step") if isinstance(items, list) else ""
 
 
-def _show(_input: Mapping[str, Any], text: str) -> Shown:
+def show_items(_input: Mapping[str, Any], text: str) -> Shown:
+    """The items of a list, one a row of the text."""
     rows = text.splitlines()
     signs = [row[:4] for row in rows]
     if not all(sign in _SHOWN for sign in signs):
@@ -80,5 +81,5 @@ def _show(_input: Mapping[str, Any], text: str) -> Shown:
 TODO: Final = BuiltIn(
     name="todo",
     make=lambda _: todo_tool(),
-    display=Display(call=_describe, result=_show, kind="think", is_plan=True),
+    display=Display(call=_describe, result=show_items, kind="think", is_plan=True),
 )

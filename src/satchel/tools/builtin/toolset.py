@@ -9,6 +9,7 @@ from typing import Final
 from satchel.tools.boxed import Workspaces
 from satchel.tools.builtin.ask_user import ASK_USER
 from satchel.tools.builtin.bash import BASH
+from satchel.tools.builtin.delegate import DELEGATE
 from satchel.tools.builtin.fence import Fence
 from satchel.tools.builtin.file_edit import FILE_EDIT
 from satchel.tools.builtin.file_read import FILE_READ
@@ -16,6 +17,7 @@ from satchel.tools.builtin.file_write import FILE_WRITE
 from satchel.tools.builtin.glob import GLOB
 from satchel.tools.builtin.grep import GREP
 from satchel.tools.builtin.jobs import JOBS
+from satchel.tools.builtin.propose_plan import PROPOSE_PLAN
 from satchel.tools.builtin.record import BuiltIn, Given
 from satchel.tools.builtin.think import THINK
 from satchel.tools.builtin.todo import TODO
@@ -26,7 +28,20 @@ __all__ = ["BUILT_IN", "builtin_tools"]
 
 BUILT_IN: Final[Mapping[str, BuiltIn]] = {
     tool.name: tool
-    for tool in (BASH, FILE_READ, FILE_WRITE, FILE_EDIT, GLOB, GREP, THINK, TODO, ASK_USER, JOBS)
+    for tool in (
+        BASH,
+        FILE_READ,
+        FILE_WRITE,
+        FILE_EDIT,
+        GLOB,
+        GREP,
+        THINK,
+        TODO,
+        ASK_USER,
+        JOBS,
+        PROPOSE_PLAN,
+        DELEGATE,
+    )
 }
 
 

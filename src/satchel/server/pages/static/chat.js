@@ -143,7 +143,9 @@ let stateBefore = { running, asks };   // what the server said last; `running` m
 
 function settle(state) {
   const was = stateBefore;
-  stateBefore = { running: state.running, asks: state.asks };
+  stateBefore = { running: state.running, asks: state.asks, mode: state.mode };
+  // An approved plan, or another client, has changed it; what is chosen here and not sent yet stays otherwise.
+  if (was.mode && state.mode && state.mode !== was.mode) composer.querySelector("[name=mode]").value = state.mode;
   running = state.running;
   asks = state.asks;
   document.getElementById("elsewhere").hidden = state.where !== "elsewhere";
