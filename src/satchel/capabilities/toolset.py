@@ -7,7 +7,7 @@ go behind the bridge when they are many (`tools.deferral`), and documents are re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -66,7 +66,7 @@ class OwnTool:
 
     capability: Capability
     runner: Runner
-    fence: Fence
+    fence: Callable[[], Fence]
 
     @property
     def spec(self) -> ToolSpec:
@@ -111,7 +111,7 @@ class OwnTool:
             timeout_s=context.timeout_s,
             on_output=show,
             # Whoever calls without a folder of their own, such as another agent, can name no file.
-            read_file=partial(in_session, self.fence, context) if context.roots else None,
+            read_file=partial(in_session, self.fence(), context) if context.roots else None,
         )
         parts = [outcome.result or ""] if outcome.ok else _failure(outcome)
         if outcome.artifacts:
@@ -165,7 +165,7 @@ class CapabilityTools:
         *,
         runner: Runner,
         lookup: Lookup,
-        fence: Fence,
+        fence: Callable[[], Fence],
         documents: Documents | None = None,
         allowances: Rules = no_rules,
     ) -> None:
@@ -175,7 +175,7 @@ class CapabilityTools:
             catalogue: What there is.
             runner: Runs capabilities.
             lookup: Finds them.
-            fence: Says which files a call may give to a capability.
+            fence: Makes what says which files a call may give to a capability.
             documents: What `read_docs` reads besides.
             allowances: Gives the user's rules; what they deny is not requested.
         """

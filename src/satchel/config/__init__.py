@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         trusted_folders,
         untrust,
     )
-    from satchel.config.write import add_permission, set_value, write_initial
+    from satchel.config.write import add_permission, remove_permission, set_value, write_initial
 
 __all__ = [
     "SKILL_FOLDERS",
@@ -102,6 +102,7 @@ __all__ = [
     "project_files",
     "read_mcp_file",
     "remove_mcp_server",
+    "remove_permission",
     "rule_options",
     "rule_text",
     "set_value",
@@ -162,6 +163,6 @@ __getattr__ = on_demand(
             "trusted_folders",
             "untrust",
         ),
-        "write": ("add_permission", "set_value", "write_initial"),
+        "write": ("add_permission", "remove_permission", "set_value", "write_initial"),
     },
 )
