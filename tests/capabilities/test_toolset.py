@@ -64,7 +64,9 @@ async def open_tools(home: Path, *, embedder: Embedder | str = "none") -> AsyncI
         lookup = Lookup(bench.catalogue, bench.catalogue._database, embedder=embedder)
         yield Tools(
             bench,
-            CapabilityTools(bench.catalogue, runner=bench.runner, lookup=lookup, fence=Fence(home=home)),
+            CapabilityTools(
+                bench.catalogue, runner=bench.runner, lookup=lookup, fence=lambda: Fence(home=home)
+            ),
             home,
         )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -20,6 +22,7 @@ from tests.capabilities.world import BY_BUILDER, GREET
 from tests.requirements import requirement
 from tests.server.browsers import logged_in_window
 from tests.server.world import World
+from tests.tools.mcp.conftest import STRANGER
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -31,6 +34,16 @@ pytestmark = pytest.mark.skipif(
 
 WAIT_MS = 60_000
 """A bound for a machine that is slow; nothing waits that long."""
+SETTINGS = (
+    "/settings",
+    "/settings?section=memory",
+    "/settings?section=memory&from=12",
+    "/settings?section=sandbox",
+    "/settings?q=a",
+    "/settings/servers",
+    "/settings/servers/good",
+    "/settings/permissions",
+)
 LONG = "kvist-cykler-prøvestand-nordvestre-hal-5GHz-gæst-2026-" * 8
 
 
@@ -59,6 +72,11 @@ def filled(world: World) -> dict[str, str]:
         made = await parts.registrar.register("greet", GREET, provenance=BY_BUILDER)
         return {"memory": fact, "capability": made.capability.name}
 
+    path = world.home / "config.toml"
+    path.write_text(
+        f"[mcp_servers.good]\ncommand = {json.dumps(sys.executable)}\nargs = {json.dumps([str(STRANGER), 'good'])}\n"
+        + '[[permissions]]\naction = "allow"\ntool = "bash(git *)"\n'
+    )
     try:
         found: dict[str, str] = world.call(fill)
     except NoSandbox as error:
@@ -123,12 +141,13 @@ def test_a_memory_is_found_corrected_and_forgotten_and_a_capability_run_from_its
     assert wrong == []
 
 
+@pytest.mark.usefixtures("filled")
 @requirement("web-pages:page")
 def test_the_page_about_the_user_is_edited_and_restored_in_a_browser(
-    world: World, tab: tuple[Page, list[str]]
+    tab: tuple[Page, list[str]],
 ) -> None:
     page, wrong = tab
-    page.goto(f"{world.url}/memories")
+    page.goto("memories")
     page.locator("#profile").get_by_role("link", name="write a page").click()
     text = page.get_by_label("Headings that begin with #")
     text.fill("# People\nLinh can't stand dairy")
@@ -140,13 +159,13 @@ def test_the_page_about_the_user_is_edited_and_restored_in_a_browser(
     page.get_by_text("by you").last.click()
     page.get_by_role("button", name="Restore version 1").click()
     page.locator(".standing").get_by_role("link", name="Linh can't stand dairy").wait_for()
-    page.goto(f"{world.url}/memories")
+    page.goto("memories")
     page.locator("#profile").get_by_role("link", name="Linh can't stand dairy").wait_for()
     page.locator("#profile").get_by_role("link", name="edit, versions").wait_for()
     assert wrong == []
 
 
-@requirement("web-pages:chromium")
+@requirement("web-pages:chromium", "web-pages:settings:search")
 def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
     world: World, tab: tuple[Page, list[str]], filled: dict[str, str]
 ) -> None:
@@ -173,20 +192,50 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         "/capabilities",
         f"/capabilities/{filled['capability']}",
         "/usage",
-        "/settings",
+        *SETTINGS,
         "/doctor",
     ):
-        page.set_viewport_size({"width": 1280, "height": 800})
-        page.goto(path.removeprefix("/"))
-        assert page.evaluate("document.documentElement.scrollWidth") <= 1280, path
-        page.set_viewport_size({"width": 390, "height": 800})
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 800})
+            if width == 1280:
+                page.goto(path.removeprefix("/"))
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+            if path in SETTINGS:
+                assert page.evaluate("document.documentElement.scrollHeight") <= 5 * 800, path
         assert page.title() != "run", path
         if path.startswith(
-            ("/memories/m", "/memories/page", "/capabilities/")
+            ("/memories/m", "/memories/page", "/capabilities/", "/settings")
         ):  # those with the most parts: it takes its time
             found = axe.run(page).response["violations"]
             assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path
+    assert wrong == []
+
+
+@requirement("web-pages:servers", "web-pages:rules")
+def test_a_server_is_added_and_a_rule_removed_in_a_browser(world: World, tab: tuple[Page, list[str]]) -> None:
+    from axe_playwright_python.sync_playwright import Axe  # noqa: PLC0415
+
+    page, wrong = tab
+    page.goto("settings/servers")
+    page.locator("#p-name").fill("extra")
+    page.get_by_label("Command").fill(f"'{sys.executable}' '{STRANGER}' good")
+    page.get_by_role("button", name="Show what it runs").click()
+    page.get_by_role("heading", name="Add extra?").wait_for()
+    assert [one["id"] for one in Axe().run(page).response["violations"]] == []
+    page.get_by_role("button", name="Save and test it").click()
+    page.get_by_text("extra works: 1 tool").wait_for()
+    page.get_by_text("Remove…").click()
+    page.get_by_role("button", name="Remove extra").click()
+    page.get_by_text("extra was removed").wait_for()
+    page.goto("settings/permissions")
+    page.get_by_label("Tool and pattern").fill("bash(make *)")
+    page.get_by_role("button", name="Add rule").click()
+    page.get_by_text("Added. Satchel may run").wait_for()
+    page.get_by_role("button", name="Remove the rule allow bash(make *)").click()
+    page.get_by_text("Removed, and no longer in force").wait_for()
+    page.goto("settings")
+    page.get_by_label("Search all settings").fill("locale")
+    page.locator("#found").get_by_label("Memory: locale").wait_for()
     assert wrong == []
 
 

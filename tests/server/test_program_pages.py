@@ -66,8 +66,8 @@ def field(page: Any, key: str) -> Any:
 
 def section(client: httpx2.Client, name: str, **fields: str) -> httpx2.Response:
     """Save one section, with what stands in it and these fields."""
-    page = open_page(client, "/settings")
-    [form] = [form for form in page.forms if form.get("id") == name]
+    page = open_page(client, f"/settings?section={name}")
+    [form] = [form for form in page.forms if form.get("action") == "/settings" and form.method == "POST"]
     filled = {key: value for key, value in form.form_values() if key not in fields}
     return client.post(
         "/settings",
@@ -141,29 +141,67 @@ def test_without_any_usage_the_page_shows_a_notice(client: httpx2.Client) -> Non
 # ---- Settings
 
 
-@requirement("web-pages:settings")
-def test_every_setting_is_shown_with_where_it_was_set_and_no_secret_with_it(
+@requirement("web-pages:settings", "web-pages:settings:search")
+def test_every_setting_is_found_with_where_it_was_set_and_no_secret_with_it(
     world: World, client: httpx2.Client
 ) -> None:
     from satchel.config import SETTINGS  # noqa: PLC0415
 
-    page = open_page(client, "/settings")
-    text = page.text_content()
-    for setting in SETTINGS:
-        if not setting.key.startswith(("providers.", "mcp_servers.", "permissions.")):
-            assert field(page, setting.key) is not None
-    assert field(page, "budget.day_usd").get("value") == "3"
-    assert "From your settings file." in words_of(field(page, "budget.day_usd").getparent())
-    rounds = field(page, "agent.max_rounds")
+    own = [
+        each.key
+        for each in SETTINGS
+        if not each.key.startswith(("providers.", "mcp_servers.", "permissions."))
+    ]
+    first = open_page(client, "/settings")
+    assert len(shown_on(first)) == 10
+    found: list[str] = []
+    texts = ""
+    for link in first.xpath("//nav[@aria-label='Settings by subject']/a"):
+        to = link.get("href")
+        while to:
+            page = open_page(client, to)
+            texts += page.text_content()
+            found += shown_on(page)
+            to = next(iter(page.xpath("//a[@rel='next']/@href")), "")
+    assert sorted(found) == sorted(own)
+    assert KEY not in texts
+    assert "hunter2" not in texts
+    budget = field(open_page(client, "/settings?q=budget.day_usd"), "budget.day_usd")
+    assert budget.get("value") == "3"
+    assert "From your settings file." in words_of(budget.getparent())
+    rounds = field(open_page(client, "/settings?q=max+rounds"), "agent.max_rounds")
     assert (rounds.get("value"), "disabled" in rounds.attrib) == ("7", True)
     assert "Set by SATCHEL_AGENT_MAX_ROUNDS in the environment." in words_of(rounds.getparent())
-    port = field(page, "server.port")
+    port = field(open_page(client, "/settings?q=Server+PORT"), "server.port")
     assert "Set on the command line of this server." in words_of(port.getparent())
-    assert "Default: 500." in words_of(field(page, "memory.budget_tokens").getparent())
-    assert KEY not in text
-    assert "set OPENAI_API_KEY" in words_of(page.get_element_by_id("model"))
-    assert "hunter2" not in text
-    assert "bash(git status*)" in words_of(page.get_element_by_id("permissions"))
+    tokens = field(open_page(client, "/settings?q=memory.budget_tokens"), "memory.budget_tokens")
+    assert "Default: 500." in words_of(tokens.getparent())
+    assert "set OPENAI_API_KEY" in words_of(open_page(client, "/settings?section=model"))
+
+
+def shown_on(page: Any) -> list[str]:
+    """The settings on a page that can be filled in."""
+    names = page.xpath("//*[@id='found']//*[self::input or self::select][not(@type='hidden')]/@name")
+    return [str(name) for name in names]
+
+
+@requirement("web-pages:settings:search")
+def test_a_search_for_settings_finds_pages_too_and_keeps_what_was_searched_when_it_saves(
+    client: httpx2.Client,
+) -> None:
+    page = open_page(client, "/settings?q=mcp")
+    assert page.xpath("//*[@id='found']//a[@href='/settings/servers']")
+    nothing = open_page(client, "/settings?q=<b>nowhere</b>")
+    assert "No setting has all these words." in words_of(nothing)
+    assert nothing.cssselect("#found b") == []
+    page = open_page(client, "/settings?section=memory&from=12")
+    assert shown_on(page)
+    assert set(shown_on(page)).isdisjoint(shown_on(open_page(client, "/settings?section=memory")))
+    saved = send(client, page, "/settings", {})
+    assert saved.headers["location"] == "/settings?section=memory&from=12"
+    assert said(open_page(client, "/settings")) == "Nothing was changed."
+    for odd in ("from=9999", "from=-1", "from=x", "section=nothing", "q=%00"):
+        open_page(client, f"/settings?{odd}")
 
 
 @requirement("web-pages:settings")
@@ -181,7 +219,7 @@ def test_a_setting_is_written_to_the_file_with_the_rest_of_it_untouched_and_wait
             "memory.locale": "da_DK",
         },
     )
-    assert (answer.status_code, answer.headers["location"]) == (303, "/settings#memory")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/settings?section=memory")
     after = file_of(world)
     assert after == {**before, "memory": {"limit": 5, "redact": False, "locale": "da_DK"}}
     assert "# mine" in (world.home / "config.toml").read_text()
@@ -190,7 +228,8 @@ def test_a_setting_is_written_to_the_file_with_the_rest_of_it_untouched_and_wait
         "Saved: memory.redact, memory.locale, memory.limit."
     ) or "memory.limit" in said(page)
     assert "3 settings take effect when the server starts again." in words_of(page)
-    assert "until then: 8" in words_of(field(page, "memory.limit").getparent())
+    limit = field(open_page(client, "/settings?q=memory.limit"), "memory.limit")
+    assert "until then: 8" in words_of(limit.getparent())
     assert world.satchel.settings.memory.limit == 8
     section(client, "memory", reset="memory.limit")
     section(client, "memory", reset="memory.redact")
@@ -242,23 +281,6 @@ def test_a_broken_settings_file_is_reported_and_the_page_still_opens(
         assert path.read_text() == "budget = = 3"
     finally:
         path.write_text(before)
-
-
-@requirement("web-pages:settings")
-def test_a_permission_rule_is_added_and_a_malformed_one_is_not(world: World, client: httpx2.Client) -> None:
-    page = open_page(client, "/settings")
-    send(client, page, "/settings/permissions", {"action": "deny", "tool": "bash(rm -rf *)"})
-    assert {"action": "deny", "tool": "bash(rm -rf *)"} in file_of(world)["permissions"]
-    shown = open_page(client, "/settings")
-    [row] = [row for row in shown.cssselect("#permissions tr") if "rm -rf" in words_of(row)]
-    assert words_of(row[0]) == "Never"
-    assert words_of(row[2]) == "after a restart"
-    before = (world.home / "config.toml").read_bytes()
-    for action, tool in (("allow", "bash(("), ("everything", "bash"), ("allow", ""), ("deny", "x network=a")):
-        refused = read(send(client, page, "/settings/permissions", {"action": action, "tool": tool}), 422)
-        assert words_of(refused.get_element_by_id("rule-e"))
-        assert refused.get_element_by_id("rule-t").get("value") == tool
-    assert (world.home / "config.toml").read_bytes() == before
 
 
 # ---- Doctor

@@ -86,7 +86,7 @@ def test_what_was_found_is_offered_and_the_model_on_the_settings_page_is_live_to
         assert send(client, page, "/setup", {"found": "1", "model": "own:m-2"}).status_code == 303
         chat(program, "Who are you?")
         assert model.asked[-1].body["model"] == "m-2"
-        send(client, open_page(client, "/settings"), "/settings", {"section": "model", "model": "own:m-1"})
+        send(client, open_page(client, "/settings"), "/settings", {"model": "own:m-1"})
         assert "Saved: model. Used from now on." in words_of(open_page(client, "/settings"))
         chat(program, "And you?")
         assert model.asked[-1].body["model"] == "m-1"

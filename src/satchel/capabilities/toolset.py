@@ -7,7 +7,7 @@ go behind the bridge when they are many (`tools.deferral`), and documents are re
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -67,7 +67,7 @@ class OwnTool:
 
     capability: Capability
     runner: Runner
-    fence: Fence
+    fence: Callable[[], Fence]
 
     @property
     def spec(self) -> ToolSpec:
@@ -119,7 +119,7 @@ class OwnTool:
             timeout_s=context.timeout_s,
             on_output=show,
             # Whoever calls without a folder of their own, such as another agent, can name no file.
-            read_file=partial(in_session, self.fence, context) if context.roots else None,
+            read_file=partial(in_session, self.fence(), context) if context.roots else None,
             in_background=in_background,
         )
         parts = [outcome.result or ""] if outcome.ok else _failure(outcome)
@@ -209,7 +209,7 @@ class CapabilityTools:
         *,
         runner: Runner,
         lookup: Lookup,
-        fence: Fence,
+        fence: Callable[[], Fence],
         documents: Documents | None = None,
         allowances: Rules = no_rules,
     ) -> None:
@@ -219,7 +219,7 @@ class CapabilityTools:
             catalogue: What there is.
             runner: Runs capabilities.
             lookup: Finds them.
-            fence: Says which files a call may give to a capability.
+            fence: Makes what says which files a call may give to a capability.
             documents: What `read_docs` reads besides.
             allowances: Gives the user's rules; what they deny is not requested.
         """

@@ -16,12 +16,13 @@ import click
 from satchel.cli.commands import Group, Text, confirm, json_option
 from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
-from satchel.config import Settings, add_mcp_servers, new_mcp_server, plain_values
-from satchel.errors import ConfigError, UsageError
+from satchel.config import Settings, new_mcp_server, plain_values
+from satchel.errors import UsageError
 from satchel.runtime.servers import (
     KnownServer,
     LoggedOut,
     TriedServer,
+    add_server,
     known_servers,
     log_in,
     log_out,
@@ -151,10 +152,7 @@ def add(
     path = (
         (settings.project or settings.cwd) / ".satchel" / "config.toml" if project else settings.config_path
     )
-    if not add_mcp_servers(path, (server,)):
-        raise ConfigError(
-            f"{path} already has an MCP server {name}. Remove it first: satchel mcp-server remove {name}"
-        )
+    add_server(settings, server, path=path)
     for place in plain_values(server):
         tell(
             f"! The value of {place} is in plain text in {path}. Use a ${{VARIABLE}} to keep it out of the file."
@@ -210,6 +208,8 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
         tell(_TRUST_AGAIN)
     if removed.had_pins:
         tell("  Its approvals were deleted.")
+    if removed.had_values:
+        tell("  The values of its variables and headers were deleted.")
     if removed.logged_out is not None:
         tell(f"  {_logged_out(removed.logged_out)}")
 

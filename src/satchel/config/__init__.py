@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from satchel.config.trusted import trusted_folders as trusted_folders
     from satchel.config.trusted import untrust as untrust
     from satchel.config.write import add_permission as add_permission
+    from satchel.config.write import remove_permission as remove_permission
     from satchel.config.write import set_value as set_value
     from satchel.config.write import write_initial as write_initial
 

@@ -11,7 +11,7 @@ from typing import Final
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.errors import ConfigError
 
-__all__ = ["KEYS_FILE", "store_key", "stored_keys"]
+__all__ = ["KEYS_FILE", "store_key", "store_values", "stored_keys"]
 
 KEYS_FILE: Final = "keys.json"
 """In SATCHEL_HOME. Backups leave it out."""
@@ -54,12 +54,19 @@ def store_key(home: Path, variable: str, key: str | None) -> None:
     """
     if key is not None and not (key.isascii() and key.isprintable() and key and " " not in key):
         raise ConfigError("This can't be a key: it contains blanks or other characters that no key has.")
+    store_values(home, {variable: key})
+
+
+def store_values(home: Path, values: Mapping[str, str | None]) -> None:
+    """Keep values by the variables that they stand for, such as those of an MCP server's headers; None removes one.
+
+    Raises:
+        ConfigError: The file is damaged.
+        StorageUnwritable: The file can't be written; it is unchanged.
+    """
     ensure_home(home)
     with locked_folder(home):
         stored = stored_keys(home)
-        if key == stored.get(variable):
-            return
-        keys = {name: value for name, value in stored.items() if name != variable}
-        if key is not None:
-            keys[variable] = key
-        replace_file(home / KEYS_FILE, json.dumps(keys, indent=1, sort_keys=True) + "\n")
+        keys = {name: value for name, value in {**stored, **values}.items() if value is not None}
+        if keys != stored:
+            replace_file(home / KEYS_FILE, json.dumps(keys, indent=1, sort_keys=True) + "\n")

@@ -134,7 +134,8 @@ def load(
     found.check_providers()
     found.check_models()
     found.check_mcp_servers()
-    secrets = _secrets({**stored_keys(home), **environ}, found.providers)
+    stored = stored_keys(home)
+    secrets = _secrets({**stored, **environ}, {*stored, *_SEARCH_KEYS}, found.providers)
     return Settings(
         home=home,
         config_path=config_path,
@@ -165,6 +166,7 @@ def load(
         environ={name: value for name, value in environ.items() if name not in secrets},
         sources=found.sources,
         secrets=secrets,
+        stored=frozenset(name for name in stored if not environ.get(name)),
     )
 
 
@@ -186,8 +188,10 @@ def _find_project(cwd: Path, *, homes: set[Path]) -> Path | None:
     return None
 
 
-def _secrets(environ: Mapping[str, str], providers: Mapping[str, ProviderSettings]) -> dict[str, str]:
-    names = {*(provider.env_api_key for provider in providers.values()), *_SEARCH_KEYS}
+def _secrets(
+    environ: Mapping[str, str], names: set[str], providers: Mapping[str, ProviderSettings]
+) -> dict[str, str]:
+    names = names | {provider.env_api_key for provider in providers.values()}
     return {name: environ[name] for name in names if environ.get(name)}
 
 

@@ -669,6 +669,7 @@ class Settings:
         environ: The environment for started processes: this process's environment without the providers' keys.
         sources: Where each setting that is not the default was set, as a description for users, by dotted key.
         secrets: The values that `secret` returns.
+        stored: Which of them are kept in the home, because the environment doesn't set them.
     """
 
     home: Path
@@ -713,6 +714,7 @@ class Settings:
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    stored: frozenset[str] = frozenset()
 
     @property
     def database_location(self) -> Path | str:

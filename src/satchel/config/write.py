@@ -24,9 +24,9 @@ from satchel.config.plugins import plugin_providers
 from satchel.config.providers import builtin_providers
 from satchel.config.settings import PermissionRule
 from satchel.config.toml_file import read_toml
-from satchel.errors import ConfigError
+from satchel.errors import ConfigError, NotFound
 
-__all__ = ["add_permission", "set_value", "write_initial"]
+__all__ = ["add_permission", "remove_permission", "set_value", "write_initial"]
 
 _HEADER: Final = """\
 # Settings of Satchel. `satchel config show` lists all of them with their values, `satchel config set KEY
@@ -141,6 +141,31 @@ def add_permission(path: Path, rule: PermissionRule) -> None:
         for name, value in table.items():
             written.add(name, value)
         rules.append(written)
+        replace_file(path, tomlkit.dumps(document))
+
+
+def remove_permission(path: Path, rule: PermissionRule) -> None:
+    """Remove a permission rule from a file, and change nothing else in it.
+
+    Raises:
+        NotFound: The file has no such rule.
+        ConfigError: The file is invalid; it is unchanged.
+        StorageUnwritable: The file can't be written; it is unchanged.
+    """
+    import tomlkit  # noqa: PLC0415  see set_value
+
+    with locked_folder(path.parent):
+        file = read_toml(path)
+        rules = check_rules(file.tables.get("permissions", []), file.where) if file is not None else ()
+        if file is None or rule not in rules:
+            raise NotFound(f"{path} has no rule {rule.action} {rule.text}.")
+        document = tomlkit.parse(file.text)
+        tables: Any = document["permissions"]
+        for position in reversed(range(len(rules))):
+            if rules[position] == rule:
+                del tables[position]
+        if not tables:
+            del document["permissions"]
         replace_file(path, tomlkit.dumps(document))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from satchel.builder.queue import BuildQueue
+from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
 from satchel.capabilities.lookup import Lookup
@@ -75,7 +75,11 @@ class CapabilityParts:
             secret=settings.secret,
             clean=LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text,
         )
-        allowances = partial(allowances_now, settings)
+
+        async def allowances() -> Allowances:
+            # Rules are written and removed while the program runs.
+            return await allowances_now(parts.settings)
+
         registrar = Registrar(catalogue, runner, clock=clock, allowances=allowances)
         builds = Builds(
             parts,
@@ -97,7 +101,7 @@ class CapabilityParts:
                 catalogue,
                 runner=runner,
                 lookup=lookup,
-                fence=Fence(home=settings.home, withheld=withheld_from_searches(settings)),
+                fence=lambda: Fence(home=settings.home, withheld=withheld_from_searches(parts.settings)),
                 documents=documents,
                 allowances=allowances,
             ),

@@ -19,11 +19,12 @@ from satchel.tools.mcp import McpToolset
 __all__ = ["Parts"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Parts:
     """The shared parts, made once by `Satchel.open`.
 
     Attributes:
+        settings: Those of the start; its MCP servers and permission rules are the present ones, which `Satchel` keeps.
         pool: The threads in which blocking tools run.
         models: The language models that are open.
         external: The executables in the tool folders.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anyio
@@ -18,7 +18,7 @@ from satchel.tools import Approver, ModeGate, Rule, parse_rule
 from satchel.tools.box import Boxing
 from satchel.tools.patterns import matcher
 
-__all__ = ["allowances_now", "gate_for", "withheld_from_searches"]
+__all__ = ["allowances_now", "gate_for", "read_rule", "withheld_from_searches", "write_rule"]
 
 
 _log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ def gate_for(
     cwd: Path,
     open_folders: Sequence[Path] = (),
     boxing: Boxing | None = None,
+    on_written: Callable[[WrittenRule], None] = lambda _: None,
 ) -> ModeGate:
     """Make the gate.
 
@@ -44,21 +45,21 @@ def gate_for(
         cwd: The session's working directory.
         open_folders: Further folders that may be read without asking.
         boxing: Where boxed calls run; None where there is no sandbox.
+        on_written: Told of a rule that an answer wrote down.
 
     Raises:
         UsageError: A rule can't be read.
     """
-    rules = [parse_rule(rule.action, rule.tool, rule.options) for rule in settings.permissions]
+    rules = [read_rule(rule) for rule in settings.permissions]
     rules += [parse_rule("allow", text) for text in allow]
     if settings.sandbox.network:
         # A rule with hosts and without a pattern lets no call run that would not run without it.
         rules.append(parse_rule("allow", "*", RuleOptions(network=settings.sandbox.network)))
 
     async def write_down(rule: Rule) -> None:
-        if settings.memory.redact and await anyio.to_thread.run_sync(redact, rule.text) != rule.text:
-            raise UsageError("The rule seems to contain a secret, which must not be in the settings file.")
         written = WrittenRule(action=rule.action, tool=rule.subject, options=rule.options)
-        await anyio.to_thread.run_sync(add_permission, settings.config_path, written)
+        await write_rule(settings, written)
+        on_written(written)
 
     return ModeGate(
         mode,
@@ -71,6 +72,24 @@ def gate_for(
         boxing=boxing,
         before_plan=settings.agent.mode if settings.agent.mode != "plan" else "ask",
     )
+
+
+def read_rule(rule: WrittenRule) -> Rule:
+    """A rule of the settings as a gate takes it."""
+    return parse_rule(rule.action, rule.tool, rule.options)
+
+
+async def write_rule(settings: Settings, rule: WrittenRule) -> None:
+    """Add a rule to the settings file.
+
+    Raises:
+        UsageError: It seems to contain a secret.
+        ConfigError: The file is invalid, or the rule would make it so; it is unchanged.
+        StorageUnwritable: The file can't be written; it is unchanged.
+    """
+    if settings.memory.redact and await anyio.to_thread.run_sync(redact, rule.text) != rule.text:
+        raise UsageError("The rule seems to contain a secret, which must not be in the settings file.")
+    await anyio.to_thread.run_sync(add_permission, settings.config_path, rule)
 
 
 async def allowances_now(settings: Settings) -> Allowances:

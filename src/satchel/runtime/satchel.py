@@ -16,7 +16,7 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from satchel.clock import Clock
-from satchel.config import Mode, Settings, load, process_environ
+from satchel.config import Mode, PermissionRule, Settings, load, process_environ
 from satchel.errors import StorageError, UsageError
 from satchel.events import Notice, SessionStart
 from satchel.loop import (
@@ -56,7 +56,7 @@ from satchel.runtime.parts import Parts
 from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
 from satchel.runtime.retention import keep_retention
-from satchel.runtime.rules import gate_for
+from satchel.runtime.rules import gate_for, read_rule
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.runtime.session import Session
 from satchel.runtime.session_options import (
@@ -71,7 +71,7 @@ from satchel.runtime.session_options import (
 )
 from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
-from satchel.runtime.tooling import Tooling, external_tools, mcp_tools, workspaces
+from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, workspaces
 from satchel.runtime.turns import is_busy
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.tasks import background_tasks
@@ -294,6 +294,23 @@ class Satchel:
             if hub.model is before and hub.running is None:
                 hub.use_model(now)
 
+    async def use_servers(self, settings: Settings) -> None:
+        """Use the MCP servers of other settings from now on, with their values, in open sessions too."""
+        self.parts.settings = replace(
+            self.settings, mcp_servers=settings.mcp_servers, secrets=settings.secrets, stored=settings.stored
+        )
+        self.parts.boxes.fetching = fetching(settings)
+        await self.parts.mcp.use(settings.mcp_servers, settings.secret)
+
+    def use_rules(self, rules: Sequence[PermissionRule]) -> None:
+        """Use these permission rules of the settings from now on, in open sessions too."""
+        before, now = self.settings.permissions, tuple(dict.fromkeys(rules))
+        self.parts.settings = replace(self.settings, permissions=now)
+        added = [read_rule(rule) for rule in now if rule not in before]
+        removed = [read_rule(rule) for rule in before if rule not in now]
+        for hub in self._hubs.values():
+            hub.gate.change(added=added, removed=removed)
+
     async def tools(self, *, wait: bool = True) -> Registry:
         """See `Tooling.registry`."""
         return await self.tooling.registry(wait=wait)
@@ -475,6 +492,7 @@ class Satchel:
             cwd=options.cwd,
             open_folders=(journal.spill_dir,),
             boxing=self.parts.boxes.workspace(options.cwd),
+            on_written=lambda rule: self.use_rules((*self.settings.permissions, rule)),
         )
         if replay.conversation.proposes_plan:
             gate.mode = "plan"

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+import re
+import shlex
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 
 from satchel.clock import Clock, SystemClock
-from satchel.config import McpServerSettings, Settings, mask_address, masked_command, remove_mcp_server
+from satchel.config import (
+    McpServerSettings,
+    Settings,
+    add_mcp_servers,
+    mask_address,
+    masked_command,
+    plain_values,
+    remove_mcp_server,
+    set_value,
+)
+from satchel.config.keys import store_values, stored_keys
 from satchel.errors import ConfigError, NotFound, SatchelError, UsageError
 from satchel.runtime.tooling import mcp_tools
 from satchel.tools import Tool
@@ -27,20 +40,29 @@ from satchel.tools.mcp import (
     read_redirect,
 )
 from satchel.tools.mcp.definitions import RESERVED
+from satchel.tools.mcp.places import fetched_from, folder, program
+from satchel.tools.visible import visible
 
 __all__ = [
     "KnownServer",
     "LoggedIn",
     "LoggedOut",
     "Removed",
+    "ServerStart",
     "TriedServer",
+    "add_server",
+    "kept_apart",
     "known_servers",
     "log_in",
     "log_out",
     "remove_server",
+    "start_of",
+    "switch_server",
     "try_server",
 ]
 
+_KEPT: Final = "MCP_"
+"""The names of values that are kept for servers begin with this."""
 TRY_S = 60.0
 """For a server to list its tools; a package runner may have to download it first."""
 
@@ -68,6 +90,23 @@ class KnownServer:
     waiting: int
     has_login: bool
     problem: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStart:
+    """What starting a server would do.
+
+    Attributes:
+        command: The whole command line, as a shell would take it; "" for an address.
+        program: The path of the program; "" if there is none.
+        folder: Where it starts.
+        hosts: From where a package runner fetches it first.
+    """
+
+    command: str
+    program: str
+    folder: str
+    hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +157,11 @@ class LoggedOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """The result of removing a server."""
+    """The result of removing a server; `had_values`: values of its variables and headers were kept in the home."""
 
     file: str
     had_pins: bool
+    had_values: bool
     logged_out: LoggedOut | None
 
 
@@ -149,6 +189,99 @@ def _known(settings: Settings, entry: McpServerSettings) -> KnownServer:
         has_login=has_login,
         problem=problem,
     )
+
+
+def start_of(settings: Settings, server: McpServerSettings) -> ServerStart:
+    """What starting a server would do. Nothing is started."""
+    words = (server.command, *server.args)
+    environ = settings.environ
+    found = shutil.which(program(server, settings.home, environ), path=environ.get("PATH"))
+    start = settings.cwd if settings.project_trusted else settings.home
+    return ServerStart(
+        command=visible(" ".join(map(shlex.quote, words))) if server.command else "",
+        program=found or "",
+        folder=str(folder(server, start, environ)),
+        hosts=fetched_from(server),
+    )
+
+
+def kept_apart(
+    settings: Settings, server: McpServerSettings, *, client_secret: str = ""
+) -> tuple[McpServerSettings, Mapping[str, str]]:
+    """Take the values of `env` and `headers` out of an entry, so that the settings file holds none.
+
+    A value with a `${VARIABLE}` in it stays.
+
+    Args:
+        settings: As they are.
+        server: The entry.
+        client_secret: Of its OAuth client, which is kept in the same way; "" if it has none.
+
+    Returns:
+        The entry, which refers to them, and the values, for `add_server`.
+    """
+    plain = {place.split(".", 2)[2] for place in plain_values(server)}
+    taken = {*settings.environ, *settings.secrets, *stored_keys(settings.home)}
+    values: dict[str, str] = {}
+
+    def kept(name: str, value: str) -> str:
+        stem = re.sub(r"[^A-Z0-9]", "_", f"{_KEPT}{server.name}_{name}".upper())
+        names = (stem, *(f"{stem}_{number}" for number in range(2, 100)))
+        variable = next(each for each in names if each not in taken and each not in values)
+        values[variable] = value
+        return variable
+
+    def apart(given: Mapping[str, str]) -> Mapping[str, str]:
+        return {
+            name: f"${{{kept(name, value)}}}" if name in plain else value for name, value in given.items()
+        }
+
+    changed = replace(server, env=apart(server.env), headers=apart(server.headers))
+    if client_secret:
+        changed = replace(changed, oauth_env_client_secret=kept("client_secret", client_secret))
+    return changed, values
+
+
+def add_server(
+    settings: Settings,
+    server: McpServerSettings,
+    *,
+    path: Path | None = None,
+    values: Mapping[str, str] = {},
+) -> None:
+    """Add a server to a settings file; to the user's own, unless `path` is another.
+
+    Args:
+        settings: As they are.
+        server: Made by `new_mcp_server`.
+        path: The file.
+        values: What `kept_apart` took out of it.
+
+    Raises:
+        ConfigError: The file has a server of this name, or is invalid; it is unchanged.
+        StorageUnwritable: It can't be written.
+    """
+    path = path or settings.config_path
+    if not add_mcp_servers(path, (server,)):
+        raise ConfigError(
+            f"{path} already has an MCP server {server.name}. Remove it first: satchel mcp-server remove {server.name}"
+        )
+    if values:
+        store_values(settings.home, values)
+
+
+def switch_server(settings: Settings, name: str, *, enabled: bool) -> None:
+    """Switch a server of the user's own settings on or off.
+
+    Raises:
+        NotFound: There is no such server.
+        ConfigError: It is defined elsewhere, or the file is invalid.
+    """
+    _entry(settings, name)
+    file = _file_of(settings, name)
+    if file != str(settings.config_path):
+        raise ConfigError(f"{name} is defined by {file}. Change it there.")
+    set_value(settings.config_path, f"mcp_servers.{name}.enabled", None if enabled else False)
 
 
 async def try_server(settings: Settings, name: str, *, limit_s: float = TRY_S) -> TriedServer:
@@ -291,7 +424,22 @@ async def remove_server(settings: Settings, name: str) -> Removed:
         logged_out = await _log_out(settings.home, filled_in(entry, settings.secret))
     remove_mcp_server(Path(file), name)
     had_pins = PinStore(settings.home, SystemClock()).forget(entry)
-    return Removed(file=file, had_pins=had_pins, logged_out=logged_out)
+    values = _own_values(settings, entry)
+    store_values(settings.home, dict.fromkeys(values))
+    return Removed(file=file, had_pins=had_pins, had_values=bool(values), logged_out=logged_out)
+
+
+def _own_values(settings: Settings, entry: McpServerSettings) -> set[str]:
+    """The names of the values in the home that only this entry refers to."""
+
+    def named(server: McpServerSettings) -> set[str]:
+        texts = (*server.env.values(), *server.headers.values())
+        found = {name for name in stored for text in texts if f"${{{name}}}" in text}
+        return found | ({server.oauth_env_client_secret} & stored.keys())
+
+    stored = {name: "" for name in stored_keys(settings.home) if name.startswith(_KEPT)}
+    others = [server for server in settings.mcp_servers.values() if server.name != entry.name]
+    return named(entry).difference(*map(named, others))
 
 
 def _entry(settings: Settings, name: str) -> McpServerSettings:

@@ -79,6 +79,7 @@ class SessionTools:
         if self._has_all:
             if self._version != version:
                 self._version = version
+                await self._begin_servers()
                 await self._offered.update(wait=True)
             return []
         await self._begin_servers()
@@ -101,9 +102,12 @@ class SessionTools:
         return self._offered.registry
 
     async def _version_now(self) -> object:
-        """Changes when MCP servers or the catalogue of capabilities have other tools than before."""
+        """Changes when MCP servers or the catalogue of capabilities have other tools than before, or rules change.
+
+        Searches leave out what a rule denies.
+        """
         catalogue: int | None = None
         if self._builds is not None:
             with suppress(StorageError):
                 catalogue = await self._builds.catalogue.version()
-        return self._parts.mcp.version, catalogue
+        return self._parts.mcp.version, catalogue, self._parts.settings.permissions

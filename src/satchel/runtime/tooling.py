@@ -48,7 +48,7 @@ from satchel.tools.mcp.places import fetched_from
 from satchel.tools.mcp.sampling import Sampler
 from satchel.version import __version__
 
-__all__ = ["ToolEntry", "Tooling", "external_tools", "mcp_tools", "tool_folders", "workspaces"]
+__all__ = ["ToolEntry", "Tooling", "external_tools", "fetching", "mcp_tools", "tool_folders", "workspaces"]
 
 _MOST_DISCOVERY_S: Final = 5.0
 """How long a first message waits for executables that were never asked: two rounds of a second, and some."""
@@ -401,10 +401,13 @@ def workspaces(
         tools=[folder.path for folder in tool_folders(settings)],
         limits=settings.sandbox,
         private=settings.web.allow_private,
-        fetching={
-            name: hosts for name, entry in settings.mcp_servers.items() if (hosts := fetched_from(entry))
-        },
+        fetching=fetching(settings),
     )
+
+
+def fetching(settings: Settings) -> dict[str, tuple[str, ...]]:
+    """The MCP servers that a package runner fetches, with the hosts that it needs."""
+    return {name: hosts for name, entry in settings.mcp_servers.items() if (hosts := fetched_from(entry))}
 
 
 def external_tools(settings: Settings, clock: Clock, *, boxes: Workspaces | None = None) -> ExternalTools:

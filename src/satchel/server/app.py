@@ -34,6 +34,8 @@ from satchel.server.pages import doctor as doctor_page
 from satchel.server.pages import login, standing_page
 from satchel.server.pages import memories as memories_page
 from satchel.server.pages import memory as memory_page
+from satchel.server.pages import rules as rules_page
+from satchel.server.pages import servers as servers_page
 from satchel.server.pages import sessions as session_pages
 from satchel.server.pages import settings as settings_page
 from satchel.server.pages import setup as setup_page
@@ -79,6 +81,8 @@ _PAGES: Final = (
     capabilities_page,
     capability_page,
     usage_page,
+    rules_page,
+    servers_page,
     settings_page,
     setup_page,
     doctor_page,

@@ -315,6 +315,13 @@ class ModeGate:
         """The rules in force, those that the user's answers made last."""
         return tuple(self._rules)
 
+    def change(self, *, added: Sequence[Rule], removed: Sequence[Rule]) -> None:
+        """Take rules that were written or removed while the session is open; a removed one holds no more at all."""
+        self._rules = [rule for rule in self._rules if rule not in removed]
+        fresh = [rule for rule in added if rule not in self._rules]
+        self._rules += fresh
+        self._learn_paths(fresh)
+
     async def decide(self, calls: Sequence[PlannedCall]) -> Sequence[Decision]:
         """See `Gate`. What has to be asked is asked in one batch; two rounds are asked one after the
         other.

@@ -1,4 +1,7 @@
-"""`/settings`: every setting with where it was set; those of the settings file can be changed."""
+"""`/settings`: the settings that people look for, and a search for the rest, each with where it was set.
+
+Those of the settings file can be changed.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
+from urllib.parse import urlencode
 
 import anyio.to_thread
 from fastapi import APIRouter, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from satchel.config import (
     SETTINGS,
-    PermissionRule,
-    RuleAction,
     Setting,
     Settings,
     ShownSetting,
-    add_permission,
     load,
-    rule_options,
     set_value,
     show_settings,
 )
@@ -30,7 +30,6 @@ from satchel.errors import ConfigError, NotFound, SatchelError, UsageError
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
-from satchel.tools.permissions import parse_rule
 
 __all__ = ["router", "settings_now"]
 
@@ -49,8 +48,25 @@ _SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "tools": ("Tools", ""),
     "web": ("Web", "Search, pages and the browser."),
     "sandbox": ("Sandbox", "Where untrusted code runs."),
+    "sessions": ("Sessions", "How long conversations are kept."),
+    "terminal": ("Terminal", "How `satchel chat` looks."),
     "server": ("Server", "Where this server listens."),
 }
+_LOOKED_FOR: Final = (
+    "model", "small_model", "agent.mode", "budget.day_usd", "background.models", "memory.enabled", "memory.locale",
+    "web.search", "sessions.delete_after_days", "server.host",
+)  # fmt: skip
+"""What is shown where nothing is searched for."""
+_MOST_SHOWN: Final = 12
+"""So that no page is higher than five windows, on a phone neither."""
+_PAGES: Final = (
+    ("/setup", "Models and keys", "model key provider api token ollama setup"),
+    ("/settings/servers", "MCP servers", "mcp server tool login oauth plugin connector"),
+    ("/settings/permissions", "Permissions", "permission rule allow deny ask always never approve sandbox"),
+    ("/usage", "Usage", "cost price money token spent"),
+    ("/doctor", "Doctor", "check problem repair health"),
+)
+"""Pages that a search finds as well, with words for what they are about."""
 _TOP: Final = ("model", "small_model", "database")
 _COMMAND_LINE: Final = "the command line"
 _LIVE: Final = frozenset(MODEL_KEYS)
@@ -91,28 +107,74 @@ class _Shown:
         return f"s-{self.setting.key.replace('.', '-').replace('_', '-')}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Section:
-    name: str
-    title: str
-    words: str
-    settings: Sequence[_Shown]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """Which settings are shown: those of a section, those that a search finds, or those that people look for."""
+
+    section: str = ""
+    q: str = ""
+    start: int = 0
+
+    @classmethod
+    def of(cls, given: Mapping[str, str]) -> _Choice:
+        """What an address or a form asks for."""
+        start, section = given.get("from", ""), given.get("section", "")
+        return cls(
+            section=section if section in _SECTIONS else "",
+            q=given.get("q", "").strip()[:200],
+            start=int(start) if start.isascii() and start.isdigit() and len(start) < 4 else 0,
+        )
+
+    def at(self, start: int) -> str:
+        """The address of the page that begins with another of them."""
+        given = {"section": self.section, "q": self.q, "from": start or ""}
+        query = urlencode({name: value for name, value in given.items() if value})
+        return f"/settings{f'?{query}' if query else ''}"
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """All of them."""
+        if self.q:
+            return _search(self.q)
+        if self.section:
+            return [setting for setting in _OWN if _section_of(setting.key) == self.section]
+        return [_BY_KEY[key] for key in _LOOKED_FOR]
+
+
+def _section_of(key: str) -> str:
+    return "model" if key in _TOP else key.split(".")[0]
+
+
+def _subject(setting: Setting) -> str:
+    """What a setting is about, for where its section doesn't say it."""
+    return "" if setting.key in _TOP else f"{_SECTIONS[_section_of(setting.key)][0]}: "
+
+
+def _search(words: str) -> list[Setting]:
+    """The settings in which every word occurs; those in whose names they do come first."""
+    wanted = words.lower().split()
+    found = []
+    for setting in _OWN:
+        name = f"{setting.key} {_label(setting.key)}".lower()
+        about = f"{name} {setting.doc} {' '.join(_SECTIONS[_section_of(setting.key)])}".lower()
+        if all(word in about for word in wanted):
+            found.append((not all(word in name for word in wanted), setting))
+    return [setting for _, setting in sorted(found, key=lambda one: one[0])]
 
 
 @router.get("/settings")
 async def settings(request: Request, service: Serves) -> Response:
-    """All of them."""
-    return await _page(request, service)
+    """Those that people look for, or what is asked for."""
+    return await _page(request, service, _Choice.of(request.query_params))
 
 
 async def _page(
     request: Request,
     service: Service,
+    choice: _Choice,
     *,
-    typed: Mapping[str, str] | None = None,
-    problems: Mapping[str, str] | None = None,
-    rule: Mapping[str, str] | None = None,
-    rule_problem: str = "",
+    typed: Mapping[str, str] = {},
+    problems: Mapping[str, str] = {},
 ) -> Response:
     running = _running(service)
     trouble = ""
@@ -122,36 +184,42 @@ async def _page(
         # Somebody edited the file while the server runs.
         now, trouble = running, str(error)
     shown = show_settings(now)
-    waiting = sum(_text(now, setting) != _text(running, setting) for setting in _OWN)
+    found = choice.settings
+    part = found[choice.start : choice.start + _MOST_SHOWN]
+    wanted = choice.q.lower().split()
     return await page(
         request,
         "settings.html",
         title="Settings",
-        status=422 if problems or rule_problem else 200,
+        status=422 if problems else 200,
         path_of_file=running.config_path,
         trouble=trouble,
-        waiting=waiting,
-        sections=_sections(now, running, typed or {}, problems or {}),
+        waiting=sum(_text(now, setting) != _text(running, setting) for setting in _OWN),
+        choice=choice,
+        sections=_SECTIONS,
+        found=[(_subject(setting), _shown(setting, now, running, typed, problems)) for setting in part],
+        total=len(found),
+        before=choice.at(max(0, choice.start - _MOST_SHOWN)) if choice.start else "",
+        after=choice.at(choice.start + _MOST_SHOWN) if choice.start + _MOST_SHOWN < len(found) else "",
+        pages=[
+            (path, words)
+            for path, words, about in _PAGES
+            if wanted and all(any(word in each for each in about.split()) for word in wanted)
+        ],
         keys=[entry for entry in show_settings(running) if entry.key.endswith(".env_api_key")],
         providers=_named(shown, "providers."),
-        servers=_named(shown, "mcp_servers."),
-        rules=now.permissions,
-        running_rules=set(running.permissions),
-        rule=rule or {"action": "allow", "tool": ""},
-        rule_problem=rule_problem,
         project=running.project,
         project_trusted=running.project_trusted,
     )
 
 
-_ACTIONS: Final[Mapping[str, RuleAction]] = {"allow": "allow", "ask": "ask", "deny": "deny"}
 _OWN: Final = tuple(setting for setting in SETTINGS if not setting.key.startswith(_NAMED))
 _BY_KEY: Final = {setting.key: setting for setting in _OWN}
 
 
 def _now(running: Settings) -> Settings:
     """The settings that the next start would read."""
-    environ = {**running.environ, **running.secrets}
+    environ = {**running.environ, **{k: v for k, v in running.secrets.items() if k not in running.stored}}
     given = {
         key: _value(running, key)
         for key, source in running.sources.items()
@@ -204,20 +272,6 @@ def _text(settings: Settings, setting: Setting) -> str:
             return f"{value:g}" if abs(value) < 1e6 else str(value)
         case _:
             return str(value)
-
-
-def _sections(
-    now: Settings, running: Settings, typed: Mapping[str, str], problems: Mapping[str, str]
-) -> list[_Section]:
-    found: dict[str, list[_Shown]] = {name: [] for name in _SECTIONS}
-    for setting in _OWN:
-        name = "model" if setting.key in _TOP else setting.key.split(".")[0]
-        found.setdefault(name, []).append(_shown(setting, now, running, typed, problems))
-    return [
-        _Section(name, *_SECTIONS.get(name, (name.capitalize(), "")), entries)
-        for name, entries in found.items()
-        if entries
-    ]
 
 
 def _shown(
@@ -320,14 +374,15 @@ async def save(request: Request, service: Serves) -> Response:
         now = await anyio.to_thread.run_sync(_now, running)
     except ConfigError as error:
         return see_other(request, "/settings", say=Saying(text=str(error), state="failed"))
+    choice = _Choice.of(dict(form.items))
     reset = form.get("reset")
     if reset:
-        return await _reset(request, service, reset, now)
+        return await _reset(request, service, choice, reset, now)
     typed, changed, problems = {}, {}, {}
     for name, text in form.items:
         setting = _BY_KEY.get(name)
         if setting is None:
-            if name != "section":
+            if name not in ("section", "q", "from"):
                 problems[name] = f"There is no setting {name[:80]!r}."
             continue
         typed[name] = text
@@ -342,14 +397,11 @@ async def save(request: Request, service: Serves) -> Response:
         except (ConfigError, UsageError) as error:
             problems[key] = str(error)
     if problems:
-        return await _page(request, service, typed=typed, problems=problems)
+        return await _page(request, service, choice, typed=typed, problems=problems)
     for key, text in changed.items():
         await anyio.to_thread.run_sync(_write, running, key, text, False)
     await _use(service, changed)
-    section = form.get("section")
-    return see_other(
-        request, f"/settings{f'#{section}' if section in _SECTIONS else ''}", say=_saved(changed)
-    )
+    return see_other(request, choice.at(choice.start), say=_saved(changed))
 
 
 async def _use(service: Service, changed: Iterable[str]) -> None:
@@ -382,39 +434,12 @@ def _write(settings: Settings, key: str, text: str, dry_run: bool) -> None:
     set_value(settings.config_path, key, value, providers=settings.providers, dry_run=dry_run)
 
 
-async def _reset(request: Request, service: Service, key: str, now: Settings) -> Response:
+async def _reset(request: Request, service: Service, choice: _Choice, key: str, now: Settings) -> Response:
     if key not in _BY_KEY:
         raise NotFound(f"There is no setting {key[:80]!r}.")
     if _origin(now.sources.get(key, "default"), now) == "file":
         await anyio.to_thread.run_sync(lambda: set_value(now.config_path, key, None, providers=now.providers))
         await _use(service, [key])
-    section = "model" if key in _TOP else key.split(".")[0]
     when = "It is used from now on." if key in _LIVE else "The server uses it after a restart."
     text = f"{key} has its default again. {when}"
-    return see_other(request, f"/settings#{section}", say=Saying(text=text))
-
-
-@router.get("/settings/permissions")
-async def rules() -> Response:
-    """Redirects a browser that opens the address of a form again."""
-    return RedirectResponse("/settings#permissions", 303)
-
-
-@router.post("/settings/permissions")
-async def add_rule(request: Request, service: Serves) -> Response:
-    """Add a permission rule to the settings file."""
-    form = await form_of(request)
-    action, tool = form.get("action"), form.get("tool")
-    try:
-        known = _ACTIONS.get(action)
-        if known is None:
-            raise UsageError("Choose what the rule does.")
-        parse_rule(known, tool)
-        subject, options = rule_options(tool)
-        written = PermissionRule(action=known, tool=subject, options=options)
-        path = service.satchel.settings.config_path
-        await anyio.to_thread.run_sync(add_permission, path, written)
-    except (ConfigError, UsageError) as error:
-        return await _page(request, service, rule={"action": action, "tool": tool}, rule_problem=str(error))
-    text = f"Added: {action} {tool}. Conversations use it after a restart of the server."
-    return see_other(request, "/settings#permissions", say=Saying(text=text))
+    return see_other(request, choice.at(choice.start), say=Saying(text=text))

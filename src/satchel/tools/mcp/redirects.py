@@ -120,8 +120,8 @@ class RedirectListener:
         if not self.offer(redirected):
             return "400 Bad Request", "This is not the login that Satchel waits for. Start it again."
         if redirected is not None and redirected.error:
-            return "200 OK", "You were not logged in. The terminal says why. You can close this window."
-        return "200 OK", "You can close this window and go back to the terminal."
+            return "200 OK", "You were not logged in. Satchel says why. You can close this window."
+        return "200 OK", "You can close this window and go back to Satchel."
 
 
 @asynccontextmanager

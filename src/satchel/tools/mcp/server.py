@@ -180,6 +180,16 @@ class McpServer:
     def pins(self, pins: Pins | None) -> None:
         self._known.pins = pins
 
+    def refers_to_same(self, before: Lookup, now: Lookup) -> bool:
+        """Whether the variables that its entry refers to have the same values in two places."""
+        found: list[McpServerSettings | None] = []
+        for lookup in (before, now):
+            try:
+                found.append(filled_in(self.entry, lookup))
+            except UserError:
+                found.append(None)
+        return found[0] == found[1]
+
     @property
     def can_box(self) -> bool:
         """Whether it is a program, which can run in a sandbox."""
@@ -257,6 +267,13 @@ class McpServer:
         self._ended = anyio.Event()
         self._host.spawn(self._run)
 
+    def retry(self) -> None:
+        """Let it start at once, whatever failed before: the user wants it, or has logged in."""
+        self.refusal, self._retry_at_s = "", self._host.clock.monotonic_s()
+        if self._is_running and self.state == "down":
+            self._set("starting")
+            self._scope.cancel()  # ends the pause
+
     async def connected(self, limit_s: float) -> str:
         """Start it if it is not running, and wait until it is ready.
 
@@ -273,6 +290,8 @@ class McpServer:
             self.begin()
             while self.state == "starting":
                 await self._changed.wait()
+        if self._is_closed:
+            return "it was switched off, changed or removed in the settings"
         if self.state == "ready":
             return ""
         if self.state == "starting":
@@ -329,6 +348,7 @@ class McpServer:
                     return
                 with anyio.CancelScope() as self._scope:
                     await anyio.sleep(max(0.0, self._pause_s()))
+                if not self._is_closed:
                     self._set("starting")
         finally:
             self._is_running = False

@@ -146,9 +146,10 @@ class McpToolset:
         self._first_wait_s = first_wait_s
         self._limiter = anyio.CapacityLimiter(2)
         self._pins = PinStore(home, clock)
-        host = ServerHost(
+        self._lookup = lookup
+        self._host = host = ServerHost(
             environ=environ,
-            lookup=lookup,
+            lookup=self._look_up,
             cwd=cwd,
             home=home,
             logs=home / "logs",
@@ -174,6 +175,36 @@ class McpToolset:
         self._resources = ServerResources(self._servers)
         self._prompts = ServerPrompts(self._servers)
         self._waited = False
+
+    def _look_up(self, name: str) -> str | None:
+        return self._lookup(name)
+
+    async def use(self, entries: Mapping[str, McpServerSettings], lookup: Lookup) -> None:
+        """Take other entries, and other values of what they refer to.
+
+        A server whose entry and values stay goes on. The others are stopped; a call starts them as they are now.
+        """
+        kept = {
+            name: server
+            for name, server in self._servers.items()
+            if server.entry == entries.get(name) and server.refers_to_same(self._lookup, lookup)
+        }
+        gone = [server for name, server in self._servers.items() if name not in kept]
+        self._lookup = lookup
+        self._entries = dict(entries)
+        now = {
+            name: kept.get(name) or McpServer(entries[name], self._host)
+            for name in sorted(entries)
+            if entries[name].enabled
+        }
+        # In place: what finds resources and prompts looks here as well.
+        self._servers.clear()
+        self._servers.update(now)
+        self._waited = False
+        self._changed()
+        async with anyio.create_task_group() as group:
+            for server in gone:
+                group.start_soon(server.aclose)
 
     def begin(self) -> None:
         """Start the servers whose tools are not known yet, in the background."""
@@ -210,7 +241,7 @@ class McpToolset:
         self._notify(f"The MCP server {name} was not started. {reason}")
 
     async def tools(self) -> Sequence[Tool]:
-        """The offered tools, by server and name. The first call waits for servers whose tools are not known."""
+        """The offered tools, by server and name. The first call, and that after `use`, waits for unknown servers."""
         unknown = [server for server in self._servers.values() if server.pins is None and not server.refusal]
         if unknown and not self._waited:
             self._waited = True
@@ -325,15 +356,24 @@ class McpToolset:
             for name, entry in sorted(self._entries.items())
         )
 
-    async def refresh(self, limit_s: float = START_S) -> tuple[McpStatus, ...]:
-        """Start every server that is not running, read all lists again, and return the states."""
+    async def refresh(self, limit_s: float = START_S, *, only: str = "") -> tuple[McpStatus, ...]:
+        """Start every server that is not running, read all lists again, and return the states.
+
+        Args:
+            limit_s: For each.
+            only: The name of a server that alone is meant; it starts even if it failed a moment ago.
+        """
 
         async def one(server: McpServer) -> None:
             await server.current.relisted(limit_s)
 
         async with anyio.create_task_group() as group:
             for server in self._servers.values():
-                group.start_soon(one, server)
+                if only == server.name:
+                    server.refusal = ""
+                    server.current.retry()
+                if only in ("", server.name):
+                    group.start_soon(one, server)
         return self.status()
 
     def withheld(self, pattern: str) -> tuple[WithheldTool, ...]:
@@ -358,7 +398,7 @@ class McpToolset:
         found = self.withheld(pattern)
         if not found:
             raise NotFound(f"Nothing of an MCP server that matches {pattern!r} is waiting for approval.")
-        for server in self._servers.values():
+        for server in tuple(self._servers.values()):
             names = [tool.now.name for tool in _withheld(server) if tool in found]
             if names:
                 approve = partial(self._pins.approve, server.entry, names)

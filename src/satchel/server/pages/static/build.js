@@ -1,10 +1,10 @@
-// The page of a build: looks for news every two seconds while the build goes on and the page is seen. An answer that is
-// being typed is never taken away.
+// A build, or a login that goes on elsewhere: looks for news every two seconds while it goes on and the page is seen. An
+// answer that is being typed is never taken away.
 import { swap } from "./page.js";
 
 const EVERY_MS = 2000;
 
-const here = () => document.getElementById("build");
+const here = () => document.querySelector("#build, #server");
 
 function isBusy(build) {
   if (build.contains(document.activeElement) && document.activeElement.matches("input, textarea, button")) return true;
@@ -14,7 +14,7 @@ function isBusy(build) {
 async function look() {
   const build = here();
   if (!build?.hasAttribute("data-running")) return;
-  if (document.visibilityState === "visible" && !isBusy(build)) await swap(location.pathname, "#build");
+  if (document.visibilityState === "visible" && !isBusy(build)) await swap(location.pathname, `#${build.id}`);
   setTimeout(look, EVERY_MS);
 }
 

@@ -1,0 +1,346 @@
+"""`/settings/servers`: MCP servers are added, tried, logged in to, switched and removed. A change is live at once."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from satchel.config import new_mcp_server
+from satchel.errors import ConfigError, NotFound, UsageError
+from satchel.runtime import Satchel
+from satchel.runtime.lines import counted
+from satchel.runtime.servers import (
+    TRY_S,
+    add_server,
+    kept_apart,
+    known_servers,
+    log_out,
+    remove_server,
+    start_of,
+    switch_server,
+    try_server,
+)
+from satchel.server.pages.kept import PlannedServer, ServerLogin, kept_of
+from satchel.server.pages.rendering import Form, Saying, State, form_of
+from satchel.server.pages.settings import settings_now
+from satchel.server.pages.site import page, see_other
+from satchel.server.service import Serves, Service
+from satchel.tools.mcp import McpStatus
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False)
+
+_HERE: Final = "/settings/servers"
+_FIELDS: Final = ("kind", "name", "command", "url", "client_id")
+"""What a form that can't be used is filled with again; its values may be secret, and are not sent back."""
+_MOST_TOOLS: Final = 15
+_MOST_USES: Final = 10
+_LOGIN_S: Final = 600.0
+_ADDRESS_S: Final = 30.0
+"""For the authorization server to be found, and for the login to end once the browser came back."""
+_STATES: Final[Mapping[str, tuple[State, str]]] = {
+    "idle": ("waits", "starts with its first call"),
+    "starting": ("running", "starting"),
+    "ready": ("on", "running"),
+    "down": ("failed", "unavailable"),
+    "off": ("off", "off"),
+}
+
+
+@router.get("/settings/servers")
+async def servers(request: Request, service: Serves) -> Response:
+    """All of them, and the forms to add one."""
+    return await _list(request, service)
+
+
+async def _list(
+    request: Request, service: Service, *, given: Mapping[str, str] = {}, problem: str = ""
+) -> Response:
+    now = await settings_now(service.satchel.settings)
+    states = {status.server: status for status in service.satchel.mcp.status()}
+    start = _start(request)
+    known = known_servers(now)
+    return await page(
+        request,
+        "servers.html",
+        title="MCP servers",
+        status=422 if problem else 200,
+        servers=[
+            (server, _state(states.get(server.name), enabled=server.enabled))
+            for server in known[start : start + _MOST_TOOLS]
+        ],
+        start=start,
+        total=len(known),
+        given={**dict.fromkeys(_FIELDS, ""), **given},
+        problem=problem,
+        **_ends(_HERE, start, len(known)),
+    )
+
+
+def _start(request: Request) -> int:
+    text = request.query_params.get("from", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+
+
+def _ends(path: str, start: int, total: int) -> dict[str, Any]:
+    return {
+        "before": f"{path}?from={max(0, start - _MOST_TOOLS)}" if start else "",
+        "after": f"{path}?from={start + _MOST_TOOLS}" if start + _MOST_TOOLS < total else "",
+    }
+
+
+def _state(status: McpStatus | None, *, enabled: bool) -> tuple[State, str]:
+    if status is None or not enabled:
+        return ("off", "off") if not enabled else ("waits", "used after “Test”")
+    return _STATES[status.state]
+
+
+# ---- Adding
+
+
+@router.post("/settings/servers")
+async def plan(request: Request, service: Serves) -> Response:
+    """Show what a server would run, before it is saved."""
+    form = await form_of(request)
+    settings = await settings_now(service.satchel.settings)
+    try:
+        entry = new_mcp_server(form.get("name"), _table(form), place="The entry", folder=settings.cwd)
+        if entry.name in settings.mcp_servers:
+            raise UsageError(f"There is an MCP server {entry.name} already.")
+        entry, values = kept_apart(settings, entry, client_secret=form.get("client_secret"))
+    except (ConfigError, UsageError) as error:
+        given = {name: form.get(name) for name in _FIELDS}
+        return await _list(request, service, given=given, problem=str(error))
+    return await page(
+        request,
+        "server-plan.html",
+        title=f"Add {entry.name}",
+        current="/settings",
+        entry=entry,
+        start=start_of(settings, entry),
+        planned=kept_of(request).servers.keep(PlannedServer(entry=entry, values=values)),
+        is_auto=settings.agent.mode == "auto",
+    )
+
+
+def _table(form: Form) -> dict[str, Any]:
+    """The form as a table of the settings file, with secrets in it.
+
+    Raises:
+        UsageError: A line can't be read; its words are not repeated, because they may be secret.
+    """
+    if form.get("kind") == "program":
+        try:
+            words = shlex.split(form.get("command"))
+        except ValueError:
+            raise UsageError("The command has a quote without its end.") from None
+        if not words:
+            raise UsageError("Say which command starts the server.")
+        return {"command": words[0], "args": words[1:], "env": _pairs(form.get("env"), r"=")}
+    headers = _pairs(form.get("headers"), r"[:=]")
+    token = form.get("token")
+    if token:
+        headers["Authorization"] = token if " " in token else f"Bearer {token}"
+    table: dict[str, Any] = {"url": form.get("url"), "headers": headers}
+    if form.get("client_id"):
+        table["oauth_client_id"] = form.get("client_id")
+    return table
+
+
+def _pairs(text: str, separator: str) -> dict[str, str]:
+    pairs = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            name, *value = re.split(rf"\s*{separator}\s*", line.strip(), maxsplit=1)
+            if not name or not value or not value[0]:
+                raise UsageError(f"Line {number} is not a name and its value.")
+            pairs[name] = value[0]
+    return pairs
+
+
+@router.post("/settings/servers/save")
+async def save(request: Request, service: Serves) -> Response:
+    """Save what was shown."""
+    form = await form_of(request)
+    planned = kept_of(request).servers.get(form.get("planned"))
+    if planned is None:
+        say = Saying(
+            text="That was too long ago, and nothing was saved. Fill in the form again.", state="failed"
+        )
+        return see_other(request, _HERE, say=say)
+    settings, name = await settings_now(service.satchel.settings), planned.entry.name
+    add_server(settings, planned.entry, values=planned.values)
+    await _use(service.satchel)
+    if form.get("start"):
+        return see_other(request, f"{_HERE}/{name}", say=await _tried(service.satchel, name))
+    return see_other(
+        request, f"{_HERE}/{name}", say=Saying(text=f"{name} was added. Conversations can use it now.")
+    )
+
+
+async def _use(satchel: Satchel) -> None:
+    await satchel.use_servers(await settings_now(satchel.settings))
+
+
+# ---- One server
+
+
+@router.get("/settings/servers/{name}")
+async def server(request: Request, service: Serves, name: str) -> Response:
+    """How it is, its tools, and what they did lately."""
+    satchel, kept = service.satchel, kept_of(request)
+    now = await settings_now(satchel.settings)
+    known = next((each for each in known_servers(now) if each.name == name), None)
+    if known is None:
+        raise NotFound(f"There is no MCP server {name[:80]!r}.")
+    entry = now.mcp_servers[name]
+    status = next((each for each in satchel.mcp.status() if each.server == name), None)
+    prefix = f"mcp__{name}__"
+    uses = await kept.lately.uses(prefix)
+    last = {use.tool: use for use in reversed(uses)}
+    times = Counter(use.tool for use in uses)
+    tools = [tool.spec for tool in satchel.mcp.known() if tool.spec.name.startswith(prefix)]
+    start = _start(request)
+    return await page(
+        request,
+        "server.html",
+        title=name,
+        current="/settings",
+        server=known,
+        entry=entry,
+        live=status if entry.enabled else None,
+        why=_why(status) if status is not None else "",
+        state=_state(status, enabled=entry.enabled),
+        is_own=known.file == str(now.config_path),
+        tools=[
+            (spec, spec.name.removeprefix(prefix), times[spec.name], last.get(spec.name))
+            for spec in tools[start : start + _MOST_TOOLS]
+        ],
+        start=start,
+        total=len(tools),
+        uses=uses[:_MOST_USES],
+        prefix=prefix,
+        login=kept.logins.get(name),
+        can_log_in=bool(entry.url) and not any(each.lower() == "authorization" for each in entry.headers),
+        **_ends(f"{_HERE}/{name}", start, len(tools)),
+    )
+
+
+@router.post("/settings/servers/{name}/test")
+async def test(request: Request, service: Serves, name: str) -> Response:
+    """Start it and have it list what it offers."""
+    await _use(service.satchel)
+    return see_other(request, f"{_HERE}/{name}", say=await _tried(service.satchel, name))
+
+
+async def _tried(satchel: Satchel, name: str) -> Saying:
+    settings = satchel.settings
+    if name in settings.mcp_servers and settings.mcp_servers[name].enabled:
+        # The one that conversations use, so that they have its tools at once.
+        status = next(each for each in await satchel.mcp.refresh(TRY_S, only=name) if each.server == name)
+    else:
+        status = (await try_server(settings, name)).status
+    if status.state == "ready":
+        text = f"{name} works: {counted(len(status.tools), 'tool')}, protocol {status.protocol}."
+        return Saying(text=text, meta=" ".join(status.problems))
+    reason = _why(status) or "it did not start in time"
+    return Saying(
+        text=f"{name} is unavailable: {reason}.", state="failed", meta=f"Its output is in {status.log}."
+    )
+
+
+def _why(status: McpStatus) -> str:
+    """Why it is down, as a clause for somebody who has the page."""
+    return status.reason.replace(f": satchel mcp-server login {status.server}", " (“Log in”)")
+
+
+@router.post("/settings/servers/{name}/switch")
+async def switch(request: Request, service: Serves, name: str) -> Response:
+    """Switch it on or off."""
+    enabled = (await form_of(request)).get("to") == "on"
+    switch_server(await settings_now(service.satchel.settings), name, enabled=enabled)
+    await _use(service.satchel)
+    text = (
+        f"{name} is on. Conversations can use it now." if enabled else f"{name} is off. Its tools are gone."
+    )
+    return see_other(request, f"{_HERE}/{name}", say=Saying(text=text))
+
+
+@router.post("/settings/servers/{name}/approve")
+async def approve(request: Request, service: Serves, name: str) -> Response:
+    """Approve what the server says of itself now."""
+    wanted = (await form_of(request)).get("tool")
+    satchel = service.satchel
+    if wanted not in {each.name for each in satchel.mcp.withheld(f"mcp__{name}__*")}:
+        raise NotFound(f"Nothing of {name[:80]} waits for approval under this name.")
+    await satchel.mcp.approve(wanted)
+    return see_other(
+        request, f"{_HERE}/{name}", say=Saying(text=f"{wanted} was approved. It is used from now on.")
+    )
+
+
+@router.post("/settings/servers/{name}/remove")
+async def remove(request: Request, service: Serves, name: str) -> Response:
+    """Remove it, with its login, its approvals and its values."""
+    login = kept_of(request).logins.pop(name, None)
+    if login is not None:
+        login.cancel()
+    done = await remove_server(await settings_now(service.satchel.settings), name)
+    await _use(service.satchel)
+    problem = done.logged_out.problem if done.logged_out is not None else ""
+    meta = f"Revoking its login failed ({problem}): it stays valid until it expires." if problem else ""
+    return see_other(request, _HERE, say=Saying(text=f"{name} was removed from {done.file}.", meta=meta))
+
+
+# ---- Logins
+
+
+@router.post("/settings/servers/{name}/login")
+async def log_in_to(request: Request, service: Serves, name: str) -> Response:
+    """Begin a login; the page then shows where to go."""
+    satchel, logins = service.satchel, kept_of(request).logins
+    settings = await settings_now(satchel.settings)
+    before = logins.pop(name, None)
+    if before is not None:
+        before.cancel()
+    login = ServerLogin()
+
+    async def use() -> None:
+        await _use(satchel)
+        await satchel.mcp.refresh(TRY_S, only=name)
+
+    satchel.parts.background.start(partial(login.run, settings, name, then=use, limit_s=_LOGIN_S))
+    await login.begun(_ADDRESS_S)
+    if name in settings.mcp_servers:
+        logins[name] = login
+    return see_other(request, f"{_HERE}/{name}")
+
+
+@router.post("/settings/servers/{name}/login/address")
+async def paste(request: Request, name: str) -> Response:
+    """Take the address that a browser on another machine could not open."""
+    login = kept_of(request).logins.get(name)
+    address = (await form_of(request)).get("address")
+    if login is None or not await login.take(address, _ADDRESS_S):
+        text = "That address does not belong to this login. It should begin with http://127.0.0.1:"
+        return see_other(request, f"{_HERE}/{name}", say=Saying(text=text, state="failed"))
+    return see_other(request, f"{_HERE}/{name}")
+
+
+@router.post("/settings/servers/{name}/logout")
+async def log_out_of(request: Request, service: Serves, name: str) -> Response:
+    """Revoke the login and delete its tokens."""
+    kept_of(request).logins.pop(name, None)
+    done = await log_out(await settings_now(service.satchel.settings), name)
+    text = "The login was revoked, and its tokens are deleted."
+    if not done.was_revoked:
+        text = "The tokens are deleted. They could not be revoked, so they stay valid until they expire."
+    return see_other(request, f"{_HERE}/{name}", say=Saying(text=text, meta=done.problem))
