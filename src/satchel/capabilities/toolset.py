@@ -22,10 +22,12 @@ from satchel.capabilities.package import SKILL
 from satchel.capabilities.records import Capability, Requested, Wanted, tool_name
 from satchel.capabilities.running import MOST_WALL_S, Outcome, Runner, outcome_to_json
 from satchel.errors import NotFound, StorageError
+from satchel.messages import FileBlock
 from satchel.sandbox.port import Artifact
 from satchel.tools.builtin.fence import Fence
 from satchel.tools.display import Display
 from satchel.tools.function import function_tool
+from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Redirect, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.wording import one_line
 
@@ -114,10 +116,14 @@ class OwnTool:
             read_file=partial(in_session, self.fence, context) if context.roots else None,
         )
         parts = [outcome.result or ""] if outcome.ok else _failure(outcome)
+        files: tuple[FileBlock, ...] = ()
         if outcome.artifacts:
             folder = context.spill_dir / f"{context.call_id}-files"
             saved = await context.blocking(_save, folder, outcome.artifacts)
             parts.append(f"Files that it made: {', '.join(map(str, saved))}")
+            files = await context.blocking(
+                keep_seen, context.spill_dir, {made.path: made.content for made in outcome.artifacts}
+            )
         parts += [f"Not kept: {reason}" for reason in outcome.omitted]
         return ToolResult(
             text="\n".join(part for part in parts if part) or "(no text)",
@@ -125,6 +131,7 @@ class OwnTool:
             data=outcome_to_json(outcome),
             # What it says may come from its hosts, or from whoever wrote it.
             untrusted=bool(self.capability.access.hosts) or self.capability.provenance.made_by == "import",
+            files=files,
         )
 
 

@@ -73,6 +73,7 @@ class LedgerCall:
         shown: Its result; None while it runs.
         full: Its whole result, for who wants to read it.
         made: The files that a capability made, by their paths in its folder `out`.
+        files: The pictures and files of its result, without those of a capability.
         reason: Why it was refused.
     """
 
@@ -87,6 +88,7 @@ class LedgerCall:
     shown: Shown | None = None
     full: str = ""
     made: Sequence[str] = ()
+    files: Sequence[FileBlock] = ()
     duration_ms: float = 0.0
     untrusted: bool = False
 
@@ -112,7 +114,8 @@ class LedgerCall:
             line,
             shown=show_observation(result, input),
             full=result.text,
-            made=_made(result),
+            made=(made := _made(result)),
+            files=() if made else result.files,
             duration_ms=result.duration_ms,
             untrusted=result.untrusted,
         )

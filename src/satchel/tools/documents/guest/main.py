@@ -1,6 +1,7 @@
 """Reads the text of a document. It runs in the sandbox and imports nothing of Satchel, because its input is hostile.
 
-`run` returns JSON: `title` and `sections`, a list of [page or null, heading, text]; or `error`, a sentence.
+`run` returns JSON: `title` and `sections`, a list of [page or null, heading, text]; or `error`, a
+sentence, with `is_empty` if there is nothing to read.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def run(args: dict[str, Any]) -> str:
             if section[2].strip():
                 taken.append(section)
         if not taken:
-            raise Unreadable("It has no text; its pages may be pictures.")
+            return json.dumps({"error": "It has no text; its pages may be pictures.", "is_empty": True})
     except Unreadable as error:
         return json.dumps({"error": str(error)})
     except MemoryError:
