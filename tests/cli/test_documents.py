@@ -15,7 +15,7 @@ import docx
 import pptx
 import pypdf
 from openpyxl import Workbook
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+from pypdf.generic import ArrayObject, DecodedStreamObject, DictionaryObject, NameObject, NumberObject
 
 from tests.cli.conftest import Run
 from tests.requirements import requirement
@@ -40,6 +40,9 @@ def pdf(pages: list[str], *, password: str = "") -> bytes:
                 NameObject("/Type"): NameObject("/Font"),
                 NameObject("/Subtype"): NameObject("/Type1"),
                 NameObject("/BaseFont"): NameObject("/Helvetica"),
+                NameObject("/Encoding"): DictionaryObject(
+                    {NameObject("/Differences"): ArrayObject([NumberObject(31), NameObject("/fi")])}
+                ),
             }
         )
         page[NameObject("/Resources")] = DictionaryObject(
@@ -67,7 +70,7 @@ def test_a_document_is_found_with_its_page_and_heading_and_leaves_nothing_when_i
     folder = tmp_path / "papers"
     folder.mkdir()
     (folder / "tariff.pdf").write_bytes(
-        pdf(["The contract runs.", "Notice must be given in quagmire weeks."])
+        pdf(["The contract runs for a \x1fxed term.", "Notice must be given in quagmire weeks."])
     )
     (folder / "care.md").write_text(MARKDOWN)
     word = docx.Document()
@@ -106,6 +109,7 @@ def test_a_document_is_found_with_its_page_and_heading_and_leaves_nothing_when_i
         ("notice quagmire", "tariff.pdf, page 2", "Chapter 2 (tariff.pdf, page 2) Notice must be given"),
         ("descale citric acid", "care.md, part 2", "Boiler manual › Descaling (care.md) Descale"),
         ("compressor covered", "warranty.docx, part 1", "Warranty (warranty.docx) The compressor"),
+        ("fixed term", "tariff.pdf, page 1", "a fixed term"),  # typeset as one character for "fi"
         ("gasket", "warranty.docx, part 1", "gasket | excluded"),
         ("rollout Tromso", "deck.pptx, page 1", "Rollout in Tromso"),
         ("Bergen", "rates.xlsx, part 1", "Bergen | 41"),

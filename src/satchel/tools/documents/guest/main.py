@@ -24,6 +24,9 @@ _MOST_EXPANDED_BYTES = 300_000_000
 """Of all parts of an archive together. Real documents with many pictures stay below it."""
 _MOST_ROWS = 100_000
 
+_LIGATURES = {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))}
+"""Typeset PDFs hold "proﬁle" with one character for two letters, which nobody types in a question."""
+
 Section = tuple[int | None, str, str]
 
 
@@ -70,7 +73,7 @@ def _pdf(path: Path) -> tuple[str, Iterator[Section]]:
         heading = ""
         for number, page in enumerate(reader.pages, 1):
             heading = headings.get(number, heading)
-            yield number, heading, page.extract_text()
+            yield number, heading, page.extract_text().translate(_LIGATURES)
 
     return str((reader.metadata and reader.metadata.title) or ""), pages()
 
