@@ -44,8 +44,8 @@ FOLDER_ENTRIES = 100
 _NOT_TEXT: Final = " is not text: "
 NULS = re.compile("\0{2,}")
 
-DESCRIPTION = """Read a file: text, document, notebook or picture. Returns lines of text as `number<TAB>text`, at most \
-2000 or about 26,000 characters. Read a file before you edit or overwrite it."""
+DESCRIPTION = """Read text, documents, pictures. Returns lines as `number<TAB>text`, at most 2000 or about 26,000 \
+characters. Read a file before you edit or overwrite it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
