@@ -935,6 +935,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(24, "content:attachments:terminal", "issue 24 §3", "`ask --attach` and `@path` attach files of this machine; a word that names no file is only a word."),
     built(24, "content:attachments:v1", "issue 24 §3", "Pictures and files in chat completions reach the model; addresses are not fetched."),
     built(24, "content:attachments:bounds", "issue 24", "A file that is too long, empty or not what its name says is refused, or kept as what it is; nothing is half-stored."),
+    built(24, "content:results", "issue 24 §1", "Pictures and documents that tools return (file_read, MCP, capabilities) reach the model, the page, the export; a model that can't see gets words; forgetting removes them."),
+    built(24, "content:notebooks", "issue 24 §2", "file_read shows a notebook as its cells, with the pictures of its outputs."),
     built(24, "content:models", "issue 24 §2", "Both wire formats send pictures and documents; a model that refuses them, or can't take their size, is told what it can't see."),
     built(12, "web-pages:chat", "DESIGN 10", "A conversation, its tools and their results are shown in the browser, without scripts too; odd and long messages arrive as they are."),
     built(12, "web-pages:chat:stream", "issue 12", "An open page gets what changes as it happens, and after a break only what it lacks."),

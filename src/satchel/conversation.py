@@ -331,7 +331,9 @@ class Conversation:
         if is_open and not event.is_error and (tool == "todo" or (tool == "propose_plan" and event.data)):
             self.to_do = event if event.data else None
         if is_open:
-            result = ToolResultBlock(tool_use_id=event.call_id, content=event.text, is_error=event.is_error)
+            result = ToolResultBlock(
+                tool_use_id=event.call_id, content=event.text, is_error=event.is_error, files=event.files
+            )
             self._add_results({event.call_id: result})
 
     def _replace_messages(self, event: Compaction) -> None:
@@ -495,7 +497,8 @@ def _cleaned(block: Block, clean: Callable[[str], str]) -> Block:
         case FileBlock():
             return replace(block, name=clean(block.name))
         case ToolResultBlock():
-            return replace(block, content=clean(block.content))
+            files = tuple(replace(file, name=clean(file.name)) for file in block.files)
+            return replace(block, content=clean(block.content), files=files)
         case ToolUseBlock(input=None):
             return replace(block, unparsed=clean(block.unparsed))
         case ToolUseBlock():

@@ -22,6 +22,7 @@ from satchel.messages import (
     Usage,
     block_from_json,
     block_to_json,
+    file_from_json,
     message_from_json,
     message_to_json,
     usage_from_json,
@@ -363,6 +364,7 @@ class Observation:
         untrusted: Whether `text` comes from outside: the web, somebody else's server, or a memory of those.
         duration_ms: The time from start to end; 0 for a call that never started.
         data: The result as JSON data, for programs; None if the tool returned none.
+        files: The pictures and files that belong to it, with their bytes beside the log.
     """
 
     type: ClassVar = "observation"
@@ -376,6 +378,7 @@ class Observation:
     spill: str | None = None
     untrusted: bool = False
     data: Any = None
+    files: tuple[FileBlock, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -692,6 +695,8 @@ def _codec(annotation: Any) -> _Codec:
         return event_to_json, event_from_json
     if annotation == Block:
         return block_to_json, block_from_json
+    if annotation is FileBlock:
+        return block_to_json, file_from_json
     if annotation is Message:
         return message_to_json, message_from_json
     if annotation is Usage:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "block_from_json",
     "block_to_json",
     "clean_text",
+    "file_from_json",
     "message_from_json",
     "message_to_json",
     "size_of_message",
@@ -56,7 +57,7 @@ class TextBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileBlock:
-    """A file that the user attached: which bytes they are. The bytes are beside the session's log.
+    """A file that the user attached or a tool returned: which bytes they are. The bytes are beside the session's log.
 
     Attributes:
         sha256: Of the bytes, 64 hexadecimal digits.
@@ -74,6 +75,16 @@ class FileBlock:
     def is_image(self) -> bool:
         """Whether models that see take it as a picture."""
         return self.media_type in IMAGES
+
+    @property
+    def is_sendable(self) -> bool:
+        """Whether there are models that take it as it is: as a picture, or as a document."""
+        return self.is_image or self.media_type == "application/pdf"
+
+    @property
+    def text_twin(self) -> FileBlock:
+        """The text of a document, for models that don't take documents. Only some have one."""
+        return replace(self, media_type="text/plain", name=f"{self.name}.txt")
 
     @property
     def file_name(self) -> str:
@@ -116,11 +127,17 @@ class ToolUseBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResultBlock:
-    """The result of the call `tool_use_id`."""
+    """The result of the call `tool_use_id`.
+
+    Attributes:
+        content: Says everything that can be said in words, which files there are among it.
+        files: The pictures and files that belong to it.
+    """
 
     tool_use_id: str
     content: str
     is_error: bool = False
+    files: tuple[FileBlock, ...] = ()
 
 
 Block: TypeAlias = TextBlock | FileBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
@@ -144,8 +161,19 @@ class Message:
 
     @property
     def files(self) -> tuple[FileBlock, ...]:
-        """What was attached to it, in order."""
+        """What was attached to it, in order; see also `result_files`."""
         return tuple(block for block in self.blocks if isinstance(block, FileBlock))
+
+    @property
+    def result_files(self) -> tuple[FileBlock, ...]:
+        """The files of the results in it that a model may be sent, in order. Of a failed call, there are only words."""
+        return tuple(
+            file
+            for block in self.blocks
+            if isinstance(block, ToolResultBlock) and not block.is_error
+            for file in block.files
+            if file.is_sendable
+        )
 
     @property
     def tool_uses(self) -> tuple[ToolUseBlock, ...]:
@@ -226,7 +254,7 @@ def size_of_message(message: Message) -> int:
             case TextBlock(text=text):
                 size += size_of_text(text)
             case FileBlock():
-                size += _IMAGE_BYTES if block.is_image else block.size // _DOCUMENT_SHARE
+                size += _size_of_file(block)
             case ThinkingBlock(text=text, signature=signature):
                 size += size_of_text(text) + len(signature)
             case ToolUseBlock(name=name, input=None, unparsed=unparsed):
@@ -235,7 +263,11 @@ def size_of_message(message: Message) -> int:
                 size += len(name) + len(json.dumps(input, ensure_ascii=True, default=str))
             case ToolResultBlock(content=content):
                 size += size_of_text(content)
-    return size
+    return size + sum(map(_size_of_file, message.result_files))
+
+
+def _size_of_file(file: FileBlock) -> int:
+    return _IMAGE_BYTES if file.is_image else file.size // _DOCUMENT_SHARE
 
 
 def text_of(blocks: Sequence[Block]) -> str:
@@ -271,8 +303,9 @@ def block_to_json(block: Block) -> dict[str, Any]:
             return {"type": "tool_use", "id": id, "name": name, "input": None, "unparsed": unparsed}
         case ToolUseBlock(id=id, name=name, input=input):
             return {"type": "tool_use", "id": id, "name": name, "input": input}
-        case ToolResultBlock(tool_use_id=id, content=content, is_error=is_error):
-            return {"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error}
+        case ToolResultBlock(tool_use_id=id, content=content, is_error=is_error, files=files):
+            result = {"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error}
+            return {**result, "files": [block_to_json(file) for file in files]} if files else result
 
 
 def block_from_json(value: Mapping[str, Any]) -> Block:
@@ -286,12 +319,7 @@ def block_from_json(value: Mapping[str, Any]) -> Block:
         case "text":
             return TextBlock(text=value["text"], origin=value.get("origin", "said"))
         case "file":
-            return FileBlock(
-                sha256=value["sha256"],
-                media_type=value["media_type"],
-                name=value["filename"],
-                size=value["size"],
-            )
+            return file_from_json(value)
         case "thinking":
             return ThinkingBlock(
                 text=value["text"],
@@ -310,9 +338,20 @@ def block_from_json(value: Mapping[str, Any]) -> Block:
                 tool_use_id=value["tool_use_id"],
                 content=value["content"],
                 is_error=value.get("is_error", False),
+                files=tuple(file_from_json(file) for file in value.get("files", ())),
             )
         case other:
             raise ValueError(f"No block is of type {other!r}.")
+
+
+def file_from_json(value: Mapping[str, Any]) -> FileBlock:
+    """The file that `block_to_json` wrote. Older logs call the name of a waiting message's file "name".
+
+    Raises:
+        KeyError: A field is missing.
+    """
+    name = value["filename"] if "filename" in value else value["name"]
+    return FileBlock(sha256=value["sha256"], media_type=value["media_type"], name=name, size=value["size"])
 
 
 def message_to_json(message: Message) -> dict[str, Any]:

@@ -269,7 +269,10 @@ async def test_a_result_hides_nothing_leaves_its_folder_never_and_raises_nothing
     assert result.untrusted
     assert visible(result.text) == result.text
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert all(path.parent == tmp_path / "spilled" and path.stat().st_mode & 0o077 == 0 for path in written)
+    assert all(
+        path.parent == tmp_path / "spilled" / "attached" and path.stat().st_mode & 0o077 == 0
+        for path in written
+    )
     assert all(path.name.replace("-", "").replace(".", "").isalnum() for path in written)
 
 

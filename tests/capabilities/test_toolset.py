@@ -247,13 +247,15 @@ async def test_files_that_a_run_leaves_are_kept_where_the_file_tools_read_them(t
         await register(tools.bench.catalogue)
         left = (
             Artifact(path="a/b.txt", content=b"x"),
+            Artifact(path="a/chart.bin", content=b"GIF89a"),
             Artifact(path="../../evil", content=b"x"),
             Artifact(path="/e", content=b"x"),
         )
         tools.bench.sandbox.answers = [RunResult(status=Status.OK, result="Done.", artifacts=left)]
         result = await tools.call("cap_greet", city="Ulm")
         kept = tmp_path / "spilled" / "c1-files" / "a" / "b.txt"
-        assert result.text == f"Done.\nFiles that it made: {kept}"
+        assert result.text == f"Done.\nFiles that it made: {kept}, {kept.with_name('chart.bin')}"
+        assert [(file.name, file.media_type) for file in result.files] == [("chart.bin", "image/gif")]
         assert kept.read_bytes() == b"x"
         assert not (tmp_path / "evil").exists()
 

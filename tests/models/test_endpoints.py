@@ -22,7 +22,15 @@ from satchel.errors import (
     ToolsUnsupported,
 )
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
-from satchel.messages import FileBlock, Message, TextBlock, ThinkingBlock, ToolUseBlock, Usage
+from satchel.messages import (
+    FileBlock,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    Usage,
+)
 from satchel.models import AbilityStore, ChatModel, ModelEvent, Retrying, open_model
 from satchel.models.anthropic import AnthropicModel
 from satchel.models.hosted import HostedModel
@@ -711,7 +719,7 @@ async def test_an_endpoint_gets_pictures_and_documents_until_it_refuses_them_and
         for words in ("unknown content type: file or document", "image input is not supported")
     ]
     said = Message(role="user", blocks=(PICTURE, PAPER, TextBlock(text="What is it?")))
-    asked = request(said, read_file=lambda file: b"png" if file is PICTURE else b"%PDF-")
+    asked = request(said, read_file={PICTURE: b"png", PAPER: b"%PDF-"}.get)
     answers = [*refusals, *[as_events(says(wire, "Hi"))] * 2]
     async with loopback(answers) as server, model_at(server, wire, tmp_path) as model:
         for _ in range(2):
@@ -722,6 +730,50 @@ async def test_an_endpoint_gets_pictures_and_documents_until_it_refuses_them_and
     assert [paper in each for each in sent] == [True, False, False, False]
     assert "label.png: image/png. You can't see pictures here." in sent[-1]
     assert "paper.pdf: application/pdf." in sent[-1]
+
+
+@requirement("content:results")
+@both
+async def test_a_tools_result_shows_its_files_to_a_model_that_sees_and_else_says_what_they_are(
+    wire: Wire, tmp_path: Path
+) -> None:
+    refused = as_json({"error": {"message": "image input is not supported"}}, status=400)
+    sound = FileBlock(sha256="c" * 64, media_type="audio/ogg", name="a.ogg", size=2)
+    call = Message(role="assistant", blocks=(ToolUseBlock(id="c1", name="look", input={}),))
+    result = ToolResultBlock(tool_use_id="c1", content="A label.", files=(PICTURE, PAPER, sound))
+    seen = Message(role="user", blocks=(result, TextBlock(text="It is noon.", origin="context")))
+    contents = {PICTURE: b"png", PAPER: b"%PDF-", PAPER.text_twin: b"What it says.", sound: b"hm"}
+    asked = request(user("Look."), call, seen, read_file=contents.get)
+    answers = [as_events(says(wire, "Hi")), refused, refused, as_events(says(wire, "Hi"))]
+    async with loopback(answers) as server, model_at(server, wire, tmp_path) as model:
+        for _ in range(2):
+            await ask(model, asked)
+    before = 2 if wire == "anthropic" else 3  # with the system text
+    first, last = (server.asked[at].body["messages"][before:] for at in (0, -1))
+    picture, paper = base64.b64encode(b"png").decode(), base64.b64encode(b"%PDF-").decode()
+    if wire == "anthropic":
+        [shown, noon] = first[0]["content"]
+        assert [part["type"] for part in shown["content"]] == ["text", "image", "document"]
+        assert [part["source"]["data"] for part in shown["content"][1:]] == [picture, paper]
+        assert noon["text"] == "It is noon."
+        told = "\n".join(part["text"] for part in last[0]["content"][0]["content"])
+    else:
+        tool, shown = first
+        assert (tool["role"], tool["content"]) == ("tool", "A label.\n\nIt is noon.")
+        assert shown["content"] == [
+            {"type": "text", "text": "[In the results of the tools: label.png, paper.pdf]"},
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{picture}"}},
+            {
+                "type": "file",
+                "file": {"filename": "paper.pdf", "file_data": f"data:application/pdf;base64,{paper}"},
+            },
+        ]
+        [tool] = last
+        told = tool["content"]
+    assert told.startswith("A label.")
+    assert "[label.png: image/png. You can't see pictures here.]" in told
+    assert "[paper.pdf]\nWhat it says." in told
+    assert "a.ogg" not in json.dumps(server.asked[0].body)
 
 
 @requirement("content:models")

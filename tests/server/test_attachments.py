@@ -12,7 +12,8 @@ import pytest
 
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
-from satchel.sessions.attachments import MOST_BYTES, Uploads, media_type_of
+from satchel.sessions.attachments import MOST_BYTES, Uploads
+from satchel.tools.kept import media_type_of
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page
 from tests.server.world import World, chat, events_in

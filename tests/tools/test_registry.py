@@ -103,7 +103,17 @@ async def test_built_in_tools_say_what_they_do() -> None:
     registry = await Registry.load([builtin_tools()])
     read_only = {tool.spec.name for tool in registry.tools if tool.spec.annotations.read_only}
     destructive = {tool.spec.name for tool in registry.tools if tool.spec.annotations.destructive}
-    assert read_only == {"file_read", "glob", "grep", "think", "todo", "ask_user", "jobs", "propose_plan", "delegate"}
+    assert read_only == {
+        "file_read",
+        "glob",
+        "grep",
+        "think",
+        "todo",
+        "ask_user",
+        "jobs",
+        "propose_plan",
+        "delegate",
+    }
     assert destructive == {"bash", "file_write", "file_edit"}
     assert named("echo").spec.annotations == Annotations(
         read_only=False, destructive=True, idempotent=False, open_world=True

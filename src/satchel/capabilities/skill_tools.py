@@ -15,9 +15,11 @@ import anyio.to_thread
 from satchel.capabilities.running import LayerMaker
 from satchel.capabilities.skills import Skill, Skills
 from satchel.errors import NotFound, UsageError
+from satchel.messages import FileBlock
 from satchel.sandbox.port import Artifact, CommandEntry, Limits, RunResult, RunSpec, Sandbox
 from satchel.tools.display import Display
 from satchel.tools.function import function_tool
+from satchel.tools.kept import keep_seen
 from satchel.tools.paths import Places
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
@@ -215,6 +217,7 @@ class SkillTools:
 
 async def _told(result: RunResult, skill: Skill, context: ToolContext) -> ToolResult:
     parts = [result.stdout.rstrip()]
+    files: tuple[FileBlock, ...] = ()
     if result.stderr.strip():
         parts.append(f"stderr:\n{result.stderr.rstrip()}")
     if not result.ok:
@@ -225,6 +228,9 @@ async def _told(result: RunResult, skill: Skill, context: ToolContext) -> ToolRe
         folder = context.spill_dir / f"{context.call_id}-files"
         saved = await context.blocking(_save, folder, result.artifacts)
         parts.append(f"Files that it made: {', '.join(map(str, saved))}")
+        files = await context.blocking(
+            keep_seen, context.spill_dir, {made.path: made.content for made in result.artifacts}
+        )
     parts += [f"Not kept: {reason}" for reason in result.omitted]
     parts += [f"The sandbox refused {denial.target}: {denial.reason}" for denial in result.denied]
     return ToolResult(
@@ -232,6 +238,7 @@ async def _told(result: RunResult, skill: Skill, context: ToolContext) -> ToolRe
         is_error=not result.ok,
         data={"status": str(result.status), "exit": result.exit, "backend": result.backend},
         untrusted=True,
+        files=files,
     )
 
 

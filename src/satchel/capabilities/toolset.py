@@ -22,11 +22,13 @@ from satchel.capabilities.package import SKILL
 from satchel.capabilities.records import Capability, Requested, Wanted, tool_name
 from satchel.capabilities.running import BACKGROUND_WALL_S, MOST_WALL_S, Outcome, Runner, outcome_to_json
 from satchel.errors import NotFound, StorageError, UsageError
+from satchel.messages import FileBlock
 from satchel.sandbox.port import Artifact, OnOutput
 from satchel.tools.builtin.fence import Fence
 from satchel.tools.builtin.jobs import start_job
 from satchel.tools.display import Display
 from satchel.tools.function import function_tool
+from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Redirect, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.wording import one_line
 
@@ -127,16 +129,21 @@ class OwnTool:
             parts.append(
                 f"If it needs longer: execute_capability with background = true gives it {BACKGROUND_WALL_S:g} s."
             )
+        files: tuple[FileBlock, ...] = ()
         if outcome.artifacts:
             folder = context.spill_dir / f"{context.call_id}-files"
             saved = await context.blocking(_save, folder, outcome.artifacts)
             parts.append(f"Files that it made: {', '.join(map(str, saved))}")
+            files = await context.blocking(
+                keep_seen, context.spill_dir, {made.path: made.content for made in outcome.artifacts}
+            )
         parts += [f"Not kept: {reason}" for reason in outcome.omitted]
         return ToolResult(
             text="\n".join(part for part in parts if part) or "(no text)",
             is_error=not outcome.ok,
             data=outcome_to_json(outcome),
             untrusted=self.untrusted,
+            files=files,
         )
 
 

@@ -14,7 +14,7 @@ import anyio
 from satchel.events import Action, AskUser, Failure, Observation
 from satchel.loop.pool import ToolPool
 from satchel.loop.toolbox import Toolbox
-from satchel.messages import Message, ToolUseBlock, clean_text
+from satchel.messages import FileBlock, Message, ToolUseBlock, clean_text
 from satchel.tools.box import Box
 from satchel.tools.permissions import Gate
 from satchel.tools.port import Ask, CatalogueAccess, Delegate, MemoryAccess, Modes, Tool
@@ -116,6 +116,7 @@ class RoundCall:
         "ended",
         "ends_turn",
         "error_code",
+        "files",
         "is_error",
         "is_for_caller",
         "is_observed",
@@ -142,6 +143,7 @@ class RoundCall:
         self.is_error = False
         self.error_code = ""
         self.data: Any = None
+        self.files: tuple[FileBlock, ...] = ()
         self.spill: str | None = None
         self.duration_ms = 0.0
         self.question: AskUser | None = None
@@ -172,6 +174,7 @@ class RoundCall:
             spill=self.spill,
             untrusted=self.untrusted,
             data=_for_log(self.data),
+            files=self.files,
         )
 
     def record(self) -> ToolCallRecord:

@@ -177,8 +177,12 @@ def _start_of_kept(messages: Sequence[Message], *, max_bytes: int) -> int:
 
 
 def _trimmed(kept: Sequence[Message], *, max_bytes: int) -> list[Message]:
-    """The kept messages, with their results cut if the messages alone are too long."""
+    """The kept messages, with their results cut if the messages alone are too long: first to their words."""
     size = _size(kept)
+    if size > max_bytes and len(kept) > 1:
+        # The newest message holds what the model has not seen yet. What the others hold, it can open again.
+        kept = [*map(_in_words, kept[:-1]), kept[-1]]
+        size = _size(kept)
     if size <= max_bytes:
         return list(kept)
     results = sorted(
@@ -209,6 +213,13 @@ def _trimmed(kept: Sequence[Message], *, max_bytes: int) -> list[Message]:
         )
         for message in kept
     ]
+
+
+def _in_words(message: Message) -> Message:
+    return replace(
+        message,
+        blocks=tuple(replace(b, files=()) if isinstance(b, ToolResultBlock) else b for b in message.blocks),
+    )
 
 
 def _joined(note: str, older: Sequence[Message], kept: Sequence[Message]) -> tuple[Message, ...]:
@@ -325,6 +336,7 @@ def _lines(message: Message) -> Iterable[str]:
                 yield f"CALL {name}: {_ends(_written(input, unparsed), _MOST_CHARS)}"
             case ToolResultBlock(content=content, is_error=is_error):
                 yield f"{'ERROR' if is_error else 'RESULT'}: {_ends(content, _MOST_CHARS)}"
+                yield from (f"FILE {file.name} ({file.media_type})" for file in block.files)
             # Memory is surfaced again when it is needed; thinking belongs to the answer that it led to.
             case TextBlock() | ThinkingBlock():
                 pass

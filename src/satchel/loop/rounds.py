@@ -476,6 +476,7 @@ class Round:
         cut, spill = await self._cut(call, text)
         call.text, call.spill, call.is_error = cut, spill, result.is_error
         call.untrusted, call.data, call.ends_turn = result.untrusted, result.data, result.ends_turn
+        call.files = result.files
         call.error_code = (call.error_code or "TOOL_FAILED") if result.is_error else ""
         input = call.action.input if call.action is not None else call.block.input
         call.streak = self._repeats.count(self._number, call.block.name, input, text)

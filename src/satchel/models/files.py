@@ -56,8 +56,11 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_pict
             most = f"{most_picture / 1_000_000:.3g} MB"
             return _sentence(file, f"The picture has more than the {most} that you can be sent.")
         return _encoded(file, "picture", content)
-    if file.media_type == "application/pdf" and takes == "all":
-        return _encoded(file, "document", content)
+    if file.media_type == "application/pdf":
+        if takes == "all":
+            return _encoded(file, "document", content)
+        if read is not None and (twin := read(file.text_twin)) is not None:
+            return FilePart(kind="text", content=f"[{file.name}]\n{twin.decode('utf-8', 'replace')}")
     if file.media_type.startswith("text/"):
         text = content.decode("utf-8", "replace")
         cut = (
@@ -78,7 +81,7 @@ def less(takes: Takes, refusal: str, messages: Iterable[Message]) -> Takes | Non
             "content must be a string" and the like.
         messages: Those of the request.
     """
-    files = [file for message in messages for file in message.files]
+    files = [file for message in messages for file in (*message.files, *message.result_files)]
     if takes == "text" or not _ABOUT_FILES.search(refusal):
         return None
     if takes == "all" and any(file.media_type == "application/pdf" for file in files):

@@ -319,7 +319,9 @@ def _message_as_text(message: Message, names: Mapping[str, str]) -> Message:
     rest = tuple(block for block in message.blocks if isinstance(block, TextBlock | FileBlock))
     if not results:
         return Message(role="user", blocks=rest)
-    return Message(role="user", blocks=(TextBlock(text=_observation(results, names)), *rest))
+    return Message(
+        role="user", blocks=(TextBlock(text=_observation(results, names)), *message.result_files, *rest)
+    )
 
 
 def _answer_as_text(message: Message) -> list[Block]:

@@ -14,8 +14,8 @@ from satchel.errors import NotFound, StorageError
 from satchel.memory import Memory, MemoryRecord, Receipt, receipt_to_json
 from satchel.messages import FileBlock
 from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words
-from satchel.sessions.attachments import kept_path
-from satchel.sessions.view import LastWords, SessionTurn
+from satchel.sessions.view import LastWords, SessionTurn, ToolCall
+from satchel.tools.kept import kept_path
 
 __all__ = ["ForgetReceipt", "forget"]
 
@@ -113,7 +113,7 @@ async def forget(
 
 
 async def _attached_to(record: MemoryRecord, sessions: SessionStore) -> list[Path]:
-    """The files that the user attached to the message that an episode is."""
+    """The files that the user attached to the message that an episode is, and those that tools returned for it."""
     source = record.source
     if record.kind != "episode" or source.session is None or source.position not in (0, None):
         return []
@@ -122,11 +122,15 @@ async def _attached_to(record: MemoryRecord, sessions: SessionStore) -> list[Pat
     def visit(turn: SessionTurn) -> None:
         if turn.number == source.turn and turn.start is not None:
             found.extend(turn.start.message.files)
+            for call in turn.of(ToolCall):
+                found.extend(call.result.files if call.result is not None else ())
 
     with suppress(NotFound, StorageError):  # as in `_as_logged`
         path = (await sessions.info(source.session)).path
         await sessions.read_turns(source.session, visit)
-        return [kept_path(path.with_suffix(".spill"), file) for file in found]
+        return [
+            kept_path(path.with_suffix(".spill"), each) for file in found for each in (file, file.text_twin)
+        ]
     return []
 
 

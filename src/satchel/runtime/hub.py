@@ -78,12 +78,13 @@ from satchel.runtime.taking_over import turns_of
 from satchel.runtime.turns import RunningTurn, TurnResult, result_of
 from satchel.runtime.web import close_state
 from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
-from satchel.sessions.attachments import MOST_FILES, kept_path
+from satchel.sessions.attachments import MOST_FILES
 from satchel.sessions.view import SessionView, turns_in
 from satchel.tools import ModeGate, Registry, ToolResult
 from satchel.tools.builtin.jobs import MOST_RESULT, Job, Jobs, source_of
 from satchel.tools.builtin.jobs import STATE_KEY as JOBS
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
+from satchel.tools.kept import kept_path
 
 __all__ = ["SessionHub"]
 

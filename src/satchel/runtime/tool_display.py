@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from satchel.capabilities import skill_tools
@@ -12,7 +13,7 @@ from satchel.events import Observation
 from satchel.memory import toolset as memory_tools
 from satchel.tools import deferral
 from satchel.tools.builtin.toolset import BUILT_IN
-from satchel.tools.display import Display, Shown, any_result
+from satchel.tools.display import Display, Line, Shown, any_result
 from satchel.tools.mcp import resources
 from satchel.tools.web import browser, fetch, search
 from satchel.wording import one_line
@@ -89,7 +90,9 @@ def show_observation(event: Observation, input: Mapping[str, Any]) -> Shown:
         event: What the log holds.
         input: The call's, from its `Action`; empty where it never started.
     """
-    return show_result(event.tool, input, text_for_people(event), is_error=event.is_error)
+    shown = show_result(event.tool, input, text_for_people(event), is_error=event.is_error)
+    files = (Line(text=f"{file.name} ({file.media_type}, {file.size:,} bytes)") for file in event.files)
+    return replace(shown, lines=(*shown.lines, *files))
 
 
 def text_for_people(event: Observation) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,45 +13,18 @@ from typing import Final
 
 from satchel.errors import NotFound, StorageUnwritable, UsageError
 from satchel.messages import FileBlock
+from satchel.tools.kept import kept_path, media_type_of, write_kept
 
-__all__ = ["FOLDER", "MOST_BYTES", "MOST_FILES", "Uploads", "kept_path", "media_type_of"]
+__all__ = ["MOST_BYTES", "MOST_FILES", "Uploads"]
 
 MOST_BYTES: Final = 15 << 20
 """Of one file. Anthropic takes requests of 32 MB, and base64 makes four bytes of three."""
 MOST_FILES: Final = 20
 """Of one message."""
-FOLDER: Final = "attached"
-"""Below the folder of the session's long results, with which the files are deleted, backed up and shown."""
 
 _KEPT: Final = timedelta(days=1)
 """How long a file waits for its message."""
 _MOST_NAME: Final = 120
-_MAGIC: Final = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-)
-
-
-def media_type_of(content: bytes) -> str:
-    """What bytes are, by the bytes alone: a type that models take, "text/plain", or "application/octet-stream"."""
-    for start, media_type in _MAGIC:
-        if content.startswith(start):
-            return media_type
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    if b"\0" not in content:
-        with suppress(UnicodeDecodeError):
-            content.decode()
-            return "text/plain"
-    return "application/octet-stream"
-
-
-def kept_path(spill_dir: Path, file: FileBlock) -> Path:
-    """Where the copy of a file is that belongs to a session."""
-    return spill_dir / FOLDER / file.file_name
 
 
 class Uploads:
@@ -120,16 +92,8 @@ class Uploads:
                 name=_plain_name(file.name),
                 size=len(content),
             )
-            target = kept_path(spill_dir, true)
             try:
-                target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".")
-                with os.fdopen(handle, "wb") as copy, source.open("rb") as original:
-                    shutil.copyfileobj(original, copy)
-                    copy.flush()
-                    # The message that names it is synced, and would outlive it.
-                    os.fsync(copy.fileno())
-                Path(temporary).replace(target)
+                write_kept(kept_path(spill_dir, true), content)
             except OSError as error:
                 raise StorageUnwritable(f"{true.name} can't be stored: {error.strerror}.") from error
             taken.append(true)

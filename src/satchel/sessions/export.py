@@ -26,6 +26,7 @@ from satchel.events import (
     TurnStart,
     record_to_json,
 )
+from satchel.messages import FileBlock
 from satchel.sessions.summary import SessionInfo
 from satchel.sessions.view import LastWords, Part, Said, ToolCall, turns_in
 
@@ -64,9 +65,7 @@ def to_markdown(info: SessionInfo, records: Sequence[Record]) -> str:
         if turn.start is not None:
             who = "You" if turn.said else "Without a message"
             parts += [f"## {turn.number}. {who} ({turn.at:%Y-%m-%d %H:%M})", turn.said]
-            parts += [
-                f"*Attached: {_one_line(file.name)} ({file.media_type})*" for file in turn.start.message.files
-            ]
+            parts += [f"*Attached: {_file(file)}*" for file in turn.start.message.files]
         is_answered = any(turn.of(Said))
         for part in turn.parts:
             parts += _part(part, is_answered=is_answered)
@@ -94,6 +93,7 @@ def _part(part: Part, *, is_answered: bool) -> Iterator[str]:
             if result is not None:
                 yield "Failed:" if result.is_error else "Result:"
                 yield _fenced(result.text)
+                yield from (f"*File: {_file(file)}*" for file in result.files)
         case AskUser(question=question):
             yield f"**Question:** {question}"
         case Compaction(before_tokens=before, after_tokens=after):
@@ -129,6 +129,10 @@ def _part(part: Part, *, is_answered: bool) -> Iterator[str]:
 
 def _inline(input: Mapping[str, Any]) -> str:
     return _one_line(json.dumps(input, ensure_ascii=False, default=str))
+
+
+def _file(file: FileBlock) -> str:
+    return f"{_one_line(file.name)} ({file.media_type})"
 
 
 def _heading(title: str) -> str:

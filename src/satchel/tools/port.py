@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, runtime_ch
 
 from satchel.clock import Clock
 from satchel.config import Mode
-from satchel.messages import Message
+from satchel.messages import FileBlock, Message
 from satchel.models.port import ToolDefinition
 from satchel.tools.box import Box
 
@@ -164,6 +164,8 @@ class ToolResult:
         question: Set by a tool that needs the user: the turn ends, and the next message becomes this call's result.
         untrusted: `text` comes from outside (the web, an MCP server).
         ends_turn: Nothing is left to do for the model: the turn ends after this round, and `text` is its answer.
+        files: Pictures and files that belong to it, kept with `satchel.tools.kept.keep`. `text` names them and says
+            where they are, for models that can't see.
     """
 
     text: str
@@ -172,6 +174,7 @@ class ToolResult:
     question: Question | None = None
     untrusted: bool = False
     ends_turn: bool = False
+    files: tuple[FileBlock, ...] = ()
 
 
 Ask: TypeAlias = Callable[[Question], Awaitable[str | None]]

@@ -10,6 +10,7 @@ import pytest
 
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.tools import ModeGate, PlannedCall
+from satchel.tools.kept import kept_path
 from satchel.tools.mcp.offers import Prompt, PromptArgument
 from satchel.tools.mcp.prompts import arguments_of
 from tests.requirements import requirement
@@ -52,7 +53,7 @@ async def test_a_model_lists_and_reads_resources(open_servers: Open, tmp_path: P
             "x: demo://{id} (template) – any",
         ]
         read = await servers.call("read_mcp_resource", server="x", uri="demo://a")
-        (kept,) = (tmp_path / "spilled").iterdir()
+        (kept,) = (kept_path(tmp_path / "spilled", file) for file in read.files)
         assert read.text.splitlines() == [
             "[resource demo://a]",
             "one<U+E0041>",
@@ -199,7 +200,7 @@ async def test_a_prompt_of_several_messages_says_whose_they_are_and_one_of_a_ser
     async with open_servers(stranger("offers", tmp_path)) as servers:
         await servers.names()
         run = await servers.toolset.run_prompt("mcp__x__p", "", servers.context())
-    (kept,) = (tmp_path / "spilled").iterdir()
+    (kept,) = (tmp_path / "spilled" / "attached").iterdir()
     assert run.text.splitlines()[1:] == [
         "[user]",
         "Hi<U+202E>.",

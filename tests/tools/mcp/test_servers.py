@@ -14,6 +14,7 @@ import pytest
 
 from satchel.config import McpServerSettings
 from satchel.tools import Annotations, ModeGate, PlannedCall, Question
+from satchel.tools.kept import kept_path
 from satchel.tools.port import Resumable
 from tests.requirements import requirement
 from tests.tools.mcp.conftest import STRANGER, Open, stranger, until
@@ -147,7 +148,7 @@ async def test_a_variable_that_is_not_set_is_named_in_the_reason(open_servers: O
 async def test_images_and_resources_become_files_and_words(open_servers: Open, tmp_path: Path) -> None:
     async with open_servers(stranger("parts")) as servers:
         result = await servers.call("mcp__x__work")
-    image, resource = sorted((tmp_path / "spilled").iterdir())
+    image, resource = (kept_path(tmp_path / "spilled", file) for file in result.files)
     assert (image.suffix, image.read_bytes(), resource.read_bytes()) == (".png", b"hello", b"hello")
     assert result.text.splitlines() == [
         "see",

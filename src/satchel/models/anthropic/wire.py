@@ -66,11 +66,15 @@ def message_to_wire(
         message: Any of a valid history.
         cached: Put a cache mark on its last block; for a user's message.
         calls_as_text: Convert calls and results to text, because a request without tools may not contain any.
-        read_file: Reads what is attached.
+        read_file: Reads what is attached, and what belongs to results.
         takes: The kinds of files that the endpoint takes.
     """
     wire: list[dict[str, Any]] = []
     late: list[dict[str, Any]] = []
+
+    def shown(file: FileBlock) -> dict[str, Any]:
+        return _file_to_wire(part_of(file, read_file, takes=takes, most_picture=MOST_PICTURE))
+
     for block in message.blocks:
         match block:
             case TextBlock(text=text):
@@ -78,8 +82,7 @@ def message_to_wire(
                 if text.strip():
                     late.append({"type": "text", "text": text})
             case FileBlock():
-                part = part_of(block, read_file, takes=takes, most_picture=MOST_PICTURE)
-                late.append(_file_to_wire(part))
+                late.append(shown(block))
             case ThinkingBlock():
                 if (thinking := _thinking_to_wire(block)) is not None:
                     late.append(thinking)
@@ -102,7 +105,10 @@ def message_to_wire(
                 wire.append({"type": "text", "text": f"[result: {content}]"})
             case ToolResultBlock():
                 # Results come before everything else in the user's message.
-                wire.append(_result_to_wire(block))
+                result = Message(role="user", blocks=(block,))
+                wire.append(_result_to_wire(block, [shown(file) for file in result.result_files]))
+    if calls_as_text:
+        wire += [shown(file) for file in message.result_files]
     wire += late
     if not wire:
         if message.role == "assistant":
@@ -134,13 +140,16 @@ def _thinking_to_wire(block: ThinkingBlock) -> dict[str, Any] | None:
     return {"type": "thinking", "thinking": block.text, "signature": block.signature}
 
 
-def _result_to_wire(block: ToolResultBlock) -> dict[str, Any]:
+def _result_to_wire(block: ToolResultBlock, files: list[dict[str, Any]]) -> dict[str, Any]:
     wire: dict[str, Any] = {
         "type": "tool_result",
         "tool_use_id": wire_id(block.tool_use_id, max_length=MAX_ID),
     }
     # An empty text is refused; a result without content is not.
-    if block.content.strip():
+    if files:
+        words = [{"type": "text", "text": block.content}] if block.content.strip() else []
+        wire["content"] = [*words, *files]
+    elif block.content.strip():
         wire["content"] = block.content
     if block.is_error:
         wire["is_error"] = True

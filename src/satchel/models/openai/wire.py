@@ -71,7 +71,7 @@ def message_to_wire(
         replay_thinking: Send the model's reasoning back with its calls. DeepSeek and Moonshot refuse a history
             without it; others don't know the field.
         sign_calls: Send back the signature that came with a call, which Gemini requires.
-        read_file: Reads what is attached.
+        read_file: Reads what is attached, and what belongs to results.
         takes: The kinds of files that the endpoint takes.
     """
     texts = [block.text for block in message.blocks if isinstance(block, TextBlock) and block.text]
@@ -87,16 +87,24 @@ def message_to_wire(
             for block in message.blocks
             if isinstance(block, ToolResultBlock)
         ]
+        files = (*message.result_files, *message.files)
+        parts = [part_of(file, read_file, takes=takes, most_picture=MOST_PICTURE) for file in files]
+        of_results = parts[: len(message.result_files)]
+        shown = [_file_to_wire(part) for part in parts if part not in of_results or part.kind != "text"]
+        if told := [part.content for part in of_results if part.kind == "text"]:
+            wire[-1]["content"] += "\n\n" + "\n\n".join(told)
+        if names := [part.name for part in of_results if part.kind != "text"]:
+            # A result holds words only, so what is seen of it follows in a message that says so.
+            shown.insert(0, {"type": "text", "text": f"[In the results of the tools: {', '.join(names)}]"})
         if wire and text and not _is_said(message):
             # A message with only the time would look like something that the user said, so it is added to the newest
             # result.
             wire[-1]["content"] += f"\n\n{text}"
-        elif message.files:
-            parts = [
-                _file_to_wire(part_of(file, read_file, takes=takes, most_picture=MOST_PICTURE))
-                for file in message.files
-            ]
-            wire.append({"role": "user", "content": [*parts, {"type": "text", "text": text or "(no text)"}]})
+            text = ""
+        if shown:
+            words = text or ("(no text)" if message.files else "")
+            said = [{"type": "text", "text": words}] if words else []
+            wire.append({"role": "user", "content": [*shown, *said]})
         elif text or not wire:
             wire.append({"role": "user", "content": text or "(no text)"})
         return wire

@@ -33,9 +33,9 @@ from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
 from satchel.server.streams import EventStream
-from satchel.sessions.attachments import FOLDER
 from satchel.sessions.view import Said, SessionTurn
 from satchel.tools.builtin.fence import Place
+from satchel.tools.kept import FOLDER
 
 __all__ = ["router"]
 

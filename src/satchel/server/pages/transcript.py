@@ -74,6 +74,7 @@ class LedgerCall:
         full: Its whole result, for who wants to read it.
         made: The files that a capability made, by their paths in its folder `out`.
         beneath: The calls of its sub-agent.
+        files: The pictures and files of its result, without those of a capability.
         reason: Why it was refused.
     """
 
@@ -89,6 +90,7 @@ class LedgerCall:
     full: str = ""
     made: Sequence[str] = ()
     beneath: Sequence[LedgerCall] = ()
+    files: Sequence[FileBlock] = ()
     duration_ms: float = 0.0
     untrusted: bool = False
 
@@ -119,7 +121,8 @@ class LedgerCall:
             ],
             shown=show_observation(result, input),
             full=result.text,
-            made=_made(result),
+            made=(made := _made(result)),
+            files=() if made else result.files,
             duration_ms=result.duration_ms,
             untrusted=result.untrusted,
         )

@@ -1,4 +1,4 @@
-"""The tool `file_read`: a page of a text file with line numbers, or a description of any other file."""
+"""The tool `file_read`: a page of a text file with line numbers, a picture, a document, or what any other file is."""
 
 from __future__ import annotations
 
@@ -10,13 +10,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from satchel.errors import UsageError
+from satchel.errors import SandboxError, UsageError
+from satchel.tools.boxed import Workspaces
 from satchel.tools.builtin.content import SAMPLE_BYTES, Encoding, describe_binary, detect_encoding
 from satchel.tools.builtin.fence import Fence, Place, describe_kind, shown
 from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.seen import WHOLE_BYTES, Seen, last_seen, look, remember
+from satchel.tools.builtin.viewing import (
+    MOST_PICTURE,
+    DocumentReader,
+    document_kind,
+    is_picture,
+    notebook_text,
+)
 from satchel.tools.display import Display, Shown
+from satchel.tools.documents.reading import NoText
 from satchel.tools.function import function_tool
+from satchel.tools.kept import keep_seen
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.wording import counted, one_line
 
@@ -31,9 +41,10 @@ CHUNK_BYTES = 1_048_576
 LONG_LINE_BYTES = 4 * PAGE_CHARS
 """Bytes of a line that are kept in memory: what can be shown, at most four bytes for each character."""
 FOLDER_ENTRIES = 100
+_NOT_TEXT: Final = " is not text: "
 NULS = re.compile("\0{2,}")
 
-DESCRIPTION = """Read a text file. Returns its lines as `number<TAB>text`, at most 2000 lines or about 26,000 \
+DESCRIPTION = """Read text, documents, pictures. Returns lines as `number<TAB>text`, at most 2000 or about 26,000 \
 characters. Read a file before you edit or overwrite it."""
 
 
@@ -84,8 +95,8 @@ class _Disk:
 _Source: TypeAlias = _Memory | _Disk
 
 
-def file_read_tool(fence: Fence) -> Tool:
-    """Make the tool."""
+def file_read_tool(fence: Fence, boxes: Workspaces | None) -> Tool:
+    """Make the tool; documents are read in the sandbox of `boxes`."""
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         place = fence.locate(input["path"], context)
@@ -97,6 +108,12 @@ def file_read_tool(fence: Fence) -> Tool:
             before=last_seen(context, place.path),
         )
         result = await context.blocking(page.read)
+        if page.kind and boxes is not None and context.session_id:
+            reader = DocumentReader(context, boxes.sandbox)
+            result = await _document(page, reader, result.text, is_first="offset" not in input)
+        elif page.pictures and context.session_id:
+            files = await context.blocking(keep_seen, context.spill_dir, page.pictures)
+            result = replace(result, text=result.text.replace(_NOT_TEXT, ": ", 1), files=files)
         if page.seen is not None:
             remember(context, place.path, page.seen)
         return replace(result, untrusted=fence.is_outside(place, context))
@@ -134,11 +151,19 @@ def file_read_tool(fence: Fence) -> Tool:
 
 
 class _Page:
-    """One call: what it asks for, and what it has seen of the file. `read` blocks."""
+    """One call: what it asks for, and what it has seen of the file. `read` blocks.
+
+    Attributes:
+        kind: What document it is; its bytes are in `content`. "" for every other file.
+        pictures: What there is to see in it, by name.
+    """
 
     def __init__(self, *, place: Place, offset: int, limit: int, column: int, before: Seen | None) -> None:
         self.seen: Seen | None = None
-        self._place = place
+        self.kind = ""
+        self.content = b""
+        self.pictures: Mapping[str, bytes] = {}
+        self.place = place
         self._offset = offset or 1
         self._limit = min(limit, PAGE_LINES)
         self._column = column
@@ -146,31 +171,33 @@ class _Page:
 
     def read(self) -> ToolResult:
         """Read only what is shown."""
-        handle = self._place.open()
+        handle = self.place.open()
         try:
             state = os.fstat(handle)
             if stat.S_ISDIR(state.st_mode):
                 raise UsageError(self._folder(handle))
             if not stat.S_ISREG(state.st_mode):
-                raise UsageError(f"{self._place.name} is {describe_kind(state.st_mode)}, not a regular file.")
+                raise UsageError(f"{self.place.name} is {describe_kind(state.st_mode)}, not a regular file.")
             head = os.pread(handle, SAMPLE_BYTES, 0)
             encoding = detect_encoding(head)
-            if encoding is None:
-                return ToolResult(
-                    text=f"{self._place.name} is not text: {describe_binary(head, state.st_size)}."
-                )
+            if state.st_size <= 8 * WHOLE_BYTES and (kind := document_kind(head, self.place.path.suffix)):
+                self.kind, self.content = kind, _read_all(handle, 8 * WHOLE_BYTES)
+            elif encoding is None and is_picture(head) and state.st_size <= MOST_PICTURE:
+                self.pictures = {self.place.path.name: _read_all(handle, MOST_PICTURE)}
+            if self.kind or encoding is None:
+                return ToolResult(text=f"{self.place.name}{_NOT_TEXT}{describe_binary(head, state.st_size)}.")
             if state.st_size <= WHOLE_BYTES or encoding.is_wide:
                 return self._whole(handle, state, encoding)
             return self._part(handle, state, encoding)
         except OSError as error:
-            raise self._place.failure(error) from error
+            raise self.place.failure(error) from error
         finally:
             os.close(handle)
 
     def _whole(self, handle: int, state: os.stat_result, encoding: Encoding) -> ToolResult:
         if state.st_size > 8 * WHOLE_BYTES:
             raise UsageError(
-                f"{self._place.name} has {state.st_size:,} bytes of {encoding.name}, too many to read in pages. "
+                f"{self.place.name} has {state.st_size:,} bytes of {encoding.name}, too many to read in pages. "
                 f"Convert it: iconv -f {encoding.name} -t utf-8."
             )
         raw = _read_all(handle, 8 * WHOLE_BYTES)
@@ -179,12 +206,19 @@ class _Page:
         if encoding.is_wide:
             data = data.decode(encoding.name, "replace").encode()
             encoding = Encoding("utf-8")
+        elif self.place.path.suffix == ".ipynb" and (cells := notebook_text(data)) is not None:
+            text, self.pictures = cells
+            data, encoding = text.encode("utf-8", "replace"), Encoding("utf-8")
+        return self.lines(data, encoding)
+
+    def lines(self, data: bytes, encoding: Encoding) -> ToolResult:
+        """The wanted lines of a text that is in memory."""
         total = data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
         if not total:
-            return ToolResult(text=f"{self._place.name} is empty.")
+            return ToolResult(text=f"{self.place.name} is empty.")
         first = max(1, total + 1 + self._offset) if self._offset < 0 else self._offset
         if first > total:
-            raise UsageError(f"{self._place.name} has only {total:,} lines; there is no line {first:,}.")
+            raise UsageError(f"{self.place.name} has only {total:,} lines; there is no line {first:,}.")
 
         source = _Memory(data)
         start, number = _find_line(source, first, at=0, number=1)
@@ -210,7 +244,7 @@ class _Page:
         start, number = _find_line(source, self._offset, at=at, number=number)
         if number < self._offset or not source.read(start, 1):
             raise UsageError(
-                f"{self._place.name} has {number - (not source.read(start, 1)):,} lines; there is no line "
+                f"{self.place.name} has {number - (not source.read(start, 1)):,} lines; there is no line "
                 f"{self._offset:,}."
             )
         return self._show(source, start, number, encoding, total=None)
@@ -261,7 +295,31 @@ class _Page:
         listed = ", ".join(shown(name) for name in names[:FOLDER_ENTRIES])
         more = f" and {len(names) - FOLDER_ENTRIES:,} more" if len(names) > FOLDER_ENTRIES else ""
         holds = f" It contains: {listed}{more}." if names else " It is empty."
-        return f"{self._place.name} is a folder.{holds} Use glob to find files in it."
+        return f"{self.place.name} is a folder.{holds} Use glob to find files in it."
+
+
+async def _document(page: _Page, reader: DocumentReader, what: str, *, is_first: bool) -> ToolResult:
+    """A PDF as it is, with its text for a model that can't see it; the text of a long one, and of other documents.
+
+    Args:
+        page: What was read of the file.
+        reader: Reads its text.
+        what: Describes it.
+        is_first: The call asks for no particular lines.
+    """
+    pages, lines, why = 0, "", "With offset, its text comes in lines."
+    try:
+        text, pages = await reader.read(page.content, page.kind, page.place.name)
+        lines = page.lines(text.encode("utf-8", "replace"), Encoding("utf-8")).text
+    except (NoText, SandboxError) as error:
+        if page.kind != "pdf":
+            raise
+        why = str(error)
+    if page.kind == "pdf" and (is_first or not lines):
+        file = await reader.shown(page.content, page.place.path.name, lines, pages)
+        if file is not None:
+            return ToolResult(text=f"{what.replace(_NOT_TEXT, ': ')} {why}", files=(file,))
+    return ToolResult(text=lines or why, is_error=not lines)
 
 
 def _count_nuls(run: re.Match[str]) -> str:
@@ -381,7 +439,7 @@ def _show(_input: Mapping[str, Any], text: str) -> Shown:
 
 FILE_READ: Final = BuiltIn(
     name="file_read",
-    make=lambda given: file_read_tool(given.fence),
+    make=lambda given: file_read_tool(given.fence, given.boxes),
     display=Display(call=_describe, result=_show, kind="read"),
     returns=TEXT,
 )

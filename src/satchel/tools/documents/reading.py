@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from satchel.errors import UsageError
 from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
 from satchel.wording import install_extra
 
-__all__ = ["KINDS", "Document", "DocumentPart", "read_document"]
+__all__ = ["KINDS", "Document", "DocumentPart", "NoText", "read_document", "read_sections"]
 
 KINDS: Final = {
     **dict.fromkeys(("csv", "epub", "htm", "html", "markdown", "md", "tsv", "txt", "xhtml"), ""),
@@ -55,15 +55,27 @@ class Document:
     passages: Sequence[DocumentPart]
 
 
+class NoText(UsageError):
+    """Its text can't be had, though nothing is wrong with it: the pages may be pictures, or a package is missing."""
+
+
 async def read_document(path: Path, sandbox: Sandbox) -> Document:
-    """Read a document.
+    """Read a document as passages; see `read_sections`."""
+    title, sections = await read_sections(path, sandbox)
+    passages = [replace(section, text=part) for section in sections for part in _parts(section.text)]
+    return Document(title=title, passages=passages)
+
+
+async def read_sections(path: Path, sandbox: Sandbox) -> tuple[str, Sequence[DocumentPart]]:
+    """Read a document: its title, or its file's name, and its pages and what stands under each heading, in order.
 
     Args:
         path: A regular file, without symbolic links on the way.
         sandbox: Where the parser runs: without a network, and with this file as the only one of the user's.
 
     Raises:
-        UsageError: It is of an unknown kind, too large, encrypted or damaged, has no text, or a package is missing.
+        UsageError: It is of an unknown kind, too large, encrypted or damaged, or a package is missing.
+        NoText: It has no text.
         SandboxError: The sandbox failed.
     """
     kind = path.suffix[1:].lower()
@@ -76,7 +88,7 @@ async def read_document(path: Path, sandbox: Sandbox) -> Document:
     if package := KINDS[kind]:
         found = find_spec(package)
         if found is None or found.origin is None:
-            raise UsageError(f"{path} needs a package that is missing. Type: {install_extra('documents')}")
+            raise NoText(f"{path} needs a package that is missing. Type: {install_extra('documents')}")
         layer = Path(found.origin).parents[1]
     entry = PythonEntry(code_dir=Path(__file__).with_name("guest"), args={"path": str(path), "kind": kind})
     result = await sandbox.run(RunSpec(entry=entry, layer=layer, limits=_LIMITS, read_only=(path,)))
@@ -85,13 +97,12 @@ async def read_document(path: Path, sandbox: Sandbox) -> Document:
     # Only the shape is trusted: what the parser says is the document's.
     answer = json.loads(result.result)
     if "error" in answer:
-        raise UsageError(f"{path} could not be read. {answer['error']}")
-    passages = [
-        DocumentPart(page=page, heading=heading, text=part)
-        for page, heading, text in answer["sections"]
-        for part in _parts(text)
+        reason = f"{path} could not be read. {answer['error']}"
+        raise NoText(reason) if answer.get("is_empty") else UsageError(reason)
+    sections = [
+        DocumentPart(page=page, heading=heading, text=text) for page, heading, text in answer["sections"]
     ]
-    return Document(title=answer["title"].strip() or path.name, passages=passages)
+    return answer["title"].strip() or path.name, sections
 
 
 def _parts(text: str) -> Iterator[str]:

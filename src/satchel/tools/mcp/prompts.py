@@ -133,7 +133,7 @@ async def _text(
     parts: list[str] = []
     for message in listed[:MAX_MESSAGES]:
         content = message.get("content")
-        text = await block_text(content, context) if isinstance(content, Mapping) else ""
+        text = await block_text(content, context, []) if isinstance(content, Mapping) else ""
         # A prompt may show how a conversation should go; whose turn it is matters only where there are two.
         parts.append(
             text

@@ -12,6 +12,7 @@ from typing import Any, Final
 import anyio
 
 from satchel.errors import NotFound
+from satchel.messages import FileBlock
 from satchel.tools.display import Display
 from satchel.tools.function import FunctionTool
 from satchel.tools.mcp.exchange import Failed, InputNeeded
@@ -103,8 +104,8 @@ class ServerResources:
                     found += resources
         return tuple(found), tuple(problems)
 
-    async def read(self, server: str, uri: str, context: ToolContext) -> str:
-        """Read a resource as text; bytes are kept in files, and the text says where.
+    async def read(self, server: str, uri: str, context: ToolContext, files: list[FileBlock]) -> str:
+        """Read a resource as text; bytes are kept in files, which are added to `files`, and the text says where.
 
         Raises:
             NotFound: There is no such server, it offers no resources, or it gave none; says why.
@@ -123,7 +124,7 @@ class ServerResources:
             )
         contents = outcome.get("contents")
         parts = [part for part in contents if isinstance(part, Mapping)] if isinstance(contents, list) else []
-        texts = [await resource_text(part, context) for part in parts[:MAX_PARTS]]
+        texts = [await resource_text(part, context, files) for part in parts[:MAX_PARTS]]
         if len(parts) > MAX_PARTS:
             texts.append(f"[{len(parts) - MAX_PARTS:,} more parts were left out]")
         return "\n".join([*notes, *texts]) or "(the resource is empty)"
@@ -175,7 +176,7 @@ class ServerResources:
         async def attach(key: tuple[str, str]) -> None:
             try:
                 with anyio.move_on_after(READ_S) as scope:
-                    read[key] = await _attachment(key, await self.read(*key, context), room, context)
+                    read[key] = await _attachment(key, await self.read(*key, context, []), room, context)
             except NotFound as error:
                 read[key] = str(error)
             else:
@@ -223,7 +224,9 @@ class ServerResources:
 
     async def _read(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         try:
-            return ToolResult(text=await self.read(input["server"], input["uri"], context), untrusted=True)
+            files: list[FileBlock] = []
+            text = await self.read(input["server"], input["uri"], context, files)
+            return ToolResult(text=text, untrusted=True, files=tuple(files))
         except NotFound as error:
             # The reason may be in the server's words.
             return ToolResult(text=str(error), is_error=True, untrusted=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import json
 import mimetypes
 import os
@@ -12,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from satchel.messages import FileBlock
+from satchel.tools.kept import keep, kept_path
 from satchel.tools.mcp.offers import MAX_URI
 from satchel.tools.port import ToolContext, ToolResult
 from satchel.tools.visible import visible
@@ -25,7 +26,7 @@ _MOST_BLOCKS = 1_000
 async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResult:
     """Turn a protocol result into the result that a model gets.
 
-    Images, sound and other bytes are saved in the session's folder for long results, and the text names the file.
+    Images, sound and other bytes are files of the result. The text names them too.
 
     Args:
         raw: The protocol's result: `content`, `structuredContent`, `isError`.
@@ -33,8 +34,11 @@ async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResul
     """
     content = raw.get("content")
     blocks: Sequence[Any] = content if isinstance(content, list) else ()
+    files: list[FileBlock] = []
     parts = [
-        await block_text(block, context) for block in blocks[:_MOST_BLOCKS] if isinstance(block, Mapping)
+        await block_text(block, context, files)
+        for block in blocks[:_MOST_BLOCKS]
+        if isinstance(block, Mapping)
     ]
     if len(blocks) > _MOST_BLOCKS:
         parts.append(f"[{len(blocks) - _MOST_BLOCKS:,} more parts were left out]")
@@ -52,7 +56,7 @@ async def tool_result(raw: Mapping[str, Any], context: ToolContext) -> ToolResul
     text = "\n".join(part for part in parts if part)
     if not text:
         text = "The tool failed without a message." if is_error else "(done; the tool returned nothing)"
-    return ToolResult(text=text, is_error=is_error, data=data, untrusted=True)
+    return ToolResult(text=text, is_error=is_error, data=data, untrusted=True, files=tuple(files))
 
 
 def _says(parts: Sequence[str], data: Any) -> bool:
@@ -67,13 +71,13 @@ def _says(parts: Sequence[str], data: Any) -> bool:
     return isinstance(data, Mapping) and len(data) == 1 and str(next(iter(data.values()))) == "\n".join(parts)
 
 
-async def block_text(block: Mapping[str, Any], context: ToolContext) -> str:
-    """One block of content as text; bytes are saved in a file, and the text names it."""
+async def block_text(block: Mapping[str, Any], context: ToolContext, files: list[FileBlock]) -> str:
+    """One block of content as text; bytes are saved in a file, which is added to `files` and named in the text."""
     match block.get("type"):
         case "text":
             return visible(str(block.get("text", "")))
         case "image" | "audio" as kind:
-            return await _kept(kind, block.get("data"), block.get("mimeType"), context)
+            return await _kept(kind, block.get("data"), block.get("mimeType"), context, files)
         case "resource_link":
             named = block.get("title") or block.get("name") or ""
             told = [f"[link to a resource: {named} {block.get('uri', '')}".rstrip()]
@@ -82,7 +86,7 @@ async def block_text(block: Mapping[str, Any], context: ToolContext) -> str:
         case "resource":
             resource = block.get("resource")
             return (
-                await resource_text(resource, context)
+                await resource_text(resource, context, files)
                 if isinstance(resource, Mapping)
                 else "[an empty resource]"
             )
@@ -90,16 +94,16 @@ async def block_text(block: Mapping[str, Any], context: ToolContext) -> str:
             return f"[a part of the unknown type {str(other)[:40]!r}]"
 
 
-async def resource_text(resource: Mapping[str, Any], context: ToolContext) -> str:
-    """The contents of a resource as text, under its address; bytes are saved in a file, and the text names it."""
+async def resource_text(resource: Mapping[str, Any], context: ToolContext, files: list[FileBlock]) -> str:
+    """The contents of a resource as text, under its address; see `block_text`."""
     uri = visible(str(resource.get("uri", ""))[:MAX_URI])
     if isinstance(resource.get("text"), str):
         return f"[resource {uri}]\n{visible(resource['text'])}"
-    kept = await _kept("resource", resource.get("blob"), resource.get("mimeType"), context)
+    kept = await _kept("resource", resource.get("blob"), resource.get("mimeType"), context, files)
     return f"{kept[:-1]}, from {uri}]"
 
 
-async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext) -> str:
+async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext, files: list[FileBlock]) -> str:
     """Save bytes in a file; a note with their type, size and path."""
     mime = visible(str(mime_type or "application/octet-stream")[:80])
     try:
@@ -107,12 +111,13 @@ async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext) -> s
     except (binascii.Error, ValueError, TypeError):
         return f"[{kind}, {mime}: its data is not base64]"
     suffix = mimetypes.guess_extension(mime.partition(";")[0].strip()) or ".bin"
-    path = context.spill_dir / f"{kind}-{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
     try:
-        await context.blocking(keep_file, path, content)
+        file = await context.blocking(keep, context.spill_dir, f"{kind}{suffix}", content)
     except OSError as error:
         return f"[{kind}, {mime}, {len(content):,} bytes, which could not be saved: {error.strerror}]"
-    return f"[{kind}, {mime}, {len(content):,} bytes, in {path}]"
+    if file not in files:
+        files.append(file)
+    return f"[{kind}, {mime}, {len(content):,} bytes, in {kept_path(context.spill_dir, file)}]"
 
 
 def keep_file(path: Path, content: bytes) -> None:

@@ -284,7 +284,7 @@ class McpToolset:
         Raises:
             NotFound: There is no such server or resource, or it can't be read; says why.
         """
-        return await self._resources.read(server, uri, context)
+        return await self._resources.read(server, uri, context, [])
 
     async def complete_mention(self, word: str) -> tuple[str, ...]:
         """The mentions that begin like a word, such as `@fil` or `@files:file:///a`.

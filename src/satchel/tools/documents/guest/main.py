@@ -1,6 +1,7 @@
 """Reads the text of a document. It runs in the sandbox and imports nothing of Satchel, because its input is hostile.
 
-`run` returns JSON: `title` and `sections`, a list of [page or null, heading, text]; or `error`, a sentence.
+`run` returns JSON: `title` and `sections`, a list of [page or null, heading, text]; or `error`, a
+sentence, with `is_empty` if there is nothing to read.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ _MOST_EXPANDED_BYTES = 300_000_000
 """Of all parts of an archive together. Real documents with many pictures stay below it."""
 _MOST_ROWS = 100_000
 
+_LIGATURES = {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))}
+"""Typeset PDFs hold "proﬁle" with one character for two letters, which nobody types in a question."""
+
 Section = tuple[int | None, str, str]
 
 
@@ -43,7 +47,7 @@ def run(args: dict[str, Any]) -> str:
             if section[2].strip():
                 taken.append(section)
         if not taken:
-            raise Unreadable("It has no text; its pages may be pictures.")
+            return json.dumps({"error": "It has no text; its pages may be pictures.", "is_empty": True})
     except Unreadable as error:
         return json.dumps({"error": str(error)})
     except MemoryError:
@@ -69,7 +73,7 @@ def _pdf(path: Path) -> tuple[str, Iterator[Section]]:
         heading = ""
         for number, page in enumerate(reader.pages, 1):
             heading = headings.get(number, heading)
-            yield number, heading, page.extract_text()
+            yield number, heading, page.extract_text().translate(_LIGATURES)
 
     return str((reader.metadata and reader.metadata.title) or ""), pages()
 

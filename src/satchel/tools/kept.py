@@ -1,0 +1,103 @@
+"""Files of a session that models may be shown: attached by the user, or returned by a tool. They are beside its log."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from satchel.messages import FileBlock
+
+__all__ = ["FOLDER", "keep", "keep_seen", "kept_path", "media_type_of", "write_kept"]
+
+FOLDER: Final = "attached"
+"""Below the folder of the session's long results, with which the files are deleted, backed up and shown."""
+
+_MAGIC: Final = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+    (b"OggS", "audio/ogg"),
+    (b"ID3", "audio/mpeg"),
+    (b"fLaC", "audio/flac"),
+)
+_RIFF: Final = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+
+
+def media_type_of(content: bytes) -> str:
+    """What bytes are, by the bytes alone: a type that is shown, "text/plain", or "application/octet-stream"."""
+    for start, media_type in _MAGIC:
+        if content.startswith(start):
+            return media_type
+    if content[:4] == b"RIFF" and content[8:12] in _RIFF:
+        return _RIFF[content[8:12]]
+    if b"\0" not in content:
+        with suppress(UnicodeDecodeError):
+            content.decode()
+            return "text/plain"
+    return "application/octet-stream"
+
+
+def kept_path(spill_dir: Path, file: FileBlock) -> Path:
+    """Where the copy of a file is that belongs to a session."""
+    return spill_dir / FOLDER / file.file_name
+
+
+def keep(spill_dir: Path, name: str, content: bytes, *, text: str = "") -> FileBlock:
+    """Keep a file that belongs to a tool's result. Blocks.
+
+    Args:
+        spill_dir: See `ToolContext.spill_dir`.
+        name: Its name, without folders.
+        content: Its bytes.
+        text: What a model gets that takes no documents; "" for nothing.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    digest = hashlib.sha256(content).hexdigest()
+    file = FileBlock(
+        sha256=digest,
+        media_type=media_type_of(content),
+        # A copy that is opened again keeps its name.
+        name=name.removeprefix(f"{digest[:16]}-"),
+        size=len(content),
+    )
+    write_kept(kept_path(spill_dir, file), content)
+    if text:
+        write_kept(kept_path(spill_dir, file.text_twin), text.encode("utf-8", "replace"))
+    return file
+
+
+def keep_seen(spill_dir: Path, contents: Mapping[str, bytes]) -> tuple[FileBlock, ...]:
+    """Keep those of the files that models can be shown, by their paths; see `keep`."""
+    return tuple(
+        keep(spill_dir, Path(path).name, content)
+        for path, content in contents.items()
+        if media_type_of(content).startswith(("image/", "application/pdf"))
+    )
+
+
+def write_kept(path: Path, content: bytes) -> None:
+    """Write a copy that only its owner can read. It is on the disk before the log can name it. Blocks.
+
+    Raises:
+        OSError: It can't be written.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
+    try:
+        with os.fdopen(handle, "wb") as copy:
+            copy.write(content)
+            copy.flush()
+            os.fsync(copy.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
