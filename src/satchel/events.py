@@ -55,6 +55,7 @@ __all__ = [
     "Record",
     "RoundObserved",
     "SessionEnd",
+    "SessionFiled",
     "SessionStart",
     "SessionTitled",
     "SurfacedMemory",
@@ -565,10 +566,30 @@ class TurnEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTitled:
-    """The user gave the session a title, which lists show instead of the first message."""
+    """The session got a title, which lists show instead of the first message. One that the user gave stays.
+
+    Attributes:
+        title: "" if words were forgotten that a model had made it of.
+        by: Who gave it.
+    """
 
     type: ClassVar = "session_titled"
     title: str
+    by: Literal["user", "model"] = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFiled:
+    """The user gave the session another place in lists. None leaves a part as it is.
+
+    Attributes:
+        pinned: Lists show it first.
+        archived: Lists leave it out, until something is said in it.
+    """
+
+    type: ClassVar = "session_filed"
+    pinned: bool | None = None
+    archived: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -609,6 +630,7 @@ Event: TypeAlias = (
     | Final
     | TurnEnd
     | SessionTitled
+    | SessionFiled
     | SessionEnd
 )
 

@@ -17,7 +17,7 @@ from satchel.runtime.serving import login_link, serving
 from satchel.server.browser_access import place_for
 from satchel.server.rates import Rates
 from tests.requirements import requirement
-from tests.server.browsers import browser, open_page, read, said, send, words_of
+from tests.server.browsers import browser, open_page, read, said, send, ticked, words_of
 from tests.server.world import World, chat
 from tests.server.world import serving as server_in
 
@@ -401,10 +401,10 @@ def test_sessions_are_listed_searched_saved_and_deleted(world: World) -> None:
         assert markdown.headers["content-disposition"] == f'attachment; filename="satchel-{id}.md"'
         assert "tandem" in markdown.text
         assert json.loads(client.get(f"/sessions/{id}/export?form=json").text)
-        answer = send(client, page, f"/sessions/{id}/delete")
+        answer = ticked(client, page, [id], "delete", confirmed="1")
         assert answer.headers["location"] == "/sessions"
         page = open_page(client, "/sessions")
-        assert "is deleted" in said(page)
+        assert "Deleted: “The <b>tandem</b> needs a chain, echo chain”." in said(page)
         assert not page.xpath(f"//a[@href='/chat/{id}']")
         assert said(open_page(client, "/sessions")) == ""  # once
         assert client.get(f"/sessions/{id}/export").status_code == 404
@@ -428,8 +428,8 @@ def test_a_session_at_work_is_not_deleted(world: World) -> None:
             page = open_page(client, "/sessions")
             [row] = page.xpath("//main//li[.//*[@data-state='running']]")
             assert "at work" in words_of(row)
-            [action] = row.xpath(".//form/@action[contains(., '/delete')]")
-            answer = send(client, page, action)
+            [id] = row.xpath("./input[@name='id']/@value")
+            answer = ticked(client, page, [id], "delete", confirmed="1")
             assert "A turn is running" in words_of(read(answer, 409))
     finally:
         world.held.go_on.set()

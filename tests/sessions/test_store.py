@@ -28,6 +28,7 @@ from satchel.events import (
     Observation,
     QuestionAnswered,
     QuestionAsked,
+    SessionFiled,
     SessionTitled,
 )
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
@@ -119,6 +120,39 @@ async def test_a_list_shows_titles_turns_and_costs_the_last_active_first(world: 
         ("s2", "Potatoes"),
     ]
     assert (await world.store.info("s2")).last_at == second.last_at
+
+
+@requirement("sessions:filing", "sessions:programs")
+async def test_pinned_sessions_come_first_and_archived_ones_and_builds_are_left_out(world: World) -> None:
+    for id in ("s1", "s2", "s3", "build-7"):
+        await world.session(id, *exchange("Hello", "Hi."))
+
+    async def file(id: str, *events: Event) -> None:
+        async with await world.store.open(id) as journal:
+            await journal.append(events)
+
+    async def ids(*, archived: bool = False) -> list[str]:
+        return [info.id for info in await world.store.listed(archived=archived)]
+
+    assert await ids() == ["s3", "s2", "s1"]
+    await file("s1", SessionFiled(pinned=True))
+    await file("s2", SessionFiled(archived=True))
+    await file("s3", SessionTitled(title="Mine"), SessionTitled(title="A model's", by="model"))
+    # A store that knows nothing yet reads the same from the logs.
+    for store in (world.store, SessionStore(world.folder / "sessions", None, clock=world.clock)):
+        assert [info.id for info in await store.listed()] == ["s1", "s3"]
+        assert [info.id for info in await store.listed(archived=True)] == ["s2"]
+        assert (await store.info("s3")).title == "Mine"
+    assert len(await world.store.list()) == 4
+    last = await world.store.last("/w")
+    assert last is not None
+    assert last.id == "s3"
+    # What is said in an archived session brings it back.
+    await file("s1", SessionFiled(archived=True))
+    assert (await world.store.info("s1")).pinned
+    await file("s1", SessionFiled(pinned=False))
+    await file("s2", *exchange("One more thing", "Yes?", turn=2))
+    assert (await ids(), await ids(archived=True)) == (["s2", "s3"], ["s1"])
 
 
 @requirement("sessions:search")

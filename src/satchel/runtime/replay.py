@@ -13,6 +13,7 @@ from satchel.events import (
     QuestionAnswered,
     QuestionAsked,
     Record,
+    SessionTitled,
     TurnEnd,
     TurnStart,
 )
@@ -33,6 +34,7 @@ class Replay:
         delivered: The ids of the other posts.
         waiting: The messages in line, by id, in their order.
         builds: What is known of the builds that the session asked for.
+        is_titled: Whether it has a title, of the user or of a model.
         last_kept: Whether the newest turn is captured as memory: one that is not is marked as captured at its start.
     """
 
@@ -44,6 +46,7 @@ class Replay:
         self.delivered: set[str] = set()
         self.waiting: dict[str, MessageWaiting] = {}
         self.builds = BuildNews()
+        self.is_titled = False
         self.last_kept = True
         self._seq = 0
 
@@ -77,6 +80,8 @@ class Replay:
                 self.builds.ask(build_id)
             case BuildPosted() as event:
                 self.builds.take(event)
+            case SessionTitled():
+                self.is_titled = True
             case _:
                 pass
 

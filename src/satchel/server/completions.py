@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from base64 import b64decode
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -183,7 +184,7 @@ def asked_of(request: CompletionRequest, *, is_retry: bool) -> ClientRequest:
         instructions="\n\n".join(filter(None, (*instructions, wish))),
         tools=tools,
         model=_model_of(request.model),
-        ephemeral=request.model == EPHEMERAL_MODEL,
+        ephemeral=request.model == EPHEMERAL_MODEL or _is_task(said),
         is_retry=is_retry,
         sampling=Sampling(
             temperature=request.temperature,
@@ -191,6 +192,21 @@ def asked_of(request: CompletionRequest, *, is_retry: bool) -> ClientRequest:
             response_schema=schema,
         ),
     )
+
+
+_TASK: Final = re.compile(
+    # Open WebUI (title, tags, follow-up questions, search terms, completion of what is typed), as in its
+    # `backend/open_webui/config.py`.
+    r"### Task:\s.*(?:<chat_history>|### Guidelines:|### Output:|### \*\*Instructions)"
+    # LibreChat (titles), as in the package `@librechat/agents`.
+    r"|Provide a concise, 5-word-or-less title for the conversation|Analyze this conversation and provide:",
+    re.DOTALL,
+)
+
+
+def _is_task(said: Sequence[ClientMessage]) -> bool:
+    """Whether a program asks for itself, such as for a title: that is no conversation, and nothing of it is kept."""
+    return len(said) == 1 and _TASK.match(said[0].text.lstrip()) is not None
 
 
 def _model_of(name: str) -> str | None:

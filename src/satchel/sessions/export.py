@@ -46,6 +46,8 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "cwd": info.cwd,
         "model": model,
         "private": info.private,
+        "pinned": info.pinned,
+        "archived": info.archived,
     }
 
 

@@ -181,16 +181,23 @@ class SessionStore:
             raise
 
     async def last(self, cwd: Path | str) -> SessionInfo | None:
-        """The session of a working directory that was active last, leaving out those without a message; or None."""
+        """The session of a working directory that was active last, leaving out archived ones and those without a
+        message; or None.
+        """
         bucket = bucket_name(str(cwd))
         for info in await self._index.sessions():
-            if info.path.parent.name == bucket and info.turns:
+            if info.path.parent.name == bucket and info.turns and not info.archived and not info.is_build:
                 return info
         return None
 
     async def list(self) -> Sequence[SessionInfo]:
         """All sessions, those that were active last first."""
         return await self._index.sessions()
+
+    async def listed(self, *, archived: bool = False) -> Sequence[SessionInfo]:
+        """What lists of conversations show: without builds, pinned ones first, and either the archive or the rest."""
+        infos = [i for i in await self._index.sessions() if i.archived == archived and not i.is_build]
+        return sorted(infos, key=lambda info: not info.pinned)
 
     async def spent_on(self, day: str) -> float:
         """What all sessions of the home spent on a local day, in US dollars.

@@ -31,6 +31,7 @@ from satchel.events import (
     Record,
     RoundObserved,
     SessionEnd,
+    SessionFiled,
     SessionStart,
     SessionTitled,
     TextDelta,
@@ -294,6 +295,7 @@ class SessionView:
                 | RoundObserved()
                 | ModelCalled()
                 | SessionTitled()
+                | SessionFiled()
                 | SessionEnd()
             ):
                 return None

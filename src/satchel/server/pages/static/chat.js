@@ -143,7 +143,7 @@ let stateBefore = { running, asks };   // what the server said last; `running` m
 
 function settle(state) {
   const was = stateBefore;
-  stateBefore = { running: state.running, asks: state.asks };
+  stateBefore = { running: state.running, asks: state.asks, title: state.title };
   running = state.running;
   asks = state.asks;
   document.getElementById("elsewhere").hidden = state.where !== "elsewhere";
@@ -152,7 +152,7 @@ function settle(state) {
   if (asks > was.asks) status.textContent = asks === 1 ? "A question waits for you." : `${asks} questions wait for you.`;
   else if (running && !was.running) status.textContent = "Satchel is answering.";
   else if (!running && was.running) status.textContent = "Satchel has answered.";
-  if (!running && was.running) refreshAround();
+  if ((!running && was.running) || (was.title !== undefined && state.title !== was.title)) refreshAround();
   if (!running) sendWaiting();
 }
 
