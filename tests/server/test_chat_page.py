@@ -19,7 +19,7 @@ from satchel.memory.show.reasons import shared_word
 from satchel.models import Call, Reply, ScriptedModel
 from tests.capabilities.world import draft, register
 from tests.requirements import requirement
-from tests.server.browsers import browser, open_page, read, said, send, words_of
+from tests.server.browsers import at, browser, open_page, read, said, send, words_of
 from tests.server.world import WORDS, World, chat, events_in
 from tests.server.world import serving as server_in
 
@@ -301,6 +301,16 @@ def test_a_reason_names_the_most_telling_word() -> None:
     assert shared_word("", "") == ""
 
 
+@requirement("sessions:titles")
+def test_a_title_that_comes_after_the_answer_reaches_the_page(world: World) -> None:
+    with browser(world) as client:
+        path = begin(client, "Hello")
+        wait_until_over(client, path)
+        world.call(world.satchel.rename, path[6:], "Greetings")
+        states = parts(client, path, until=lambda each: each.data.get("title") == "Greetings")
+        assert states[-1].name == "state"
+
+
 @requirement("web-pages:chat:commands")
 def test_commands_work_in_the_browser(world: World) -> None:
     with browser(world) as client:
@@ -316,15 +326,36 @@ def test_commands_work_in_the_browser(world: World) -> None:
         assert page.xpath("//select[@name='mode']/option[@selected]/@value") == ["plan"]
         # A title, by command, by the form in the chat and by the one in the list. Markup in it is text.
         rename = f"/sessions{path[5:]}/rename"
-        for at, action, field, typed, title in (
+        for place, action, field, typed, title in (
             (path, path, "message", "/rename By command", "By command"),
             (path, rename, "title", "<b>Chat</b> & co", "<b>Chat</b> & co"),
             ("/sessions", rename, "title", "my password is hunter2!x9", "my password is [redacted:password]"),
         ):
-            assert send(client, open_page(client, at), action, {field: typed}).status_code == 303
+            assert send(client, open_page(client, place), action, {field: typed}).status_code == 303
             page = open_page(client, path)
             assert words_of(page.get_element_by_id("chat-head").find("h1")) == title
             assert title in words_of(page.get_element_by_id("rail-list"))
+        # Pinned, archived and brought back, from the chat and by command.
+        send(client, page, path, {"message": "/sessions pin"})
+        page = open_page(client, path)
+        assert "1 conversation pinned." in said(page)
+        assert words_of(page.get_element_by_id("rail-list").find(".//h3")) == "Pinned"
+        [filing] = [form for form in page.forms if "in_chat" in form.fields and "id" in form.fields]
+        headers = {"origin": at(client), "sec-fetch-site": "same-origin"}
+        answer = client.post(
+            "/sessions", data={**dict(filing.form_values()), "do": "archive"}, headers=headers
+        )
+        assert answer.headers["location"] == path
+        page = open_page(client, path)
+        assert "Archived: “my password is [redacted:password]”. Undo" in said(page)
+        assert "hunter2" not in words_of(page)
+        assert not page.xpath(f"//*[@id='rail-list']//a[@href='{path}']")
+        assert page.xpath("//*[@id='chat-head']//a[@href='/sessions?archived=true']")
+        send(client, page, path, {"message": f"/sessions unarchive {path[6:12]}"})
+        assert open_page(client, path).xpath(f"//*[@id='rail-list']//a[@href='{path}']")
+        assert "/sessions burn is unknown" in words_of(
+            read(send(client, page, path, {"message": "/sessions burn"}), 400)
+        )
         refused = send(client, page, rename, {"title": "x" * 61})
         assert "A title has at most 60 characters" in words_of(read(refused, 400))
         assert send(client, page, path, {"message": "/new"}).headers["location"] == "/"
