@@ -54,6 +54,7 @@ __all__ = [
     "QuestionAsked",
     "Record",
     "RoundObserved",
+    "SessionBranched",
     "SessionEnd",
     "SessionFiled",
     "SessionStart",
@@ -593,6 +594,20 @@ class SessionFiled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBranched:
+    """The session goes on from another one, whose turns before one of its turns it repeats.
+
+    Attributes:
+        session_id: The other one.
+        turn: The first turn that is not repeated.
+    """
+
+    type: ClassVar = "session_branched"
+    session_id: str
+    turn: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnd:
     """The session was closed in an orderly way."""
 
@@ -631,6 +646,7 @@ Event: TypeAlias = (
     | TurnEnd
     | SessionTitled
     | SessionFiled
+    | SessionBranched
     | SessionEnd
 )
 

@@ -254,6 +254,10 @@ def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_p
     assert [one["id"] for one in run("session", "list", "--all", "--json").json] == [id]
     run("session", "unarchive", id)
     assert run("session", "unpin", id).out.endswith("  Dinner for six  (1 turn)\n")
+    branched = run("session", "branch", id, "2", "--json").json
+    assert (branched["branch_of"], branched["branch_turn"], branched["turns"]) == (id, 2, 1)
+    assert run("session", "branch", id, "3").code == 3
+    assert run("session", "delete", branched["id"], "--yes").code == 0
     assert run("session", "delete", id).code == 2
     assert run("session", "delete", id, "--yes", "--json").json == {"deleted": [id]}
     assert run("session", "list", "--json").json == []

@@ -301,6 +301,46 @@ def test_a_reason_names_the_most_telling_word() -> None:
     assert shared_word("", "") == ""
 
 
+@requirement("sessions:branches")
+def test_a_message_is_answered_again_and_said_otherwise_in_branches_that_lead_to_each_other(
+    world: World,
+) -> None:
+    with browser(world) as client:
+        path = begin(client, "Say this: \n\nfirst")
+        page = wait_until_over(client, path)
+        send(client, page, path, {"message": "What was said?"})
+        page = wait_until_over(client, path)
+        fields: dict[str, str]
+        places = []
+        for fields in ({"turn": "2"}, {"turn": "2", "message": "Count to ten"}):
+            answer = client.post(
+                f"{path}/branch",
+                data={"form_token": page.xpath("//meta[@name='form-token']/@content")[0], **fields},
+                headers={"origin": at(client), "sec-fetch-site": "same-origin"},
+            )
+            place, _, turn = answer.headers["location"].partition("#")
+            assert turn == "turn-2"
+            places.append(place)
+            parts(client, place, until=lambda each: over(each) and each.data["turn"] == 2)
+        again, other = (open_page(client, place) for place in places)
+        assert "user: Say this" in words_of(again.get_element_by_id("turn-2"))
+        assert WORDS in words_of(other.get_element_by_id("turn-2"))
+        assert "first" in words_of(other.get_element_by_id("turn-1"))
+        # What was said stays, and each leads to the others.
+        page = open_page(client, path)
+        assert "What was said?" in words_of(page.get_element_by_id("turn-2"))
+        for here, shown in ((path, page), (places[0], again), (places[1], other)):
+            links = open_page(client, here).xpath(
+                "//*[@id='turn-2']//*[contains(@class, 'branches')]/a/@href"
+            )
+            assert {link.partition("#")[0] for link in links} == {path, *places} - {here}
+            assert shown.xpath("//form[contains(@action, '/branch')]")
+    with world.client() as program:
+        made = program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 3})
+        assert (made.status_code, made.json()["branch_of"], made.json()["turns"]) == (201, path[6:], 2)
+        assert program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 9}).status_code == 404
+
+
 @requirement("sessions:titles")
 def test_a_title_that_comes_after_the_answer_reaches_the_page(world: World) -> None:
     with browser(world) as client:

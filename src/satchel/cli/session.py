@@ -191,6 +191,26 @@ _filing("unarchive", "Take conversations out of the archive.")
 
 
 @session.command()
+@click.argument("id", type=SessionId)
+@click.argument("turn", type=click.IntRange(1))
+@json_option
+def branch(id: str, turn: int, as_json: bool) -> None:
+    """Make a conversation that repeats this one up to a turn, to go on otherwise.
+
+    `satchel chat --session` with the id that it prints goes on there.
+    """
+
+    async def body(store: SessionStore) -> SessionInfo:
+        return await store.info(await store.branch(id, turn))
+
+    info = _with_sessions(body)
+    if as_json:
+        say_json(info_to_json(info))
+    else:
+        say(session_line(info))
+
+
+@session.command()
 @click.argument("ids", nargs=-1, required=True, type=SessionId)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option

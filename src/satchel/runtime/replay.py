@@ -13,6 +13,8 @@ from satchel.events import (
     QuestionAnswered,
     QuestionAsked,
     Record,
+    SessionBranched,
+    SessionStart,
     SessionTitled,
     TurnEnd,
     TurnStart,
@@ -34,7 +36,8 @@ class Replay:
         delivered: The ids of the other posts.
         waiting: The messages in line, by id, in their order.
         builds: What is known of the builds that the session asked for.
-        is_titled: Whether it has a title, of the user or of a model.
+        is_private: Whether nothing that is said in it becomes memory, now or later.
+        is_titled: Whether it has a title, of the user or of a model, or needs none.
         last_kept: Whether the newest turn is captured as memory: one that is not is marked as captured at its start.
     """
 
@@ -46,6 +49,7 @@ class Replay:
         self.delivered: set[str] = set()
         self.waiting: dict[str, MessageWaiting] = {}
         self.builds = BuildNews()
+        self.is_private = False
         self.is_titled = False
         self.last_kept = True
         self._seq = 0
@@ -80,7 +84,10 @@ class Replay:
                 self.builds.ask(build_id)
             case BuildPosted() as event:
                 self.builds.take(event)
-            case SessionTitled():
+            case SessionStart(private=private):
+                self.is_private = self.is_private or private
+            # A model would give a branch the name of the other session; its first own words tell them apart.
+            case SessionTitled() | SessionBranched():
                 self.is_titled = True
             case _:
                 pass

@@ -411,7 +411,7 @@ class Satchel:
                     model=serving,
                     mode=read_mode(mode) if mode else self.settings.agent.mode,
                     allow=allow,
-                    private=private or ephemeral,
+                    private=private or ephemeral or replay.is_private,
                     tools=tools,
                     toolsets=toolsets,
                     system=system,

@@ -342,6 +342,14 @@ class Listing(FromOutside):
     archived: bool | None = Field(None, description="Lists leave it out, until something is said in it.")
 
 
+class Branching(FromOutside):
+    """Where a branch of a conversation begins."""
+
+    model_config = _for_instance(turn=3)
+
+    turn: Annotated[int, Field(ge=1, description="The first turn that it doesn't repeat.")]
+
+
 class Session(_Answered):
     """A conversation."""
 
@@ -355,6 +363,8 @@ class Session(_Answered):
     private: bool
     pinned: bool = Field(description="Lists show it first.")
     archived: bool = Field(description="Lists leave it out.")
+    branch_of: str | None = Field(description="The conversation whose turns before `branch_turn` it repeats.")
+    branch_turn: int | None
 
 
 class SessionShown(Session):

@@ -48,6 +48,8 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "private": info.private,
         "pinned": info.pinned,
         "archived": info.archived,
+        "branch_of": info.branch_of or None,
+        "branch_turn": info.branch_turn or None,
     }
 
 

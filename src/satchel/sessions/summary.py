@@ -19,6 +19,7 @@ from satchel.events import (
     ModelCalled,
     Observation,
     Record,
+    SessionBranched,
     SessionFiled,
     SessionStart,
     SessionTitled,
@@ -73,6 +74,7 @@ class SessionInfo:
         spent: `usage` by day, model and purpose.
         pinned: Lists show it first.
         archived: Lists leave it out.
+        branch_of: The session whose turns before `branch_turn` it repeats, or "".
     """
 
     id: str
@@ -89,6 +91,8 @@ class SessionInfo:
     spent: tuple[UsageRow, ...] = ()
     pinned: bool = False
     archived: bool = False
+    branch_of: str = ""
+    branch_turn: int = 0
 
     @property
     def is_build(self) -> bool:
@@ -181,6 +185,8 @@ class Summary:
     is_named: bool = False
     pinned: bool = False
     archived: bool = False
+    branch_of: str = ""
+    branch_turn: int = 0
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def feed(self, record: Record) -> None:
@@ -202,14 +208,18 @@ class Summary:
         self.last_at = record.at.isoformat()
         self.started_at = self.started_at or self.last_at
         match event:
+            case SessionBranched():
+                self.branch_of, self.branch_turn = event.session_id, event.turn
             case SessionStart():
                 self.cwd, self.provider, self.model = event.cwd, event.provider, event.model
-                self.private = event.private
+                self.private = self.private or event.private
             case TurnStart():
                 self.turns = max(self.turns, event.turn)
                 self.archived = False
                 names = ", ".join(file.name for file in event.message.files)
-                self.title = self.title or title_of(event.message.text.strip() or names)
+                # A branch is named by what is its own.
+                if event.turn >= self.branch_turn:
+                    self.title = self.title or title_of(event.message.text.strip() or names)
             case Assistant():
                 self.provider, self.model = event.provider, event.model
                 self._spend(record, _CONVERSATION, event.usage)
@@ -280,4 +290,6 @@ class Summary:
             spent=tuple(rows),
             pinned=self.pinned,
             archived=self.archived,
+            branch_of=self.branch_of,
+            branch_turn=self.branch_turn,
         )

@@ -30,6 +30,7 @@ from satchel.events import (
     QuestionAsked,
     Record,
     RoundObserved,
+    SessionBranched,
     SessionEnd,
     SessionFiled,
     SessionStart,
@@ -296,6 +297,7 @@ class SessionView:
                 | ModelCalled()
                 | SessionTitled()
                 | SessionFiled()
+                | SessionBranched()
                 | SessionEnd()
             ):
                 return None

@@ -180,6 +180,16 @@ async def change(service: Serves, id: str, request: shapes.Listing) -> Response:
     return JsonAnswer(info_to_json(await service.satchel.sessions.info(id)))
 
 
+@router.post(
+    "/{id}/branches", response_model=shapes.Session, status_code=201, summary="Branch a conversation"
+)
+async def branch(service: Serves, id: str, request: shapes.Branching) -> Response:
+    """Make a conversation that repeats this one up to a turn, to go on otherwise from there. This one stays."""
+    store = service.satchel.sessions
+    new = await store.branch(await _full_id(service, id), request.turn)
+    return JsonAnswer(info_to_json(await store.info(new)), status_code=201)
+
+
 @router.delete("/{id}", response_model=shapes.Posted, summary="Delete a conversation")
 async def delete(service: Serves, id: str) -> Response:
     """Delete the log of a conversation. Memories of it stay; `DELETE /api/memories/{id}` forgets those."""

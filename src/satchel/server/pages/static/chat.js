@@ -254,7 +254,10 @@ function change(turn) {
   message.focus();
   message.setSelectionRange(message.value.length, message.value.length);
   keepDraft();
-  tell(notice("Your message is in the field again. Sending it makes a new turn at the end; the earlier turns stay.", "on"));
+  composer.dataset.branch = turn.id.replace("turn-", "");
+  const told = notice("Your message is in the field again. Sent, it begins a branch from here; what was said stays in this session.", "on");
+  told.append(button("Send it at the end instead", (event) => { delete composer.dataset.branch; event.currentTarget.closest(".notice").remove(); message.focus(); }));
+  tell(told);
 }
 
 function tell(...notices) {
@@ -322,7 +325,9 @@ async function send(text, { shows = true } = {}) {
   running = running || !text.startsWith("/");
   showRunning();
   try {
-    const said = await post(session ? inPlace(`/chat/${session}`) : inPlace("/chat"), fields);
+    const branch = text.startsWith("/") ? "" : composer.dataset.branch ?? "";
+    if (branch) fields.set("turn", branch);
+    const said = await post(session ? inPlace(`/chat/${session}${branch && "/branch"}`) : inPlace("/chat"), fields);
     if (!text.startsWith("/")) attached.clear();
     if (!said.turn) { running = false; showRunning(); }
     if (shows) show(said);
