@@ -256,8 +256,14 @@ function change(turn) {
   keepDraft();
   composer.dataset.branch = turn.id.replace("turn-", "");
   const told = notice("Your message is in the field again. Sent, it begins a branch from here; what was said stays in this session.", "on");
-  told.append(button("Send it at the end instead", (event) => { delete composer.dataset.branch; event.currentTarget.closest(".notice").remove(); message.focus(); }));
+  told.id = "branching";
+  told.append(button("Send it at the end instead", () => { unbranch(); message.focus(); }));
   tell(told);
+}
+
+function unbranch() {
+  delete composer.dataset.branch;
+  document.getElementById("branching")?.remove();
 }
 
 function tell(...notices) {
@@ -419,7 +425,7 @@ function restoreDraft() {
   try { if (!message.value) message.value = localStorage.getItem(draftKey()) ?? ""; } catch { /* as above */ }
 }
 
-message.addEventListener("input", () => { keepDraft(); offerCommands(); });
+message.addEventListener("input", () => { keepDraft(); offerCommands(); if (!message.value) unbranch(); });
 
 message.addEventListener("keydown", (event) => {
   if (event.isComposing) return;             // an input method is choosing characters
