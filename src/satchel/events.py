@@ -55,7 +55,9 @@ __all__ = [
     "QuestionAsked",
     "Record",
     "RoundObserved",
+    "SessionBranched",
     "SessionEnd",
+    "SessionFiled",
     "SessionStart",
     "SessionTitled",
     "SubAgentEvent",
@@ -584,10 +586,44 @@ class TurnEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionTitled:
-    """The user gave the session a title, which lists show instead of the first message."""
+    """The session got a title, which lists show instead of the first message. One that the user gave stays.
+
+    Attributes:
+        title: "" if words were forgotten that a model had made it of.
+        by: Who gave it.
+    """
 
     type: ClassVar = "session_titled"
     title: str
+    by: Literal["user", "model"] = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionFiled:
+    """The user gave the session another place in lists. None leaves a part as it is.
+
+    Attributes:
+        pinned: Lists show it first.
+        archived: Lists leave it out, until something is said in it.
+    """
+
+    type: ClassVar = "session_filed"
+    pinned: bool | None = None
+    archived: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionBranched:
+    """The session goes on from another one, whose turns before one of its turns it repeats.
+
+    Attributes:
+        session_id: The other one.
+        turn: The first turn that is not repeated.
+    """
+
+    type: ClassVar = "session_branched"
+    session_id: str
+    turn: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -629,6 +665,8 @@ Event: TypeAlias = (
     | Final
     | TurnEnd
     | SessionTitled
+    | SessionFiled
+    | SessionBranched
     | SessionEnd
 )
 

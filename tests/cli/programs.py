@@ -55,6 +55,7 @@ def environ_for(folder: Path, server: Loopback | None = None, **more: str) -> di
         "SATCHEL_MEMORY_EMBEDDER": "none",
         # A worker would outlive the test, and its folder.
         "SATCHEL_MEMORY_WORKER": "off",
+        "SATCHEL_BACKGROUND_TITLES": "off",
         # On a busy machine, an executable may need longer than the default to print its schema.
         "SATCHEL_TOOLS_SCHEMA_TIMEOUT_S": "30",
         "LANG": "C.UTF-8",

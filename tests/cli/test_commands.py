@@ -245,6 +245,19 @@ def test_sessions_are_listed_shown_searched_exported_and_deleted(run: Run, tmp_p
     assert "at most 60 characters; this one has 61" in run("session", "rename", id, "x" * 61).err
     [listed] = run("session", "list", "--json").json
     assert (listed["title"], listed["turns"]) == ("Dinner for six", 1)
+    assert run("session", "pin", id[:4]).out.endswith("  Dinner for six  (1 turn, pinned)\n")
+    assert run("session", "pin", id, "nope").code == 3
+    [filed] = run("session", "archive", id, "--json").json
+    assert (filed["pinned"], filed["archived"]) == (True, True)
+    assert run("session", "list", "--json").json == []
+    assert [one["id"] for one in run("session", "list", "--archived", "--json").json] == [id]
+    assert [one["id"] for one in run("session", "list", "--all", "--json").json] == [id]
+    run("session", "unarchive", id)
+    assert run("session", "unpin", id).out.endswith("  Dinner for six  (1 turn)\n")
+    branched = run("session", "branch", id, "2", "--json").json
+    assert (branched["branch_of"], branched["branch_turn"], branched["turns"]) == (id, 2, 1)
+    assert run("session", "branch", id, "3").code == 3
+    assert run("session", "delete", branched["id"], "--yes").code == 0
     assert run("session", "delete", id).code == 2
     assert run("session", "delete", id, "--yes", "--json").json == {"deleted": [id]}
     assert run("session", "list", "--json").json == []
@@ -301,9 +314,12 @@ def test_usage_sums_by_day_and_model(run: Run) -> None:
     assert "none:recall" in run("usage").out
     assert "In the background" not in run("usage").out
     run("config", "set", "background.day_tokens", "20000")
-    assert run("usage").out.splitlines()[-5:] == [
+    assert run("usage").out.splitlines()[-6:] == [
         "In the background today, of 20,000 tokens:",
-        *(f"  {kind:8}      0 calls           0 tokens" for kind in ("gate", "extract", "judge", "total")),
+        *(
+            f"  {kind:8}      0 calls           0 tokens"
+            for kind in ("gate", "extract", "judge", "title", "total")
+        ),
     ]
 
 

@@ -162,7 +162,7 @@ def test_settings_and_exports_speak_json_too(run: Run, tmp_path: Path) -> None:
             "add search recall list show edit forget link related history stats export import reindex distill doctor",
         ),
         ("tool", "list show run refresh"),
-        ("session", "list show search rename export delete"),
+        ("session", "list show search rename pin unpin archive unarchive branch export delete"),
         ("model", "list test"),
         ("config", "show path set init"),
     ],

@@ -20,6 +20,7 @@ def settings_in(folder: Path, *, environ: Mapping[str, str] | None = None, **ove
     work.mkdir(exist_ok=True)
     values: Mapping[str, Any] = {
         "memory.distill": "off",
+        "background.titles": "off",
         **{key.replace("__", "."): value for key, value in overrides.items()},
     }
     return load(

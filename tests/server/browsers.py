@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,18 @@ def words_of(element: Any) -> str:
 def said(page: Any) -> str:
     """What the program says once at the top of a page."""
     return words_of(page.get_element_by_id("sayings"))
+
+
+def ticked(client: httpx2.Client, page: Any, ids: Sequence[str], do: str, **fields: str) -> httpx2.Response:
+    """Tick the boxes of sessions on their page, and press a button of the form that they belong to."""
+    boxes = {box.get("value") for box in page.xpath("//input[@name='id'][@form='many']")}
+    assert boxes >= set(ids), boxes
+    form = page.get_element_by_id("many")
+    return client.post(
+        form.get("action"),
+        data={**dict(form.form_values()), "id": list(ids), "do": do, **fields},
+        headers={"origin": at(client), "sec-fetch-site": "same-origin"},
+    )
 
 
 def send(

@@ -179,7 +179,7 @@ def test_the_context_has_relevant_memories_within_its_budget_or_nothing(
     client.delete(f"/api/memories/{added['id']}")
 
 
-@requirement("http:sessions")
+@requirement("http:sessions", "sessions:filing")
 def test_conversations_are_listed_read_in_pages_found_and_deleted(client: httpx2.Client) -> None:
     session = chat(client, "Tell me of zebras")[-1].data["sessionId"]
     listed = client.get("/api/sessions", params={"limit": 1}).json()
@@ -189,8 +189,18 @@ def test_conversations_are_listed_read_in_pages_found_and_deleted(client: httpx2
     assert [event["seq"] for event in whole["events"]] == list(range(1, whole["last_seq"] + 1))
     assert page["events"] == whole["events"][1:3]
     assert client.get("/api/sessions/search", params={"q": "zebras"}).json()[0]["session"] == session
-    assert client.delete(f"/api/sessions/{session}").json() == {"id": session}
-    assert client.get(f"/api/sessions/{session}").status_code == 404
+    path = f"/api/sessions/{session}"
+    chat(client, "Tell me of gnus")
+    assert client.get("/api/sessions").json()[0]["id"] != session
+    pinned = client.patch(path, json={"pinned": True, "title": "Zebras"}).json()
+    assert (pinned["title"], pinned["pinned"], pinned["archived"]) == ("Zebras", True, False)
+    assert client.get("/api/sessions").json()[0] == pinned
+    assert client.patch(path, json={"archived": True}).json()["pinned"]
+    assert session not in {one["id"] for one in client.get("/api/sessions").json()}
+    archive = client.get("/api/sessions", params={"archived": True})
+    assert (archive.headers["x-total-count"], [one["id"] for one in archive.json()]) == ("1", [session])
+    assert client.delete(path).json() == {"id": session}
+    assert client.get(path).status_code == 404
 
 
 @requirement("http:tools")

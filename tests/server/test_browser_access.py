@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import re
 import threading
@@ -17,7 +18,7 @@ from satchel.runtime.serving import login_link, serving
 from satchel.server.browser_access import place_for
 from satchel.server.rates import Rates
 from tests.requirements import requirement
-from tests.server.browsers import browser, open_page, read, said, send, words_of
+from tests.server.browsers import at, browser, open_page, read, said, send, ticked, words_of
 from tests.server.world import World, chat
 from tests.server.world import serving as server_in
 
@@ -401,13 +402,64 @@ def test_sessions_are_listed_searched_saved_and_deleted(world: World) -> None:
         assert markdown.headers["content-disposition"] == f'attachment; filename="satchel-{id}.md"'
         assert "tandem" in markdown.text
         assert json.loads(client.get(f"/sessions/{id}/export?form=json").text)
-        answer = send(client, page, f"/sessions/{id}/delete")
+        answer = ticked(client, page, [id], "delete", confirmed="1")
         assert answer.headers["location"] == "/sessions"
         page = open_page(client, "/sessions")
-        assert "is deleted" in said(page)
+        assert "Deleted: “The <b>tandem</b> needs a chain, echo chain”." in said(page)
         assert not page.xpath(f"//a[@href='/chat/{id}']")
         assert said(open_page(client, "/sessions")) == ""  # once
         assert client.get(f"/sessions/{id}/export").status_code == 404
+
+
+@requirement("web-pages:sessions", "sessions:filing")
+def test_several_sessions_are_pinned_archived_and_deleted_at_once(world: World) -> None:
+    with world.client() as program:
+        ids = [chat(program, f"Fruit number {n}")[0].data["sessionId"] for n in range(3)]
+    with browser(world) as client:
+
+        def listed(path: str = "/sessions") -> list[str]:
+            found = open_page(client, path).xpath("//main//h3/a/@href")
+            return [href[6:] for href in found if href[6:] in ids]
+
+        page = open_page(client, "/sessions")
+        assert listed() == ids[::-1]
+        assert ticked(client, page, ids[:2], "pin").status_code == 303
+        page = open_page(client, "/sessions")
+        assert said(page) == "Pinned: 2 sessions. Undo"
+        assert words_of(page.xpath("//main//section/h2")[0]) == "Pinned"
+        assert listed() == [ids[1], ids[0], ids[2]]
+        ticked(client, page, ids[1:], "archive")
+        assert listed() == ids[:1]
+        page = open_page(client, "/sessions")
+        assert page.xpath("//main//a[@href='/sessions?archived=true']")
+        archive = open_page(client, "/sessions?archived=true&chosen=true")
+        assert len(archive.xpath("//input[@form='many'][@checked]")) >= 2
+        assert listed("/sessions?archived=true") == [ids[1], ids[2]]
+        assert open_page(client, "/sessions?q=Fruit").xpath(f"//a[starts-with(@href, '/chat/{ids[2]}')]")
+        # Deleting several asks first.
+        answer = ticked(client, archive, ids[1:], "delete")
+        page = open_page(client, answer.headers["location"])
+        assert "Delete 2 sessions for good?" in said(page)
+        assert listed("/sessions?archived=true") == [ids[1], ids[2]]
+        [form] = page.get_element_by_id("sayings").iter("form")
+        headers = {"origin": at(client), "sec-fetch-site": "same-origin"}
+        client.post("/sessions", data=dict(form.form_values()), headers=headers)
+        assert listed("/sessions?archived=true") == []
+        # One that can't be changed is told, and the others are.
+        with world.client() as program:
+            other = chat(program, "A vegetable")[0].data["sessionId"]
+        page = open_page(client, "/sessions")
+        lock = world.home / "sessions" / ".locks" / ids[0]
+        world.call(world.app.service.sessions.close, ids[0])
+        with lock.open("w") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            ticked(client, page, [ids[0], other], "archive")
+        assert "1 session of 2 done." in said(open_page(client, "/sessions"))
+        assert listed() == ids[:1]
+        assert "Tick the boxes" in said(
+            open_page(client, ticked(client, page, [], "pin").headers["location"])
+        )
+        assert ticked(client, page, ids[:1], "burn").status_code == 400
 
 
 @requirement("web-pages:sessions")
@@ -428,8 +480,8 @@ def test_a_session_at_work_is_not_deleted(world: World) -> None:
             page = open_page(client, "/sessions")
             [row] = page.xpath("//main//li[.//*[@data-state='running']]")
             assert "at work" in words_of(row)
-            [action] = row.xpath(".//form/@action[contains(., '/delete')]")
-            answer = send(client, page, action)
+            [id] = row.xpath("./input[@name='id']/@value")
+            answer = ticked(client, page, [id], "delete", confirmed="1")
             assert "A turn is running" in words_of(read(answer, 409))
     finally:
         world.held.go_on.set()

@@ -194,6 +194,7 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
         expect(page.locator(".code-bar").get_by_role("button", name="Copy")).to_have_count(1)
         page.get_by_role("button", name="Change and ask again").click()
         expect(page.get_by_label("Message", exact=True)).to_have_value("Say something hostile")
+        page.get_by_role("button", name="Send it at the end instead").click()
         # A message that is sent in one tab is seen in the other.
         write(page, "Thanks")
         expect(said_in(page, 2)).to_have_text("I see.")

@@ -20,7 +20,7 @@ from satchel.models import Call, Reply, ScriptedModel
 from satchel.server import open_sessions
 from tests.capabilities.world import draft, register
 from tests.requirements import requirement
-from tests.server.browsers import browser, open_page, read, said, send, words_of
+from tests.server.browsers import at, browser, open_page, read, said, send, words_of
 from tests.server.world import WORDS, World, chat, events_in
 from tests.server.world import serving as server_in
 
@@ -323,6 +323,56 @@ def test_a_background_command_is_seen_and_stopped_on_the_page_and_keeps_its_sess
         assert "was stopped by the user" in typed("/jobs stop 1")
 
 
+@requirement("sessions:branches")
+def test_a_message_is_answered_again_and_said_otherwise_in_branches_that_lead_to_each_other(
+    world: World,
+) -> None:
+    with browser(world) as client:
+        path = begin(client, "Say this: \n\nfirst")
+        page = wait_until_over(client, path)
+        send(client, page, path, {"message": "What was said?"})
+        page = wait_until_over(client, path)
+        fields: dict[str, str]
+        places = []
+        for fields in ({"turn": "2"}, {"turn": "2", "message": "Count to ten"}):
+            answer = client.post(
+                f"{path}/branch",
+                data={"form_token": page.xpath("//meta[@name='form-token']/@content")[0], **fields},
+                headers={"origin": at(client), "sec-fetch-site": "same-origin"},
+            )
+            place, _, turn = answer.headers["location"].partition("#")
+            assert turn == "turn-2"
+            places.append(place)
+            parts(client, place, until=lambda each: over(each) and each.data["turn"] == 2)
+        again, other = (open_page(client, place) for place in places)
+        assert "user: Say this" in words_of(again.get_element_by_id("turn-2"))
+        assert WORDS in words_of(other.get_element_by_id("turn-2"))
+        assert "first" in words_of(other.get_element_by_id("turn-1"))
+        # What was said stays, and each leads to the others.
+        page = open_page(client, path)
+        assert "What was said?" in words_of(page.get_element_by_id("turn-2"))
+        for here, shown in ((path, page), (places[0], again), (places[1], other)):
+            links = open_page(client, here).xpath(
+                "//*[@id='turn-2']//*[contains(@class, 'branches')]/a/@href"
+            )
+            assert {link.partition("#")[0] for link in links} == {path, *places} - {here}
+            assert shown.xpath("//form[contains(@action, '/branch')]")
+    with world.client() as program:
+        made = program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 3})
+        assert (made.status_code, made.json()["branch_of"], made.json()["turns"]) == (201, path[6:], 2)
+        assert program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 9}).status_code == 404
+
+
+@requirement("sessions:titles")
+def test_a_title_that_comes_after_the_answer_reaches_the_page(world: World) -> None:
+    with browser(world) as client:
+        path = begin(client, "Hello")
+        wait_until_over(client, path)
+        world.call(world.satchel.rename, path[6:], "Greetings")
+        states = parts(client, path, until=lambda each: each.data.get("title") == "Greetings")
+        assert states[-1].name == "state"
+
+
 @requirement("web-pages:chat:commands")
 def test_commands_work_in_the_browser(world: World) -> None:
     with browser(world) as client:
@@ -338,15 +388,36 @@ def test_commands_work_in_the_browser(world: World) -> None:
         assert page.xpath("//select[@name='mode']/option[@selected]/@value") == ["plan"]
         # A title, by command, by the form in the chat and by the one in the list. Markup in it is text.
         rename = f"/sessions{path[5:]}/rename"
-        for at, action, field, typed, title in (
+        for place, action, field, typed, title in (
             (path, path, "message", "/rename By command", "By command"),
             (path, rename, "title", "<b>Chat</b> & co", "<b>Chat</b> & co"),
             ("/sessions", rename, "title", "my password is hunter2!x9", "my password is [redacted:password]"),
         ):
-            assert send(client, open_page(client, at), action, {field: typed}).status_code == 303
+            assert send(client, open_page(client, place), action, {field: typed}).status_code == 303
             page = open_page(client, path)
             assert words_of(page.get_element_by_id("chat-head").find("h1")) == title
             assert title in words_of(page.get_element_by_id("rail-list"))
+        # Pinned, archived and brought back, from the chat and by command.
+        send(client, page, path, {"message": "/sessions pin"})
+        page = open_page(client, path)
+        assert "1 conversation pinned." in said(page)
+        assert words_of(page.get_element_by_id("rail-list").find(".//h3")) == "Pinned"
+        [filing] = [form for form in page.forms if "in_chat" in form.fields and "id" in form.fields]
+        headers = {"origin": at(client), "sec-fetch-site": "same-origin"}
+        answer = client.post(
+            "/sessions", data={**dict(filing.form_values()), "do": "archive"}, headers=headers
+        )
+        assert answer.headers["location"] == path
+        page = open_page(client, path)
+        assert "Archived: “my password is [redacted:password]”. Undo" in said(page)
+        assert "hunter2" not in words_of(page)
+        assert not page.xpath(f"//*[@id='rail-list']//a[@href='{path}']")
+        assert page.xpath("//*[@id='chat-head']//a[@href='/sessions?archived=true']")
+        send(client, page, path, {"message": f"/sessions unarchive {path[6:12]}"})
+        assert open_page(client, path).xpath(f"//*[@id='rail-list']//a[@href='{path}']")
+        assert "/sessions burn is unknown" in words_of(
+            read(send(client, page, path, {"message": "/sessions burn"}), 400)
+        )
         refused = send(client, page, rename, {"title": "x" * 61})
         assert "A title has at most 60 characters" in words_of(read(refused, 400))
         assert send(client, page, path, {"message": "/new"}).headers["location"] == "/"

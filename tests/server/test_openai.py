@@ -52,6 +52,34 @@ def captured(client: httpx2.Client, session: str) -> list[str]:
     return sorted(f"{one['speaker']}: {one['content']}" for one in found)
 
 
+TASKS = [
+    "### Task:\nGenerate a concise, 3-5 word title with an emoji summarizing the chat history.\n### Guidelines:\n- The "
+    'title should be short.\n### Output:\nJSON format: { "title": "…" }\n### Chat History:\n<chat_history>\nUSER: I keep '
+    "bees.\n</chat_history>",
+    "### Task:\nGenerate 1-3 broad tags categorizing the main themes of the chat history.\n\n### Guidelines:\n- Start "
+    "with high-level domains\n",
+    "Provide a concise, 5-word-or-less title for the conversation, using title case conventions. Only return the title "
+    "itself.\n\nConversation:\nUser: I keep bees.",
+]
+
+
+@requirement("sessions:programs")
+def test_what_a_program_asks_for_itself_is_no_conversation(agent: Any, world: World) -> None:
+    with world.client() as client:
+
+        def known() -> set[str]:
+            return {one["id"] for one in client.get("/api/sessions", params={"limit": 1000}).json()}
+
+        before, memories = known(), client.get("/api/memories", params={"limit": 1000}).json()
+        for task in TASKS:
+            assert ask(agent, [user(task)]).choices[0].message.content
+        assert known() == before
+        assert client.get("/api/memories", params={"limit": 1000}).json() == memories
+        # Words of the user that only look like it are a conversation.
+        ask(agent, [user("### Task:\nRead my notes and say what the title could be.")])
+        assert len(known() - before) == 1
+
+
 @requirement("http:openai:client")
 def test_the_official_client_gets_an_answer_and_the_models(agent: Any, world: World) -> None:
     answer = agent.chat.completions.create(model="satchel", messages=[user("Count, please.")])

@@ -24,10 +24,13 @@ from satchel.events import (
     CallConsent,
     Compaction,
     Event,
+    MemoryCaptured,
     Notice,
     Observation,
     QuestionAnswered,
     QuestionAsked,
+    SessionBranched,
+    SessionFiled,
     SessionTitled,
 )
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
@@ -119,6 +122,89 @@ async def test_a_list_shows_titles_turns_and_costs_the_last_active_first(world: 
         ("s2", "Potatoes"),
     ]
     assert (await world.store.info("s2")).last_at == second.last_at
+
+
+@requirement("sessions:filing", "sessions:programs")
+async def test_pinned_sessions_come_first_and_archived_ones_and_builds_are_left_out(world: World) -> None:
+    for id in ("s1", "s2", "s3", "build-7"):
+        await world.session(id, *exchange("Hello", "Hi."))
+
+    async def file(id: str, *events: Event) -> None:
+        async with await world.store.open(id) as journal:
+            await journal.append(events)
+
+    async def ids(*, archived: bool = False) -> list[str]:
+        return [info.id for info in await world.store.listed(archived=archived)]
+
+    assert await ids() == ["s3", "s2", "s1"]
+    await file("s1", SessionFiled(pinned=True))
+    await file("s2", SessionFiled(archived=True))
+    await file("s3", SessionTitled(title="Mine"), SessionTitled(title="A model's", by="model"))
+    # A store that knows nothing yet reads the same from the logs.
+    for store in (world.store, SessionStore(world.folder / "sessions", None, clock=world.clock)):
+        assert [info.id for info in await store.listed()] == ["s1", "s3"]
+        assert [info.id for info in await store.listed(archived=True)] == ["s2"]
+        assert (await store.info("s3")).title == "Mine"
+    assert len(await world.store.list()) == 4
+    last = await world.store.last("/w")
+    assert last is not None
+    assert last.id == "s3"
+    # What is said in an archived session brings it back.
+    await file("s1", SessionFiled(archived=True))
+    assert (await world.store.info("s1")).pinned
+    await file("s1", SessionFiled(pinned=False))
+    await file("s2", *exchange("One more thing", "Yes?", turn=2))
+    assert (await ids(), await ids(archived=True)) == (["s2", "s3"], ["s1"])
+
+
+@requirement("sessions:branches")
+async def test_a_branch_repeats_what_came_before_a_turn_and_costs_and_finds_it_once(world: World) -> None:
+    path = await world.session(
+        "s1", said("Which bees are kept?"), answered("Let me see.", call("c1")), began("c1")
+    )
+    spill = path.with_suffix(".spill")
+    (spill / "changes").mkdir(parents=True)
+    (spill / "c1.txt").write_text("a very long list")
+    async with await world.store.open("s1") as journal:
+        await journal.append(
+            [
+                observed("c1", "a long list", spill=str(spill / "c1.txt")),
+                *ended(text="Carniolan."),
+                MemoryCaptured(turn=1, ids=("m1",)),
+                *exchange("And in summer?", "Still.", turn=2),
+                SessionTitled(title="Bees"),
+                SessionFiled(pinned=True),
+            ]
+        )
+    before = path.read_bytes()
+    id = await world.store.branch("s1", 2)
+    assert path.read_bytes() == before
+    info, log = await world.store.info(id), await world.store.load(id)
+    assert (info.branch_of, info.branch_turn, info.turns, info.title, info.pinned) == ("s1", 2, 1, "", False)
+    assert info.usage == Usage()
+    assert [record.seq for record in log.records] == list(range(1, len(log.records) + 1))
+    assert [type(record.event).__name__ for record in log.records] == [
+        "SessionStart", "SessionBranched", "TurnStart", "Assistant", "Action", "Observation", "Final", "TurnEnd",
+        "MemoryCaptured",
+    ]  # fmt: skip
+    assert log.records[-1].event == MemoryCaptured(turn=1, ids=())
+    copy = info.path.with_suffix(".spill")
+    assert [file.name for file in copy.iterdir()] == ["c1.txt"]
+    assert log.records[5].event == observed("c1", "a long list", spill=str(copy / "c1.txt"))
+    # It goes on, is named by what is its own, and what both say is found once.
+    async with await world.store.open(id) as journal:
+        await journal.append(exchange("And in winter, the bees?", "They cluster.", turn=2))
+    assert (await world.store.info(id)).title == "And in winter, the bees?"
+    assert await world.found("bees") == sorted([("s1", 1, "user"), (id, 2, "user")])
+    assert sum(each.usage.cost_usd or 0 for each in await world.store.list()) == 1.5
+    second = await world.store.branch(id, 1)
+    assert (await world.store.load(second)).records[-1].event == SessionBranched(session_id=id, turn=1)
+    third = await world.store.branch(id, 3)
+    assert sorted(await world.store.repeating("s1", 1)) == sorted([id, third])
+    assert await world.store.repeating("s1", 2) == []
+    for turn in (0, 4):
+        with pytest.raises(NotFound):
+            await world.store.branch(id, turn)
 
 
 @requirement("sessions:search")

@@ -112,7 +112,7 @@ class LocalPlace:
         """See `SessionPlace`."""
         return [
             EditorSession(id=info.id, cwd=info.cwd, title=info.title, last_at=info.last_at)
-            for info in await self._satchel.sessions.list()
+            for info in await self._satchel.sessions.listed()
         ]
 
     async def delete(self, session_id: str) -> None:

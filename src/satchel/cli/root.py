@@ -15,7 +15,10 @@ __all__ = ["root"]
 _COMMANDS = {
     "chat": ("satchel.cli.chat:chat", "Start a conversation in the terminal."),
     "ask": ("satchel.cli.ask:ask", "Send one message and print the answer."),
-    "session": ("satchel.cli.session:session", "List, show, search, export and delete conversations."),
+    "session": (
+        "satchel.cli.session:session",
+        "List, show, search, rename, pin, archive, export and delete conversations.",
+    ),
     "memory": ("satchel.cli.memory:memory", "Add, search, list, show and forget memories."),
     "tool": ("satchel.cli.tool:tool", "List, show, run, approve and write tools."),
     "capability": (

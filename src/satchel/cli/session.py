@@ -1,4 +1,4 @@
-"""`satchel session`: list, show, search, rename, export and delete conversations."""
+"""`satchel session`: list, show, search, rename, pin, archive, export and delete conversations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.errors import StorageUnwritable, UsageError
-from satchel.runtime.lines import session_line
+from satchel.events import SessionFiled
+from satchel.runtime.lines import FILING, session_line
 from satchel.sessions import SearchHit, SessionInfo, SessionStore, info_to_json, to_json, to_markdown
 
 __all__ = ["session"]
@@ -33,17 +34,20 @@ def _with_sessions(function: Callable[[SessionStore], Awaitable[T]]) -> T:
 
 @click.group(cls=Group)
 def session() -> None:
-    """List, show, search, rename, export and delete conversations."""
+    """List, show, search, rename, pin, archive, export and delete conversations."""
 
 
 @session.command("list")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="At most so many.")
 @click.option("--here", is_flag=True, help="Only sessions of this working directory.")
+@click.option("--archived", is_flag=True, help="The archived ones instead.")
+@click.option("--all", "all_", is_flag=True, help="Also the archived ones and those of builds.")
 @json_option
-def list_sessions(limit: int, here: bool, as_json: bool) -> None:
-    """List the sessions, the most recent first."""
+def list_sessions(limit: int, here: bool, archived: bool, all_: bool, as_json: bool) -> None:
+    """List the sessions: pinned ones, then the most recent first."""
     cwd = str(Path.cwd().resolve()) if here else None
-    infos = [info for info in _with_sessions(lambda store: store.list()) if cwd in (None, info.cwd)]
+    found = _with_sessions(lambda store: store.list() if all_ else store.listed(archived=archived))
+    infos = [info for info in found if cwd in (None, info.cwd)]
     shown = infos[:limit]
     if as_json:
         say_json([info_to_json(info) for info in shown])
@@ -51,7 +55,7 @@ def list_sessions(limit: int, here: bool, as_json: bool) -> None:
     for info in shown:
         say(session_line(info))
     if not infos:
-        tell("There are no sessions yet. `satchel` starts one.")
+        tell("No session is archived." if archived else "There are no sessions yet. `satchel` starts one.")
     elif len(infos) > limit:
         tell(f"… and {len(infos) - limit} more: use --limit to show them.")
 
@@ -151,6 +155,55 @@ def rename(id: str, title: tuple[str, ...], as_json: bool) -> None:
             return await home.sessions.info(id)
 
     info = anyio.run(body)
+    if as_json:
+        say_json(info_to_json(info))
+    else:
+        say(session_line(info))
+
+
+def _filing(verb: str, about: str) -> None:
+    """Add the command that files conversations by a verb."""
+
+    @session.command(verb, help=about)
+    @click.argument("ids", nargs=-1, required=True, type=SessionId)
+    @json_option
+    def command(ids: tuple[str, ...], as_json: bool) -> None:
+        async def body() -> list[SessionInfo]:
+            async with opened_home(read_settings(), with_notices=False) as home:
+                # An id that is wrong stops everything before anything is changed.
+                infos = [await home.sessions.info(id) for id in ids]
+                for info in infos:
+                    await home.note_of(info.id, SessionFiled(**FILING[verb].change))
+                return [await home.sessions.info(info.id) for info in infos]
+
+        infos = anyio.run(body)
+        if as_json:
+            say_json([info_to_json(info) for info in infos])
+        else:
+            for info in infos:
+                say(session_line(info))
+
+
+_filing("pin", "Show conversations first in lists.")
+_filing("unpin", "Take pins back.")
+_filing("archive", "Leave conversations out of lists, until something is said in them.")
+_filing("unarchive", "Take conversations out of the archive.")
+
+
+@session.command()
+@click.argument("id", type=SessionId)
+@click.argument("turn", type=click.IntRange(1))
+@json_option
+def branch(id: str, turn: int, as_json: bool) -> None:
+    """Make a conversation that repeats this one up to a turn, to go on otherwise.
+
+    `satchel chat --session` with the id that it prints goes on there.
+    """
+
+    async def body(store: SessionStore) -> SessionInfo:
+        return await store.info(await store.branch(id, turn))
+
+    info = _with_sessions(body)
     if as_json:
         say_json(info_to_json(info))
     else:

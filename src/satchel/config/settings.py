@@ -248,8 +248,14 @@ class BackgroundSettings:
     models: Literal["auto", "off"] = setting(
         "auto",
         "Whether models do anything that you did not ask for: judge what is worth remembering, extract "
-        'facts and keep the page about you, choose what is shown with a message. "off" turns all of it off, '
-        "whatever `memory.distill` and `memory.surface_judge` say.",
+        "facts and keep the page about you, choose what is shown with a message, name conversations. "
+        '"off" turns all of it off, whatever `memory.distill`, `memory.surface_judge` and '
+        "`background.titles` say.",
+    )
+    titles: Literal["auto", "off"] = setting(
+        "auto",
+        "Whether the small model gives a conversation a title after its first turn. Without it, the first words "
+        "are its title.",
     )
     day_tokens: int | None = setting(
         None,
@@ -265,6 +271,11 @@ class BackgroundSettings:
         low=0,
         high=1_000_000,
     )
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a budget."""
+        return self.day_tokens is not None or self.day_usd is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

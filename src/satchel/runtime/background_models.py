@@ -12,12 +12,14 @@ from satchel.messages import Usage
 if TYPE_CHECKING:
     from satchel.config import BackgroundSettings
     from satchel.memory.store.spending import SpentRow
+    from satchel.sessions import UsageRow
 
 __all__ = ["BACKGROUND", "BackgroundDay", "background_day", "background_lines"]
 
-BACKGROUND: Final = ("gate", "extract", "judge")
-"""What models are asked for though the user asked for nothing: what is worth remembering, the facts in it, and the
-choice of what is shown with a message."""
+TITLE: Final = "title"
+BACKGROUND: Final = ("gate", "extract", "judge", TITLE)
+"""What models are asked for though the user asked for nothing: what is worth remembering, the facts in it, the choice
+of what is shown with a message, and the titles of conversations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +67,9 @@ class BackgroundDay:
             )
 
 
-def background_day(rows: Iterable[SpentRow], day: str, settings: BackgroundSettings) -> BackgroundDay:
+def background_day(
+    rows: Iterable[SpentRow | UsageRow], day: str, settings: BackgroundSettings
+) -> BackgroundDay:
     """Add up what models did in the background on a local day ("2026-11-26")."""
     kinds = dict.fromkeys(BACKGROUND, (0, Usage()))
     for row in rows:

@@ -22,6 +22,7 @@ from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.events import Event, Notice, event_from_json, event_to_json
 from satchel.runtime.build_answers import hear_late
 from satchel.runtime.lines import (
+    FILING,
     agenda_lines,
     approval_lines,
     counted,
@@ -652,14 +653,25 @@ async def _mode(context: CommandContext, rest: str) -> CommandResult:
     return _shown(notes=[f"Mode {gate.mode} from now on."])
 
 
-async def _sessions(context: CommandContext, _rest: str) -> CommandResult:
-    infos = await context.satchel.sessions.list()
+async def _sessions(context: CommandContext, rest: str) -> CommandResult:
+    verb, *ids = rest.split() or [""]
+    if verb:
+        if verb not in FILING:
+            raise UsageError(f"/sessions {verb} is unknown: {', '.join(FILING)}, with ids or for this one.")
+        if not ids and not context.session.turns:
+            raise UsageError("Nothing was said in this conversation yet, so no list shows it.")
+        for id in ids or [context.session.id]:
+            await context.satchel.file(id, **FILING[verb].change)
+        return _shown(notes=[f"{counted(len(ids) or 1, 'conversation')} {FILING[verb].done}."])
+    infos = await context.satchel.sessions.listed()
     return _shown(
         *(
             session_line(info) + ("  ← this one" if info.id == context.session.id else "")
             for info in infos[:_MOST_LISTED]
         ),
-        notes=[f"{counted(len(infos), 'session')}. /resume ID continues one."],
+        notes=[
+            f"{counted(len(infos), 'session')}. /resume ID continues one; /sessions {' | '.join(FILING)} [ID…]."
+        ],
     )
 
 
@@ -843,7 +855,13 @@ COMMANDS: Mapping[str, SlashCommand] = {
             run=_mode,
             words=_mode_names,
         ),
-        SlashCommand(name="sessions", arguments="", help="List the conversations.", run=_sessions),
+        SlashCommand(
+            name="sessions",
+            arguments="[pin | unpin | archive | unarchive [ID…]]",
+            help="List, pin or archive conversations.",
+            run=_sessions,
+            words=lambda _satchel, _session: FILING,
+        ),
         SlashCommand(name="rename", arguments="TITLE", help="Give this conversation a title.", run=_rename),
         SlashCommand(name="resume", arguments="ID", help="Continue a conversation.", run=_resume),
         SlashCommand(

@@ -94,10 +94,11 @@ async def forget(
     planned = await memory.forget(ids, dry_run=True)
     found = await memory.words_said([gone.id for gone in planned.forgotten])
     words = [
-        Words(text=text, session=record.source.session, turn=record.source.turn)
+        Words(text=text, session=place, turn=record.source.turn)
         for record, texts in found
-        for text in (*texts, *await _as_logged(record, sessions))
-        if text.strip()
+        for said in [[text for text in (*texts, *await _as_logged(record, sessions)) if text.strip()]]
+        for place in await _places(record, sessions)
+        for text in said
     ]
     if words:
         on_words(words, [record.id for record, _ in found])
@@ -110,6 +111,14 @@ async def forget(
         # Until then, a running session could still find the memories, and log them after its log had been redacted.
         logs = logs.with_more(await sessions.redact(words, memory_ids=gone, only_open=True))
     return ForgetReceipt(store=store, logs=logs, backups=tuple(backups) if store.forgotten else ())
+
+
+async def _places(record: MemoryRecord, sessions: SessionStore) -> list[str | None]:
+    """The session in which it was said, and the branches that repeat that; None if it was said in none."""
+    source = record.source
+    if source.session is None:
+        return [None]
+    return [source.session, *await sessions.repeating(source.session, source.turn)]
 
 
 async def _attached_to(record: MemoryRecord, sessions: SessionStore) -> list[Path]:
@@ -125,13 +134,18 @@ async def _attached_to(record: MemoryRecord, sessions: SessionStore) -> list[Pat
             for call in turn.of(ToolCall):
                 found.extend(call.result.files if call.result is not None else ())
 
-    with suppress(NotFound, StorageError):  # as in `_as_logged`
-        path = (await sessions.info(source.session)).path
-        await sessions.read_turns(source.session, visit)
-        return [
-            kept_path(path.with_suffix(".spill"), each) for file in found for each in (file, file.text_twin)
-        ]
-    return []
+    paths: list[Path] = []
+    for place in await _places(record, sessions):
+        with suppress(NotFound, StorageError):  # as in `_as_logged`
+            found.clear()
+            path = (await sessions.info(place or "")).path
+            await sessions.read_turns(place or "", visit)
+            paths += [
+                kept_path(path.with_suffix(".spill"), each)
+                for file in found
+                for each in (file, file.text_twin)
+            ]
+    return paths
 
 
 def _remove(paths: Sequence[Path]) -> None:

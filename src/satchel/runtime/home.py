@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 import anyio.to_thread
 
@@ -17,13 +18,13 @@ from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
 from satchel.errors import ConfigError, SatchelError, StorageError
-from satchel.events import Notice, SessionTitled
+from satchel.events import Notice, SessionFiled, SessionTitled
 from satchel.memory import Memory, Rebuilt
 from satchel.memory.journal import FOLDER
 from satchel.memory.store.redaction import hide_private, redact
 from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
-from satchel.runtime.background_models import BackgroundDay, background_day
+from satchel.runtime.background_models import TITLE, BackgroundDay, background_day
 from satchel.runtime.backup import interrupted_restore
 from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
@@ -220,18 +221,19 @@ class Home:
         return total
 
     async def background_day(self, day: str) -> BackgroundDay:
-        """What models did in the background on a local day. All of it is memory's.
+        """What models did in the background on a local day: for memory, and for the titles of sessions.
 
         Raises:
             StorageError: The store failed.
         """
         spent = await self.memory.spent() if self.memory is not None else ()
-        return background_day(spent, day, self.settings.background)
+        titles = [row for info in await self.sessions.list() for row in info.spent if row.purpose == TITLE]
+        return background_day([*spent, *titles], day, self.settings.background)
 
-    def titled(self, title: str) -> SessionTitled:
+    def titled(self, title: str, *, by: Literal["user", "model"] = "user") -> SessionTitled:
         """The event that gives a session a title; see `rename`."""
         shown = hide_private(title)
-        return SessionTitled(title=read_title(redact(shown) if self.settings.memory.redact else shown))
+        return SessionTitled(title=read_title(redact(shown) if self.settings.memory.redact else shown), by=by)
 
     async def rename(self, session_id: str, title: str) -> None:
         """Give a session a title, which its log keeps. Its place in lists stays.
@@ -246,9 +248,12 @@ class Home:
             StorageLocked: The session is open; the message names the process.
             StorageError: The title could not be stored.
         """
-        titled = self.titled(title)
+        await self.note_of(session_id, self.titled(title))
+
+    async def note_of(self, session_id: str, event: SessionTitled | SessionFiled) -> None:
+        """Write in the log of a session that nobody has open what lists show of it. Errors as in `rename`."""
         async with await self.sessions.open(session_id) as journal:
-            await journal.append([titled], durable=True)
+            await journal.append([event], durable=True)
 
     async def forget(
         self,

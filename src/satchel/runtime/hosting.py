@@ -282,7 +282,7 @@ class LocalHost:
         """See `Host`."""
         return [
             ListedSession(id=info.id, title=info.title, last_at=info.last_at, turns=info.turns)
-            for info in await self._satchel.sessions.list()
+            for info in await self._satchel.sessions.listed()
         ]
 
     def said_before(self) -> AsyncIterator[str]:

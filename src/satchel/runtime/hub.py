@@ -33,6 +33,7 @@ from satchel.events import (
     QuestionAsked,
     Record,
     SessionEnd,
+    SessionTitled,
     SurfacedMemory,
     TurnEnd,
     TurnResumed,
@@ -56,6 +57,7 @@ from satchel.loop import (
     compact_now,
     run_call,
 )
+from satchel.memory.store.spending import Asked
 from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, Usage
 from satchel.models import ChatModel, Completion
 from satchel.runtime.attachments import Attachments
@@ -75,6 +77,7 @@ from satchel.runtime.sinks import HistorySink, SinkFeed
 from satchel.runtime.sub_agents import SubAgents
 from satchel.runtime.surroundings import surroundings_block, time_block
 from satchel.runtime.taking_over import turns_of
+from satchel.runtime.titling import Titling
 from satchel.runtime.turns import RunningTurn, TurnResult, result_of
 from satchel.runtime.web import close_state
 from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
@@ -221,6 +224,14 @@ class SessionHub:
             conversation=lambda: self.conversation,
             record=self._record_quietly,
         )
+        self._titling = Titling(
+            parts,
+            home,
+            is_titled=replay.is_titled,
+            check_budget=self.check_budget,
+            count=self.count_model_call,
+            record=self.record,
+        )
         self._journal = journal
         self._model = model
         self._system = system
@@ -345,6 +356,8 @@ class SessionHub:
                     await self.deliveries.have_built(
                         build_id, model=self._model, wish=str(rest.get("wish", ""))
                     )
+                case SessionTitled():
+                    self._titling.is_titled = True
                 case _:
                     pass
         return written
@@ -615,7 +628,12 @@ class SessionHub:
             self._end_turn(running, SatchelError(f"Session {self.id} was closed while a turn was running."))
             raise
         await self._reload_if_needed()
+        # What a program asks for has nobody who looks for it in a list, and what is off the record is told to no other
+        # model.
+        names = not self.private and self.questions.has_audience()
         self._end_turn(running, outcome)
+        if names and isinstance(outcome, TurnResult) and outcome.status in ("done", "asking"):
+            self._titling.begin(self.conversation)
         self._advance()
 
     async def _reload_if_needed(self) -> None:
@@ -808,6 +826,7 @@ class SessionHub:
     def forget_words(self, redact: Callable[[str, str, bool], str], ids: Sequence[str]) -> None:
         """Take forgotten words out of the conversation at once, and out of whatever the running turn still writes."""
         is_surfaced = self.conversation.has_shown(ids)
+        self._titling.stop()
 
         def clean(text: str) -> str:
             return redact(self.id, text, is_surfaced)
@@ -947,7 +966,7 @@ class SessionHub:
         if verdict.exceeded:
             raise BudgetExceeded(verdict.exceeded)
 
-    async def count_model_call(self, purpose: str, answer: Completion) -> None:
+    async def count_model_call(self, purpose: str, answer: Completion | Asked) -> None:
         """Log a model call that is not part of the conversation, so that the session's usage includes it."""
         event = ModelCalled(
             turn=self.conversation.turns,
@@ -1069,6 +1088,7 @@ class SessionHub:
                 for one in self._line:
                     why = f"Session {self.id} was closed. The message waits in it, and is sent before its next one."
                     one.running.finish(SatchelError(why))
+                await self._step("a title", self._titling.aclose())
                 await self._step("a tool", close_state(self._environment.state))
                 if self.conversation.turns:
                     await self._step("the log", self.record(SessionEnd(reason=reason)))

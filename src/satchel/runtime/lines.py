@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from satchel.memory.show.page.records import Page
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from satchel.tools.external import ApprovalRecord, ExternalDefinition
 
 __all__ = [
+    "FILING",
+    "Filing",
     "agenda_lines",
     "approval_lines",
     "counted",
@@ -44,6 +46,23 @@ __all__ = [
     "usage_table",
     "version_words",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filing:
+    """What a verb does to conversations: the arguments of `Satchel.file`, and the words that say that it is done."""
+
+    change: Mapping[str, bool]
+    done: str
+
+
+FILING: Mapping[str, Filing] = {
+    "pin": Filing(change={"pinned": True}, done="pinned"),
+    "unpin": Filing(change={"pinned": False}, done="no longer pinned"),
+    "archive": Filing(change={"archived": True}, done="archived"),
+    "unarchive": Filing(change={"archived": False}, done="taken out of the archive"),
+}
+"""The verbs by which every face pins and archives conversations."""
 
 _MEMORY_CHARS = 160
 _PAGE_CHARS = 400
@@ -246,10 +265,10 @@ def receipt_lines(receipt: ForgetReceipt) -> list[str]:
 
 def session_line(info: SessionInfo) -> str:
     """A session: its id, the time of its last event, its title and its number of turns."""
-    private = ", private" if info.private else ""
+    marks = [name for name in ("private", "pinned", "archived") if getattr(info, name)]
     when = f"{info.last_at.astimezone():%Y-%m-%d %H:%M}"
     title = one_line(info.title) or "(no messages)"
-    return f"{info.id}  {when}  {title}  ({counted(info.turns, 'turn')}{private})"
+    return f"{info.id}  {when}  {title}  ({', '.join([counted(info.turns, 'turn'), *marks])})"
 
 
 def usage_line(usage: Usage) -> str:

@@ -13,6 +13,9 @@ from satchel.events import (
     QuestionAnswered,
     QuestionAsked,
     Record,
+    SessionBranched,
+    SessionStart,
+    SessionTitled,
     TurnEnd,
     TurnStart,
 )
@@ -36,6 +39,8 @@ class Replay:
         builds: What is known of the builds that the session asked for.
         jobs: The numbers of background commands of which nothing says that they have ended.
         newest_job: The highest number of one.
+        is_private: Whether nothing that is said in it becomes memory, now or later.
+        is_titled: Whether it has a title, of the user or of a model, or needs none.
         last_kept: Whether the newest turn is captured as memory: one that is not is marked as captured at its start.
     """
 
@@ -49,6 +54,8 @@ class Replay:
         self.builds = BuildNews()
         self.jobs: set[int] = set()
         self.newest_job = 0
+        self.is_private = False
+        self.is_titled = False
         self.last_kept = True
         self._seq = 0
 
@@ -86,6 +93,11 @@ class Replay:
             case Observation(data={"job": int(number), "running": bool(is_running)}):
                 self.newest_job = max(self.newest_job, number)
                 self.jobs = self.jobs | {number} if is_running else self.jobs - {number}
+            case SessionStart(private=private):
+                self.is_private = self.is_private or private
+            # A model would give a branch the name of the other session; its first own words tell them apart.
+            case SessionTitled() | SessionBranched():
+                self.is_titled = True
             case _:
                 pass
 

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from satchel.clock import Clock
 from satchel.config import Mode, PermissionRule, Settings, load, process_environ
 from satchel.errors import StorageError, UsageError
-from satchel.events import Notice, SessionStart
+from satchel.events import Notice, SessionFiled, SessionStart, SessionTitled
 from satchel.loop import (
     CallEnvironment,
     Hook,
@@ -433,7 +433,7 @@ class Satchel:
                     model=serving,
                     mode=read_mode(mode) if mode else self.settings.agent.mode,
                     allow=allow,
-                    private=private or ephemeral,
+                    private=private or ephemeral or replay.is_private,
                     tools=tools,
                     toolsets=toolsets,
                     system=system,
@@ -657,12 +657,30 @@ class Satchel:
 
     async def rename(self, session_id: str, title: str) -> None:
         """See `Home.rename`. A session that is open here is renamed too."""
+        await self._note_of(session_id, self.home.titled(title))
+
+    async def file(
+        self, session_id: str, *, pinned: bool | None = None, archived: bool | None = None
+    ) -> None:
+        """Pin a session to the top of lists, archive it, or take that back; None leaves it as it is.
+
+        Args:
+            session_id: The session's id, or the beginning of one if it is unique.
+            pinned: Lists show it first.
+            archived: Lists leave it out, until something is said in it.
+
+        Raises:
+            NotFound, UsageError, StorageLocked, StorageError: As `Home.rename`.
+        """
+        await self._note_of(session_id, SessionFiled(pinned=pinned, archived=archived))
+
+    async def _note_of(self, session_id: str, event: SessionTitled | SessionFiled) -> None:
         info = await self.sessions.info(session_id)
         hub = self._hubs.get(info.id)
         if hub is not None:
-            await hub.show(self.home.titled(title))
+            await hub.show(event)
         else:
-            await self.home.rename(info.id, title)
+            await self.home.note_of(info.id, event)
 
     async def delete_session(self, session_id: str) -> str:
         """Delete the log of a conversation. One that is open here ends for all of its clients. What was learnt stays.

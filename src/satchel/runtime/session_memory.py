@@ -95,7 +95,11 @@ class SessionMemory:
         if settings.memory.surface_judge == "none" or settings.background.models == "off":
             return None
         try:
-            if (await self._home.background_day(local_day(self._parts.clock.now()))).spent:
+            # Without a limit, nothing is counted, which takes longer the more sessions there are.
+            if (
+                settings.background.is_limited
+                and (await self._home.background_day(local_day(self._parts.clock.now()))).spent
+            ):
                 return None
             return await self._parts.models.small()
         except SatchelError as error:

@@ -332,12 +332,22 @@ class Posted(_Answered):
     id: str
 
 
-class Titled(FromOutside):
-    """A title that the user gives."""
+class Listing(FromOutside):
+    """What lists show of a conversation. What is left out stays as it is."""
 
-    model_config = _for_instance(title="Dinner for six")
+    model_config = _for_instance(title="Dinner for six", pinned=True)
 
-    title: Annotated[str, Field(min_length=1, max_length=60, description="One line.")]
+    title: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(None, description="One line.")
+    pinned: bool | None = Field(None, description="Lists show it first.")
+    archived: bool | None = Field(None, description="Lists leave it out, until something is said in it.")
+
+
+class Branching(FromOutside):
+    """Where a branch of a conversation begins."""
+
+    model_config = _for_instance(turn=3)
+
+    turn: Annotated[int, Field(ge=1, description="The first turn that it doesn't repeat.")]
 
 
 class Session(_Answered):
@@ -351,6 +361,10 @@ class Session(_Answered):
     cwd: str
     model: str
     private: bool
+    pinned: bool = Field(description="Lists show it first.")
+    archived: bool = Field(description="Lists leave it out.")
+    branch_of: str | None = Field(description="The conversation whose turns before `branch_turn` it repeats.")
+    branch_turn: int | None
 
 
 class SessionShown(Session):

@@ -47,6 +47,10 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "cwd": info.cwd,
         "model": model,
         "private": info.private,
+        "pinned": info.pinned,
+        "archived": info.archived,
+        "branch_of": info.branch_of or None,
+        "branch_turn": info.branch_turn or None,
     }
 
 

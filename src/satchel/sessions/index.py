@@ -184,7 +184,8 @@ def read_on(file: LogFile, known: KnownLog | None, *, most_chars: int | None = N
                 is_first = False
                 summary.feed(line.record)
                 if most_chars is not None:
-                    found = passages_of(line.record)
+                    # A branch repeats what is found in the other session.
+                    found = [p for p in passages_of(line.record) if p.turn >= summary.branch_turn]
                     passages += found
                     chars += sum(len(passage.text) for passage in found)
             offset, lines = line.start + len(line.raw), line.number
@@ -582,6 +583,8 @@ def _scan(
         try:
             for line in read_lines(known.file.path):
                 for passage in passages_of(line.record) if line.record is not None else ():
+                    if passage.turn < known.summary.branch_turn:
+                        continue
                     words = passage.text.casefold() if is_literal else _fold(passage.text)
                     if all(pattern.search(words) for pattern in patterns):
                         hits.append(_hit(known, passage, terms))

@@ -417,6 +417,9 @@ def redact_log(
                     raw += b"\n"
                 matcher = scope.matcher_for(value, raw)
                 is_shown = _forget_shown(value, memory_ids) | _forget_questions(value, raw, calls, repeats)
+                if changed and _forget_title(value):
+                    changed.append(value["seq"])
+                    raw = _line_of(value)
                 if matcher is not None:
                     new = _rewrite_line(raw, value, matcher, is_changed=is_shown)
                     if new != raw:
@@ -458,6 +461,15 @@ def _forget_shown(value: Any, memory_ids: Collection[str]) -> bool:
     if gone and isinstance(value.get("text"), str):
         value["text"] = without_lines(value["text"], gone, of=len(memories))
     return bool(gone)
+
+
+def _forget_title(value: Any) -> bool:
+    """Take out the title that a model made of what was said before. Returns whether there was one."""
+    if not isinstance(value, dict) or value.get("type") != "session_titled" or value.get("by") != "model":
+        return False
+    had = bool(value.get("title"))
+    value["title"] = ""
+    return had
 
 
 def _calls_that_found(path: Path, memory_ids: Collection[str]) -> frozenset[str]:
@@ -520,6 +532,10 @@ def _rewrite_line(raw: bytes, value: Any, matcher: _Matcher, *, is_changed: bool
     value, found = _replace(value, matcher)
     if not (found or is_changed):
         return raw
+    return _line_of(value)
+
+
+def _line_of(value: Any) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
     except UnicodeEncodeError:

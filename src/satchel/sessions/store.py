@@ -19,6 +19,7 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import NotFound, SessionInUse, StorageError, UsageError
 from satchel.events import Record, SessionStart
+from satchel.sessions.branching import write_branch
 from satchel.sessions.client_history import ClientHistory
 from satchel.sessions.compressing import Replaced, compress_log, expand_log
 from satchel.sessions.ephemeral import EphemeralJournal
@@ -138,6 +139,40 @@ class SessionStore:
         self._open[log.session_id] = journal
         return journal
 
+    async def branch(self, session_id: str, turn: int) -> str:
+        """Make a session that repeats another one up to a turn, to go on otherwise from there. The other one stays.
+
+        Args:
+            session_id: The session's id, or the beginning of one if it is unique. It may be open.
+            turn: The first turn that is not repeated; the one after the last repeats all of it.
+
+        Returns:
+            The id of the branch.
+
+        Raises:
+            NotFound: There is no such session or turn.
+            UsageError: Several ids begin like this.
+            StorageUnwritable, StorageError: The log can't be read or written.
+        """
+        info = await self.info(session_id)
+        if not 1 <= turn <= info.turns + 1:
+            raise NotFound(f"Session {info.id} has no turn {turn}.")
+        id = self._new_id()
+        path = info.path.parent / log_name(self._clock.now().astimezone(), id)
+        await self._run(
+            lambda: write_branch(info.path, info.id, turn=turn, path=path, session_id=id),
+            lane=self._lane_of(info.path),
+        )
+        return id
+
+    async def repeating(self, session_id: str, turn: int | None) -> Sequence[str]:
+        """The ids of the branches that repeat a turn of a session, or any of it: also branches of branches."""
+        found: builtins.list[str] = []
+        for info in await self._index.sessions():
+            if info.branch_of == session_id and (turn is None or turn < info.branch_turn):
+                found += [info.id, *await self.repeating(info.id, turn)]
+        return found
+
     def ephemeral(self, cwd: Path | str) -> EphemeralJournal:
         """Begin a session that leaves nothing on disk."""
         return EphemeralJournal(session_id=self._new_id(), cwd=str(cwd), clock=self._clock)
@@ -181,16 +216,23 @@ class SessionStore:
             raise
 
     async def last(self, cwd: Path | str) -> SessionInfo | None:
-        """The session of a working directory that was active last, leaving out those without a message; or None."""
+        """The session of a working directory that was active last, leaving out archived ones and those without a
+        message; or None.
+        """
         bucket = bucket_name(str(cwd))
         for info in await self._index.sessions():
-            if info.path.parent.name == bucket and info.turns:
+            if info.path.parent.name == bucket and info.turns and not info.archived and not info.is_build:
                 return info
         return None
 
     async def list(self) -> Sequence[SessionInfo]:
         """All sessions, those that were active last first."""
         return await self._index.sessions()
+
+    async def listed(self, *, archived: bool = False) -> Sequence[SessionInfo]:
+        """What lists of conversations show: without builds, pinned ones first, and either the archive or the rest."""
+        infos = [i for i in await self._index.sessions() if i.archived == archived and not i.is_build]
+        return sorted(infos, key=lambda info: not info.pinned)
 
     async def spent_on(self, day: str) -> float:
         """What all sessions of the home spent on a local day, in US dollars.

@@ -19,6 +19,8 @@ from satchel.events import (
     ModelCalled,
     Observation,
     Record,
+    SessionBranched,
+    SessionFiled,
     SessionStart,
     SessionTitled,
     TurnStart,
@@ -63,12 +65,16 @@ class SessionInfo:
     """A session in a list.
 
     Attributes:
-        title: What the user called it, or the first message, shortened to one line; "" before that.
+        title: What the user called it, else what a model did, else the first message, shortened to one line; ""
+            before that.
         started_at: With the local offset of that time.
         last_at: The time of the newest event; a new title is none.
         turns: The number of turns begun.
         usage: Of the whole session.
         spent: `usage` by day, model and purpose.
+        pinned: Lists show it first.
+        archived: Lists leave it out.
+        branch_of: The session whose turns before `branch_turn` it repeats, or "".
     """
 
     id: str
@@ -83,6 +89,15 @@ class SessionInfo:
     path: Path
     usage: Usage
     spent: tuple[UsageRow, ...] = ()
+    pinned: bool = False
+    archived: bool = False
+    branch_of: str = ""
+    branch_turn: int = 0
+
+    @property
+    def is_build(self) -> bool:
+        """Whether the Builder held it, to make a capability."""
+        return self.id.startswith("build-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +182,11 @@ class Summary:
     model: str = ""
     private: bool = False
     last_seq: int = 0
+    is_named: bool = False
+    pinned: bool = False
+    archived: bool = False
+    branch_of: str = ""
+    branch_turn: int = 0
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def feed(self, record: Record) -> None:
@@ -174,30 +194,44 @@ class Summary:
         event = record.event
         self.last_seq = record.seq
         if isinstance(event, SessionTitled):
-            self.title = event.title
+            if event.by == "user" or not self.is_named:
+                self.title = event.title or self.title
+            self.is_named = self.is_named or event.by == "user"
+            return
+        if isinstance(event, SessionFiled):
+            self.pinned = self.pinned if event.pinned is None else event.pinned
+            self.archived = self.archived if event.archived is None else event.archived
+            return
+        if isinstance(event, ModelCalled):  # such as for a title, a moment after the last turn
+            self._spend(record, event.purpose, event.usage, provider=event.provider, model=event.model)
             return
         self.last_at = record.at.isoformat()
         self.started_at = self.started_at or self.last_at
         match event:
+            case SessionBranched():
+                self.branch_of, self.branch_turn = event.session_id, event.turn
             case SessionStart():
                 self.cwd, self.provider, self.model = event.cwd, event.provider, event.model
-                self.private = event.private
+                self.private = self.private or event.private
             case TurnStart():
                 self.turns = max(self.turns, event.turn)
+                self.archived = False
                 names = ", ".join(file.name for file in event.message.files)
-                self.title = self.title or title_of(event.message.text.strip() or names)
+                # A branch is named by what is its own.
+                if event.turn >= self.branch_turn:
+                    self.title = self.title or title_of(event.message.text.strip() or names)
             case Assistant():
                 self.provider, self.model = event.provider, event.model
                 self._spend(record, _CONVERSATION, event.usage)
             case Compaction():
                 self._spend(record, "compaction", event.usage)
-            case ModelCalled():
-                self._spend(record, event.purpose, event.usage)
             case _:
                 pass
 
-    def _spend(self, record: Record, purpose: str, usage: Usage) -> None:
-        key = json.dumps([day_of(record), self.provider, self.model, purpose])
+    def _spend(
+        self, record: Record, purpose: str, usage: Usage, *, provider: str = "", model: str = ""
+    ) -> None:
+        key = json.dumps([day_of(record), provider or self.provider, model or self.model, purpose])
         before = self.spent.get(key, {"calls": 0})
         total = usage_from_json(before) + usage
         self.spent[key] = {"calls": before["calls"] + 1, **usage_to_json(total)}
@@ -254,4 +288,8 @@ class Summary:
             path=path,
             usage=total,
             spent=tuple(rows),
+            pinned=self.pinned,
+            archived=self.archived,
+            branch_of=self.branch_of,
+            branch_turn=self.branch_turn,
         )

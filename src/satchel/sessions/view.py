@@ -30,7 +30,9 @@ from satchel.events import (
     QuestionAsked,
     Record,
     RoundObserved,
+    SessionBranched,
     SessionEnd,
+    SessionFiled,
     SessionStart,
     SessionTitled,
     SubAgentEvent,
@@ -308,6 +310,8 @@ class SessionView:
                 | RoundObserved()
                 | ModelCalled()
                 | SessionTitled()
+                | SessionFiled()
+                | SessionBranched()
                 | SessionEnd()
             ):
                 return None

@@ -33,9 +33,10 @@ from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
 from satchel.server.streams import EventStream
+from satchel.sessions import SessionInfo
 from satchel.sessions.view import Said, SessionTurn
 from satchel.tools.builtin.fence import Place
-from satchel.tools.kept import FOLDER
+from satchel.tools.kept import FOLDER, kept_path
 
 __all__ = ["router"]
 
@@ -124,10 +125,27 @@ async def show(
         # The page's event stream draws the same turns, and those after them.
         first_seq=turns[0].after_seq if turns and shown[0] > numbers[0] else 0,
         is_running=transcript.is_running and where != "nobody",
+        branches=await _branches(service, info),
         draft="",
         is_private=info.private,
         **await _composer(service, info.id),
     )
+
+
+async def _branches(service: Service, info: SessionInfo) -> dict[int, list[SessionInfo]]:
+    """The sessions that go on otherwise than this one, by the turn from which on they do."""
+    found: dict[int, list[SessionInfo]] = {}
+    for other in await service.satchel.sessions.list():
+        if other.id == info.id:
+            continue
+        if other.branch_of == info.id:
+            found.setdefault(other.branch_turn, []).append(other)
+        elif info.branch_of and (
+            other.id == info.branch_of
+            or (other.branch_of, other.branch_turn) == (info.branch_of, info.branch_turn)
+        ):
+            found.setdefault(info.branch_turn, []).append(other)
+    return found
 
 
 async def _ended(service: Service, turns: Sequence[Turn]) -> frozenset[str]:
@@ -392,6 +410,39 @@ class _Command:
 
 def _ignore(_: Event) -> None:
     """The events of a tool that a command runs are in its result too."""
+
+
+@router.post("/chat/{id}/branch")
+async def branch(request: Request, service: Serves, id: str) -> Response:
+    """Say something else in place of a turn, or the same once more, in a branch; what was said stays as it is."""
+    form = await form_of(request)
+    info = await service.satchel.sessions.info(id)
+    if service.stopping.has_begun:
+        raise HTTPException(503, "The server is stopping.")
+    number = form.get("turn")
+    said: list[SessionTurn] = []
+
+    def visit(turn: SessionTurn) -> None:
+        if str(turn.number) == number and turn.start is not None:
+            said.append(turn)
+
+    await service.satchel.sessions.read_turns(info.id, visit)
+    if not said or said[0].start is None:
+        raise NotFound(f"This session has no turn {number[:20]!r}.")
+    again, files = said[0].start.message, _attached(form)
+    if not form.has("message"):  # the same words, with what was attached to them
+        folder = info.path.with_suffix(".spill")
+        for file in again.files:
+            content = await anyio.to_thread.run_sync(kept_path(folder, file).read_bytes)
+            files.append(await service.uploaded(content, file.name))
+    new = await service.satchel.sessions.branch(info.id, said[0].number)
+    async with service.sessions.used(
+        new, interactive=True, model=form.get("model") or None, mode=_mode(form)
+    ) as session:
+        text = form.get("message") if form.has("message") else again.text
+        running = await session.start(text, memory=not form.has("private"), files=files)
+        service.sessions.follow_turn(session, running, interactive=True)
+    return _done(request, f"/chat/{new}#turn-{running.number}", opens=True)
 
 
 @router.post("/chat/{id}/answer")

@@ -71,8 +71,8 @@ async def follow(service: Service, scope: Scope, followed: FollowedPart) -> Asyn
     """Yield the changes of the page since `followed`, until the reader leaves.
 
     The events are `put` {id, html, into}: an element to replace, or to add at the end of another; `write` {id, blocks,
-    count}: blocks of an answer that is being written; and `state` {running, asks, where, turn, mode}. All may come
-    twice.
+    count}: blocks of an answer that is being written; and `state` {running, asks, where, turn, mode, title}. All may
+    come twice.
     """
     transcript = await read_transcript(
         service, followed.session_id, first=followed.first, until=followed.after
@@ -150,6 +150,7 @@ class _Drawing:
             "where": where,
             "turn": self._transcript.last.number if self._transcript.last else 0,
             "mode": kept.mode if kept is not None else "",
+            "title": self._transcript.title,
         }
         if state != self._state:
             self._state = state

@@ -1,15 +1,19 @@
-"""The sessions: a list that can be searched, one as a file, renaming and deleting one."""
+"""The sessions: a list that can be searched, one as a file; renaming, pinning, archiving and deleting them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, HTTPException, Query, Request
 from starlette.responses import Response
 
+from satchel.errors import SatchelError, UsageError
+from satchel.runtime.lines import FILING, counted
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import RailSession, page, see_other, session_groups, state_of
 from satchel.server.service import Serves
+from satchel.sessions import SessionInfo
 
 __all__ = ["router"]
 
@@ -29,10 +33,17 @@ async def sessions(
     service: Serves,
     q: Annotated[str, Query(max_length=1000)] = "",
     number: Annotated[int, Query(ge=1, le=100_000, alias="page")] = 1,
+    archived: bool = False,
+    chosen: bool = False,
 ) -> Response:
-    """All sessions, the newest first; with `q`, where its words were said."""
+    """The sessions, pinned ones and then the newest first, or the archived ones; with `q`, where its words were said.
+
+    With `chosen`, the boxes of those on the page are ticked.
+    """
     now = service.satchel.clock.now()
-    infos = [info for info in await service.satchel.sessions.list() if info.turns]
+    store = service.satchel.sessions
+    infos = [info for info in await store.listed(archived=archived) if info.turns]
+    others = [info for info in await store.listed(archived=not archived) if info.turns]
     first = (number - 1) * _ON_PAGE
     shown = [
         RailSession(info=info, state=state_of(service, info.id)) for info in infos[first : first + _ON_PAGE]
@@ -42,9 +53,12 @@ async def sessions(
         "sessions.html",
         title="Sessions",
         q=q.strip(),
-        hits=await service.satchel.sessions.search(q, limit=_MOST_HITS) if q.strip() else (),
+        hits=await store.search(q, limit=_MOST_HITS) if q.strip() else (),
         groups=[(words, list(group)) for words, group in session_groups(shown, now)],
         total=len(infos),
+        others=len(others),
+        archived=archived,
+        chosen=chosen,
         number=number,
         pages=max(1, -(-len(infos) // _ON_PAGE)),
         own_folder=service.satchel.settings.environ.get("HOME", ""),
@@ -71,17 +85,62 @@ async def rename(request: Request, service: Serves, id: str) -> Response:
     return see_other(request, back, say=Saying(text="Renamed."))
 
 
-@router.post("/sessions/{id}/delete")
-async def delete(request: Request, service: Serves, id: str) -> Response:
-    """Delete the log of a session. What was learnt from it stays."""
-    info = await service.satchel.sessions.info(id)
-    await service.sessions.delete(info.id)
-    return see_other(
-        request,
-        "/sessions",
-        say=Saying(
-            text=f"“{info.title or info.id}” is deleted. What was learnt from it is still remembered.",
-            link="/memories",
-            link_label="Memories",
-        ),
-    )
+@router.post("/sessions")
+async def change(request: Request, service: Serves) -> Response:
+    """Pin, archive or delete sessions. What can't be done with one of them is told, and is done with the others."""
+    form = await form_of(request)
+    ids = list(dict.fromkeys([*form.all("id"), *form.get("ids").split()]))
+    do = form.get("do")
+    back = "/sessions?archived=true" if form.has("archived") else "/sessions"
+    if form.has("in_chat") and len(ids) == 1:
+        back = f"/chat/{ids[0]}"
+    if do not in (*FILING, "delete"):
+        raise UsageError(f"A session can't be {do!r}.")
+    if not ids:
+        return see_other(request, back, say=Saying(text="Tick the boxes of the sessions first.", state="off"))
+    infos = [await service.satchel.sessions.info(id) for id in ids]
+    what = _named(infos)
+    if do == "delete" and not form.has("confirmed"):
+        question = f"Delete {what} for good? What was learnt from {_them(infos)} stays remembered."
+        fields = {"ids": " ".join(info.id for info in infos), "do": "delete", "confirmed": "1"}
+        fields |= {"archived": "1"} if form.has("archived") else {}
+        say = Saying(text=question, state="warn", action="/sessions", label="Delete for good", fields=fields)
+        return see_other(request, back, say=say)
+    failed: list[str] = []
+    done: list[SessionInfo] = []
+    for info in infos:
+        try:
+            if do == "delete":
+                await service.sessions.delete(info.id)
+            else:
+                await service.satchel.file(info.id, **FILING[do].change)
+            done.append(info)
+        except (SatchelError, HTTPException) as error:
+            if len(infos) == 1:
+                raise
+            failed.append(f"{info.title or info.id}: {getattr(error, 'detail', error)}")
+    if failed:
+        raw = "\n".join(failed)
+        text = f"{counted(len(done), 'session')} of {len(infos)} done. The others stay as they were."
+        return see_other(request, back, say=Saying(text=text, state="failed", raw=raw))
+    if do == "delete":
+        text = f"Deleted: {what}. What was learnt from {_them(infos)} is still remembered."
+        return see_other(request, back, say=Saying(text=text, link="/memories", link_label="Memories"))
+    undo = _UNDO[do]
+    fields = {"ids": " ".join(info.id for info in done), "do": undo}
+    fields |= {name: "1" for name in ("archived", "in_chat") if form.has(name)}
+    text = f"{FILING[do].done.capitalize()}: {what}."
+    return see_other(request, back, say=Saying(text=text, action="/sessions", fields=fields))
+
+
+_UNDO: Final = {"pin": "unpin", "unpin": "pin", "archive": "unarchive", "unarchive": "archive"}
+
+
+def _named(infos: Sequence[SessionInfo]) -> str:
+    if len(infos) == 1:
+        return f"“{infos[0].title or infos[0].id}”"
+    return counted(len(infos), "session")
+
+
+def _them(infos: Sequence[SessionInfo]) -> str:
+    return "it" if len(infos) == 1 else "them"

@@ -160,8 +160,10 @@ def _take_sayings(request: Request) -> Sequence[Saying]:
 async def _surroundings(service: Service, now: datetime) -> Surroundings:
     """Parts that fail are left out: an error in the navigation must not replace the page."""
     satchel = service.satchel
-    sessions = [info for info in await satchel.sessions.list() if info.turns]
-    shown = [RailSession(info=info, state=state_of(service, info.id)) for info in sessions[:_MOST_IN_RAIL]]
+    sessions = [info for info in await satchel.sessions.listed() if info.turns]
+    pins = sum(info.pinned for info in sessions)
+    newest = [*sessions[: min(pins, _MOST_IN_RAIL)], *sessions[pins : pins + _MOST_IN_RAIL]]
+    shown = [RailSession(info=info, state=state_of(service, info.id)) for info in newest]
     return Surroundings(
         links=[
             _Link(path="/chat", words="Chat"),
@@ -213,9 +215,13 @@ def state_of(service: Service, session_id: str) -> State | None:
 def session_groups(
     sessions: Iterable[RailSession], now: datetime
 ) -> Iterator[tuple[str, Iterator[RailSession]]]:
-    """Sessions, the newest first, by "Today", "Yesterday", "Earlier in November", "October 2026"."""
+    """Sessions, pinned ones and then the newest first, by "Pinned", "Today", "Yesterday", "Earlier in November",
+    "October 2026".
+    """
 
     def words(session: RailSession) -> str:
+        if session.info.pinned:
+            return "Pinned"
         at = session.info.last_at
         days = (now.date() - at.date()).days
         if days <= 1:

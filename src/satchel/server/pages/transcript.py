@@ -28,6 +28,7 @@ from satchel.events import (
     QuestionAnswered,
     QuestionAsked,
     Record,
+    SessionTitled,
     SurfacedMemory,
     ThinkingDelta,
     TurnEnd,
@@ -305,10 +306,12 @@ class Transcript:
         turns: By number.
         preface: Messages before the first turn.
         seq: The number of the last record that was read.
+        title: The newest title that was given, or "".
     """
 
     def __init__(self) -> None:
         """Nothing was read yet."""
+        self.title = ""
         self.turns: dict[int, Turn] = {}
         self.preface: list[Item] = []
         self.seq = 0
@@ -359,6 +362,8 @@ class Transcript:
     def feed(self, record: Record) -> None:
         """Take the next record."""
         before, self.seq = self.seq, max(self.seq, record.seq)
+        if isinstance(record.event, SessionTitled):
+            self.title = record.event.title
         part = self._view(record)
         match part:
             case None:

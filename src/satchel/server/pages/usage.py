@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from satchel.clock import local_day
 from satchel.messages import Usage
-from satchel.runtime.background_models import BACKGROUND
+from satchel.runtime.background_models import BACKGROUND, TITLE
 from satchel.server.pages.charts import ChartColumn, column_chart, share
 from satchel.server.pages.queries import FieldReader
 from satchel.server.pages.site import page
@@ -37,10 +37,11 @@ _PURPOSES: Final[Mapping[str, str]] = {
     "expand": "Deep search: other wordings",
     "answer": "Deep search: the answer",
     "judge": "Choosing what is recalled",
+    TITLE: "Naming conversations",
     "sampling": "For MCP servers",
     "test": "Testing models",
 }
-_OF_MEMORY: Final = (*BACKGROUND, "page", "compare", "expand", "answer")
+_OF_MEMORY: Final = ({*BACKGROUND} - {TITLE}) | {"page", "compare", "expand", "answer"}
 
 
 @dataclass(frozen=True, slots=True)

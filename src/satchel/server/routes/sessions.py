@@ -39,10 +39,16 @@ After = Annotated[int, Query(ge=0, le=_MOST_SEQ)]
 
 @router.get("", response_model=list[shapes.Session], summary="List conversations")
 async def list_sessions(
-    service: Serves, limit: Limit = 50, offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0
+    service: Serves,
+    limit: Limit = 50,
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+    archived: Annotated[bool, Query(description="List the archived ones instead of the others.")] = False,
 ) -> Response:
-    """List the conversations, the most recent first. The header X-Total-Count has their number."""
-    infos = await service.satchel.sessions.list()
+    """List the conversations: pinned ones, then the most recent first. The header X-Total-Count has their number.
+
+    The Builder's own are left out.
+    """
+    infos = await service.satchel.sessions.listed(archived=archived)
     shown = [info_to_json(info) for info in infos[offset : offset + limit]]
     return JsonAnswer(shown, headers={"x-total-count": str(len(infos))})
 
@@ -161,11 +167,27 @@ async def show(service: Serves, id: str, after: After = 0, limit: Limit = 1000) 
     )
 
 
-@router.patch("/{id}", response_model=shapes.Session, summary="Rename a conversation")
-async def rename(service: Serves, id: str, request: shapes.Titled) -> Response:
-    """Give a conversation a title. Lists show it instead of the first message; its place in them stays."""
-    await service.satchel.rename(id, request.title)
+@router.patch("/{id}", response_model=shapes.Session, summary="Rename, pin or archive a conversation")
+async def change(service: Serves, id: str, request: shapes.Listing) -> Response:
+    """Change what lists show of a conversation: its title, whether it stands first, whether it is in the archive.
+
+    A message in an archived conversation takes it out of the archive.
+    """
+    if request.title is not None:
+        await service.satchel.rename(id, request.title)
+    if request.pinned is not None or request.archived is not None:
+        await service.satchel.file(id, pinned=request.pinned, archived=request.archived)
     return JsonAnswer(info_to_json(await service.satchel.sessions.info(id)))
+
+
+@router.post(
+    "/{id}/branches", response_model=shapes.Session, status_code=201, summary="Branch a conversation"
+)
+async def branch(service: Serves, id: str, request: shapes.Branching) -> Response:
+    """Make a conversation that repeats this one up to a turn, to go on otherwise from there. This one stays."""
+    store = service.satchel.sessions
+    new = await store.branch(await _full_id(service, id), request.turn)
+    return JsonAnswer(info_to_json(await store.info(new)), status_code=201)
 
 
 @router.delete("/{id}", response_model=shapes.Posted, summary="Delete a conversation")

@@ -143,7 +143,7 @@ let stateBefore = { running, asks };   // what the server said last; `running` m
 
 function settle(state) {
   const was = stateBefore;
-  stateBefore = { running: state.running, asks: state.asks, mode: state.mode };
+  stateBefore = { running: state.running, asks: state.asks, mode: state.mode, title: state.title };
   // An approved plan, or another client, has changed it; what is chosen here and not sent yet stays otherwise.
   if (was.mode && state.mode && state.mode !== was.mode) composer.querySelector("[name=mode]").value = state.mode;
   running = state.running;
@@ -154,7 +154,7 @@ function settle(state) {
   if (asks > was.asks) status.textContent = asks === 1 ? "A question waits for you." : `${asks} questions wait for you.`;
   else if (running && !was.running) status.textContent = "Satchel is answering.";
   else if (!running && was.running) status.textContent = "Satchel has answered.";
-  if (!running && was.running) refreshAround();
+  if ((!running && was.running) || (was.title !== undefined && state.title !== was.title)) refreshAround();
   if (!running) sendWaiting();
 }
 
@@ -256,7 +256,16 @@ function change(turn) {
   message.focus();
   message.setSelectionRange(message.value.length, message.value.length);
   keepDraft();
-  tell(notice("Your message is in the field again. Sending it makes a new turn at the end; the earlier turns stay.", "on"));
+  composer.dataset.branch = turn.id.replace("turn-", "");
+  const told = notice("Your message is in the field again. Sent, it begins a branch from here; what was said stays in this session.", "on");
+  told.id = "branching";
+  told.append(button("Send it at the end instead", () => { unbranch(); message.focus(); }));
+  tell(told);
+}
+
+function unbranch() {
+  delete composer.dataset.branch;
+  document.getElementById("branching")?.remove();
 }
 
 function tell(...notices) {
@@ -324,7 +333,9 @@ async function send(text, { shows = true } = {}) {
   running = running || !text.startsWith("/");
   showRunning();
   try {
-    const said = await post(session ? inPlace(`/chat/${session}`) : inPlace("/chat"), fields);
+    const branch = text.startsWith("/") ? "" : composer.dataset.branch ?? "";
+    if (branch) fields.set("turn", branch);
+    const said = await post(session ? inPlace(`/chat/${session}${branch && "/branch"}`) : inPlace("/chat"), fields);
     if (!text.startsWith("/")) attached.clear();
     if (!said.turn) { running = false; showRunning(); }
     if (shows) show(said);
@@ -416,7 +427,7 @@ function restoreDraft() {
   try { if (!message.value) message.value = localStorage.getItem(draftKey()) ?? ""; } catch { /* as above */ }
 }
 
-message.addEventListener("input", () => { keepDraft(); offerCommands(); });
+message.addEventListener("input", () => { keepDraft(); offerCommands(); if (!message.value) unbranch(); });
 
 message.addEventListener("keydown", (event) => {
   if (event.isComposing) return;             // an input method is choosing characters

@@ -1,0 +1,101 @@
+"""Writes the log of a branch: a session that repeats another one up to a turn, and goes on otherwise."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from satchel.events import (
+    Assistant,
+    BuildPosted,
+    Compaction,
+    Event,
+    MemoryCaptured,
+    MessageTakenBack,
+    MessageWaiting,
+    ModelCalled,
+    Notice,
+    Observation,
+    Record,
+    SessionBranched,
+    SessionEnd,
+    SessionFiled,
+    SessionStart,
+    SessionTitled,
+    TurnEnd,
+    TurnStart,
+)
+from satchel.messages import Usage
+from satchel.sessions.journal import sync_folder, unwritable
+from satchel.sessions.log import encode_records, read_lines
+
+__all__ = ["write_branch"]
+
+_LEFT_OUT = (
+    SessionEnd, SessionTitled, SessionFiled, SessionBranched, ModelCalled, MessageWaiting, MessageTakenBack,
+    BuildPosted, Notice,
+)  # fmt: skip
+"""What belongs to the other session alone: its name, what waits in it, what was told there."""
+_FILE_CHANGES = "changes"
+"""The folder by which `/undo` finds what to undo: a branch undoes nothing of the other session."""
+
+
+def write_branch(source: Path, source_id: str, *, turn: int, path: Path, session_id: str) -> None:
+    """Write the log `path` of the session `session_id` with the turns of another one before `turn`. Blocks.
+
+    Its tokens and money were spent once, and its words are in memory once: the repeated turns cost nothing and are
+    marked as captured. Long results and attached files are copied.
+
+    Raises:
+        StorageUnwritable, StorageError: The log can't be read or written. There is no branch.
+    """
+    spill, copy = source.with_suffix(".spill"), path.with_suffix(".spill")
+    records: list[Record] = []
+    for line in read_lines(source):
+        if line.record is None:
+            continue
+        event = line.record.event
+        if isinstance(event, TurnStart) and event.turn >= turn:
+            break
+        if isinstance(event, SessionStart):
+            begins = not records
+            repeated: tuple[Event, ...] = (
+                replace(event, session_id=session_id, resumed=False),
+                SessionBranched(session_id=source_id, turn=turn),
+            )
+            repeated = repeated if begins else ()
+        else:
+            repeated = () if isinstance(event, _LEFT_OUT) else (_repeated(event, spill, copy),)
+        for one in repeated:
+            records.append(Record(seq=len(records) + 1, at=line.record.at, event=one))
+    temporary = path.with_suffix(".branching")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if spill.is_dir() and not spill.is_symlink():
+            shutil.copytree(spill, copy, symlinks=True, ignore=shutil.ignore_patterns(_FILE_CHANGES))
+        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(encode_records(records))
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        shutil.rmtree(copy, ignore_errors=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise unwritable(path, error) from error
+
+
+def _repeated(event: Event, spill: Path, copy: Path) -> Event:
+    match event:
+        case Assistant() | Compaction() | TurnEnd():
+            return replace(event, usage=Usage())
+        case MemoryCaptured():
+            return replace(event, ids=())
+        case Observation(spill=str(place)) if Path(place).is_relative_to(spill):
+            return replace(event, spill=str(copy / Path(place).relative_to(spill)))
+        case _:
+            return event
