@@ -8,11 +8,12 @@ from pathlib import Path
 import anyio
 import psycopg
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, insert, select
 
 from satchel.errors import ConfigError, StorageError, StorageLocked, StorageTooNew
 from satchel.memory import Memory
-from satchel.memory.store.tables import metadata
+from satchel.memory.store.repository import among
+from satchel.memory.store.tables import metadata, spaces
 from satchel.storage import Database
 from satchel.storage.dialect import create_statements
 from satchel.storage.postgresql import NEWEST
@@ -87,6 +88,32 @@ async def test_writers_take_turns_and_one_that_waits_too_long_says_so(url: str) 
                 await other.write(lambda _: None)
             may_end.set()
         await other.write(lambda _: None)
+
+
+@requirement("storage:postgres:contract")
+async def test_text_is_compared_and_sorted_as_it_is_in_a_file(url: str, tmp_path: Path) -> None:
+    users = {"ann": "x", "ANNA": None, "Ängström": "B", "Zoe": "a"}
+
+    def ask_all(connection: Connection) -> list[list[str]]:
+        for user, journal in users.items():
+            row = {"user_id": user, "scope": "", "changed": 0, "journal": journal}
+            connection.execute(insert(spaces).values(row))
+        name, journal_column = spaces.c.user_id, spaces.c.journal
+        queries = (
+            select(name).where(name.contains("Ann")).order_by(name),
+            select(name).where(name.not_like("%ANN%")).order_by(name.desc()),
+            select(name).where(name.contains("ä")).order_by(name),
+            select(name).order_by(journal_column, name),
+            select(name).order_by(journal_column.desc(), name),
+            select(name).where(name.in_(among(["Zoe", "ann"]))).order_by(name),
+            select(name).where(spaces.c.changed.not_in(among([1, 2]))).order_by(name),
+        )
+        return [list(connection.execute(query).scalars()) for query in queries]
+
+    async with Database.open(url) as server, Database.open(tmp_path / "m.db") as file:
+        found = await file.write(ask_all)
+        assert found[0] == ["ANNA", "ann"]
+        assert await server.write(ask_all) == found
 
 
 @requirement("storage:postgres:lost")

@@ -48,15 +48,11 @@ async def rebuild(settings: Settings, *, clock: Clock | None = None) -> RebuiltH
         StorageError: Memory is off, or something can't be read or written.
     """
     clock = clock or SystemClock()
-    place = settings.database_location
+    place = settings.home_database
     aside = None
-    damage = (
-        await anyio.to_thread.run_sync(damage_of, place)
-        if isinstance(place, Path) and place.is_file()
-        else ""
-    )
+    damage = await anyio.to_thread.run_sync(damage_of, place) if place.is_file() else ""
     if damage:
-        aside = await anyio.to_thread.run_sync(_set_aside, Path(place), clock)
+        aside = await anyio.to_thread.run_sync(_set_aside, place, clock)
     async with Home.open(settings, clock=clock, back_fill=False) as home:
         if home.memory is None:
             raise StorageError(

@@ -11,6 +11,7 @@ from sqlalchemy import BindParameter, MetaData, literal
 from sqlalchemy.dialects.postgresql.base import PGTypeCompiler
 from sqlalchemy.dialects.postgresql.psycopg import PGCompiler_psycopg, PGDialect_psycopg
 from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.sql import operators
 from sqlalchemy.types import NullType
 
 __all__ = ["create_statements", "dialect", "translate"]
@@ -66,6 +67,18 @@ class _Compiler(PGCompiler_psycopg):
         name = of_rows if len(function.clauses) == 1 else of_values
         return f"{name}({self.process(function.clauses, **kw)})"
 
+    def visit_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        """SQLite's LIKE takes "A" for "a"; of text that sorts by its numbers, PostgreSQL folds the same letters."""
+        return str(self.visit_ilike_op_binary(binary, operator, **kw))  # type: ignore[no-untyped-call]
+
+    def visit_not_like_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
+        return str(self.visit_not_ilike_op_binary(binary, operator, **kw))  # type: ignore[no-untyped-call]
+
+    def order_by_clause(self, select: Any, **kw: Any) -> str:
+        """SQLite sorts NULL before everything else, PostgreSQL after it."""
+        clauses = [self.process(each, **kw) + _nulls(each) for each in select._order_by_clauses]
+        return f" ORDER BY {', '.join(clauses)}" if clauses else ""
+
     def visit_custom_op_binary(self, element: Any, operator: Any, **kw: Any) -> str:
         left = element.left
         if operator.opstring == "GLOB":
@@ -81,6 +94,15 @@ class _Compiler(PGCompiler_psycopg):
         # The rooms use SQLite's INSERT … ON CONFLICT, which names columns and never a constraint.
         clause.constraint_target = None
         return str(super()._on_conflict_target(clause, **kw))  # type: ignore[no-untyped-call]
+
+
+def _nulls(clause: Any) -> str:
+    """Where NULL goes, of a column that may have it; for others an index must be able to serve."""
+    is_down = getattr(clause, "modifier", None) is operators.desc_op
+    column = clause.element if is_down else clause
+    if not getattr(column, "nullable", False):
+        return ""
+    return " NULLS LAST" if is_down else " NULLS FIRST"
 
 
 class _Types(PGTypeCompiler):
