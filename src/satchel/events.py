@@ -619,11 +619,14 @@ class SessionBranched:
     Attributes:
         session_id: The other one.
         turn: The first turn that is not repeated.
+        repeats: For each session of which turns are repeated, also through others that may be deleted: the first turn
+            that is not.
     """
 
     type: ClassVar = "session_branched"
     session_id: str
     turn: int
+    repeats: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

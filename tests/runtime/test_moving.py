@@ -11,7 +11,7 @@ import pytest
 
 from satchel.clock import SystemClock
 from satchel.config import Settings, load
-from satchel.errors import Refused, UsageError
+from satchel.errors import Refused, StorageError, UsageError
 from satchel.memory.transfer.moving import count_rows, digest_rows
 from satchel.runtime.backup import restore
 from satchel.runtime.home import Home
@@ -86,27 +86,57 @@ async def test_every_row_moves_there_and_back_and_nothing_stays_behind(
         await migrate(settings_of(home), "mysql://elsewhere")
 
 
-@requirement("storage:postgres:moving")
-async def test_other_memories_are_never_overwritten(server: Server, tmp_path: Path) -> None:
+@requirement("storage:postgres:moving", "storage:postgres:one-home")
+async def test_other_memories_are_neither_overwritten_nor_taken(server: Server, tmp_path: Path) -> None:
     url = server.url(server.schema_for(tmp_path))
     for name in ("one", "other"):
         await remember(tmp_path / name)
     await migrate(settings_of(tmp_path / "one"), url)
-    kept = await digest(url), await digest(tmp_path / "other" / "satchel.db")
-    with pytest.raises(Refused, match="other memories"):
+    places = url, tmp_path / "other" / "satchel.db"
+    kept = [await digest(place) for place in places]
+    with pytest.raises(StorageError, match="another home"):
         await migrate(settings_of(tmp_path / "other"), url)
-    assert (await digest(url), await digest(tmp_path / "other" / "satchel.db")) == kept
-    assert settings_of(tmp_path / "other").database == ""
+    (tmp_path / "other" / "config.toml").write_text(f'database = "{url}"\n')
+    with pytest.raises(StorageError, match="another home"):
+        await migrate(settings_of(tmp_path / "other"), "sqlite")
+    assert [await digest(place) for place in places] == kept
+    async with Home.open(settings_of(tmp_path / "other")) as opened:
+        assert any("migrate-database" in notice.text for notice in opened.notices)
+
+
+@requirement("storage:postgres:moving")
+async def test_a_move_back_that_is_killed_goes_on_and_numbers_are_not_given_twice(
+    server: Server, tmp_path: Path
+) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    async with Home.open(settings_of(home)) as opened:
+        assert opened.memory is not None
+        await opened.memory.add("The plumber is called Meier.")
+    await migrate(settings_of(home), url)
+    killed = subprocess.run(
+        [sys.executable, "-c", _KILLED, str(home), "sqlite", "clear_rows"], check=False, capture_output=True
+    )
+    assert killed.returncode == -9, killed.stderr
+    with pytest.raises(Refused, match="Another move"):
+        await migrate(settings_of(home), url)
+    await migrate(settings_of(home), "sqlite")
+    async with Database.open(url) as database:
+        assert not any((await database.read(count_rows)).values())
+    async with Home.open(settings_of(home)) as opened:
+        assert opened.memory is not None
+        for word in ("kestrel", "heron"):
+            await opened.memory.forget([await opened.memory.add(f"The {word} nests by the mill.")])
+        assert (await opened.memory.stats()).forgotten == 2
 
 
 _KILLED = """
 import os, sys, anyio
 from pathlib import Path
 import satchel.runtime.moving as moving
-from satchel.storage.postgresql import PostgresDatabase
+from satchel.storage.sqlite_file import SqliteDatabase
 from tests.runtime.test_moving import settings_of
 name = sys.argv[3]
-owner = PostgresDatabase if name == "note" else moving
+owner = SqliteDatabase if name == "scrub" else moving
 def die(*_, **__): os.kill(os.getpid(), 9)
 setattr(owner, name, die)
 anyio.run(moving.migrate, settings_of(Path(sys.argv[1])), sys.argv[2])
@@ -114,7 +144,7 @@ anyio.run(moving.migrate, settings_of(Path(sys.argv[1])), sys.argv[2])
 
 
 @requirement("storage:postgres:moving")
-@pytest.mark.parametrize("moment", ["copy_rows", "digest_rows", "note", "set_value", "clear_rows"])
+@pytest.mark.parametrize("moment", ["copy_rows", "digest_rows", "set_value", "clear_rows", "scrub"])
 async def test_a_move_that_is_killed_goes_on(server: Server, tmp_path: Path, moment: str) -> None:
     home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
     await remember(home)
@@ -126,9 +156,7 @@ async def test_a_move_that_is_killed_goes_on(server: Server, tmp_path: Path, mom
         capture_output=True,
     )
     assert killed.returncode == -9, killed.stderr
-    if moment == "clear_rows":
-        async with Home.open(settings_of(home)) as opened:
-            assert any("migrate-database" in notice.text for notice in opened.notices)
+    assert (settings_of(home).database == url) is (moment in ("clear_rows", "scrub"))
     await migrate(settings_of(home), url)
     assert await digest(url) == before
     async with Database.open(home / "satchel.db") as file:

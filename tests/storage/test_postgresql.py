@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -193,14 +194,18 @@ async def test_forgotten_words_are_in_no_file_of_the_server_but_its_log(server: 
 
 
 @requirement("storage:postgres:forget")
+@pytest.mark.parametrize(
+    "begins",
+    [("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT 1"), ("SELECT pg_current_xact_id()",)],
+)
 async def test_a_transaction_that_still_sees_the_words_is_told_and_the_scrub_is_made_later(
-    server: Server, url: str
+    server: Server, url: str, begins: Sequence[str]
 ) -> None:
     async with Memory.open(url, embedder="none") as memory:
         id = await memory.add("The zwergpudel lives in the cellar.")
         with psycopg.connect(url) as reader:
-            reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            reader.execute("SELECT * FROM memory_tags")
+            for begin in begins:
+                reader.execute(begin.encode())
             assert not (await memory.forget([id])).log_emptied
             (warning,) = (await memory._space.backend.doctor()).warnings
             assert "started again" in warning

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import click
 
 from satchel.cli.commands import Group, SettingKey, Text, confirm, json_option
@@ -90,7 +91,7 @@ def set_(key: str, value: str, as_json: bool) -> None:
     if key == "database":
         from satchel.runtime.moving import check_place  # noqa: PLC0415 - the rest needs no database
 
-        check_place(value)
+        anyio.run(check_place, settings, value)
     now = set_value(settings.config_path, key, value, providers=settings.providers)
     shown = list(now) if isinstance(now, tuple) else now
     if as_json:

@@ -36,10 +36,14 @@ def migrate_database(to: str, yes: bool, as_json: bool) -> None:
         confirm("Move all memories, and remove them where they are now?")
     done = anyio.run(partial(migrate, settings, to))
     if as_json:
-        say_json({"source": done.source, "target": done.target, "rows": done.rows})
+        say_json({"source": done.source, "target": done.target, "rows": done.rows, "is_clean": done.is_clean})
         return
     rows = sum(done.rows.values())
     tell(
         f"Moved {counted(done.rows.get('memories', 0), 'memory', 'memories')} ({counted(rows, 'row')}, all compared) "
         f"from {done.source} to {done.target}."
     )
+    if not done.is_clean:
+        tell(
+            f"! Another transaction is open in {done.source}, whose files may keep the words. Move again later."
+        )

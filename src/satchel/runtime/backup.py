@@ -132,7 +132,7 @@ def back_up(
 
 def _drop_unfinished(target: Path) -> None:
     """Remove what backups to this file left that were killed: they hold words, and nobody looks for them."""
-    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(?:\.db)?")
+    name = re.compile(rf"\.{re.escape(target.name)}\.(\d+)(?:\.db(?:-wal|-shm)?)?")
     for path in _listed(target.parent):
         match = name.fullmatch(path.name)
         if match and has_ended(int(match[1])):

@@ -378,7 +378,8 @@ def _left_behind(count: int, settings: Settings) -> Notice:
     return Notice(
         part="memory",
         text=f"{settings.home_database} still has {counted(count, 'memory', 'memories')}, which are not used and which "
-        "forgetting doesn't reach: the memories are on a server now. `satchel migrate-database --to URL` moves them.",
+        "forgetting doesn't reach: the memories are on a server now. To move them, let `database` be empty again, and "
+        "use `satchel migrate-database`.",
     )
 
 

@@ -254,7 +254,8 @@ class LocalHost:
         if like is not None:
             before = _own(like)
             session.use_model(before.model)
-            session.mode = before.mode
+            if not session.conversation.proposes_plan:
+                session.mode = before.mode
         return session
 
     async def command(

@@ -596,6 +596,8 @@ class SessionHub:
     ) -> RunningTurn:
         running = self._running = waited or RunningTurn(number, self.broadcast)
         running.begin(number)
+        # No title is made of a conversation in which something is off the record.
+        self._titling.is_titled = self._titling.is_titled or not keeps
         gathered = self._gathered = _Gathered(
             keeps=keeps and not self.private and self._parts.settings.keeps_memory
         )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Final
 
 from sqlalchemy import Connection
 
 from satchel.clock import Clock, SystemClock
 from satchel.config import Settings, set_value
+from satchel.config.home import replace_file
 from satchel.errors import Refused, StorageError, UsageError
+from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, digest_rows, has_rows
 from satchel.runtime.memory_work import LOCK
 from satchel.sandbox.detached import is_working
@@ -21,7 +23,9 @@ from satchel.storage.copies import is_in_use
 
 __all__ = ["Moved", "check_place", "copy_from_server", "migrate", "rows_left"]
 
-T = TypeVar("T")
+
+_BEGUN: Final = "moving.json"
+"""In the home while a move is under way: where to, the server, and the hash of what is moved."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,27 +33,37 @@ class Moved:
     """What was moved.
 
     Attributes:
-        rows: The number of rows of each table that has any; empty if they had been moved before.
+        rows: The number of rows of each table that has any; empty if a killed move had copied them before.
         source: Where they were: a path, or a URL without its password. They are not there any more.
         target: Where they are.
+        is_clean: Whether what deleted rows leave at the source is gone too. If not, moving again tries it again.
     """
 
     rows: dict[str, int]
     source: str
     target: str
+    is_clean: bool
 
 
-def check_place(where: str) -> None:
-    """Check that memories can be kept on a server, without changing anything. Any other place is right.
+async def check_place(settings: Settings, where: str) -> None:
+    """Check that the setting `database` can become this, without changing anything.
 
     Raises:
-        ConfigError: The URL or the driver is wrong.
+        ConfigError: The URL is wrong.
+        Refused: The home has memories, which only `migrate` takes along.
         StorageError: The server can't be reached, or has tables of another program there.
     """
+    if is_server(where) == is_server(settings.database_location):
+        return
     if is_server(where):
         from satchel.storage.postgresql import look  # noqa: PLC0415 - the driver takes 0.3 s of CPU
 
         look(where)
+    if settings.home_database.exists():
+        async with Database.open(settings.database_location) as database:
+            if await database.read(has_rows):
+                to = where if is_server(where) else "sqlite"
+                raise Refused(f"The home has memories. `satchel migrate-database --to {to}` moves them.")
 
 
 async def migrate(settings: Settings, to: str, *, clock: Clock | None = None) -> Moved:
@@ -63,84 +77,96 @@ async def migrate(settings: Settings, to: str, *, clock: Clock | None = None) ->
         clock: For the databases.
 
     Raises:
-        UsageError: `to` is neither.
-        Refused: Another process uses the home, or there are other memories at `to`. Nothing was changed.
-        StorageError: A row is not the same on both sides, or a database failed. What was copied is removed again.
+        UsageError: `to` is neither, or something besides the settings file says where the memories are.
+        Refused: They are there already, there are others, or another process uses the home. Nothing was changed.
+        StorageError: A row is not the same on both sides, or a database failed.
     """
-    location, file = settings.database_location, settings.home_database
     if not is_server(to) and to != "sqlite":
         raise UsageError("--to takes postgresql://… or sqlite.")
-    has_moved = str(location) == to
-    if not has_moved and is_server(str(location)) == is_server(to):
-        raise Refused(
-            f"The memories are in {file if to == 'sqlite' else 'another server'}; move them to sqlite first."
+    marker = settings.home / _BEGUN
+    begun = json.loads(marker.read_text(encoding="utf-8")) if marker.exists() else {}
+    if begun and begun["to"] != to:
+        raise Refused("Another move was begun and not finished. Start that one again first.")
+    location, file = settings.database_location, settings.home_database
+    has_switched = is_server(location) == is_server(to)
+    if has_switched and not begun:
+        raise Refused("The memories are in a file already." if to == "sqlite" else _ON_A_SERVER)
+    if settings.environ.get("SATCHEL_DATABASE"):
+        raise UsageError(
+            "SATCHEL_DATABASE says where the memories are. Unset it, so that the settings file does."
         )
+    if file != settings.home / "satchel.db":
+        raise UsageError(f"The setting `database` names {file}. Only satchel.db in the home can be moved.")
     if is_in_use(file):
-        if is_working(settings.home, LOCK):
-            raise Refused(
-                "The process that does memory's work in the background uses the home. It ends after "
-                f"{settings.memory.worker_idle_s:g} s without work; try again then. Nothing was changed."
-            )
-        raise Refused(f"Another process uses {file}. End it, and try again. Nothing was changed.")
+        raise Refused(_who_uses(settings))
+    url = begun["server"] if begun else to if is_server(to) else str(location)
     async with AsyncExitStack() as stack:
         local = await stack.enter_async_context(Database.open(file, clock=clock or SystemClock()))
-        url = to if is_server(to) else str(location)
         server = await stack.enter_async_context(Database.open(url, clock=clock or SystemClock()))
         source, target = (local, server) if is_server(to) else (server, local)
+        await server.bind(WordHasher(settings.home / KEY_FILE).mark)
         rows = {name: count for name, count in (await source.read(count_rows)).items() if count}
-        digest = await source.read(digest_rows)
-        if has_moved:
-            # It was killed before it removed what it had moved.
-            if rows and await server.note("moved") != digest:
-                raise Refused(
-                    f"{file} has memories that are not those that were moved to {server.place}. Nothing was changed."
+        digest = begun.get("digest") if has_switched else await source.read(digest_rows)
+        if not has_switched:
+            if not begun and await target.read(has_rows):
+                raise Refused(f"{target.place} has other memories. Nothing was changed.")
+            replace_file(marker, json.dumps({"to": to, "server": url, "digest": digest}))
+            await target.write(lambda there: _copy(source, there), durable=True)
+            if await target.read(digest_rows) != digest:
+                await target.write(clear_rows)
+                raise StorageError(
+                    f"{source.place} changed while it was copied. Nothing was moved; try again."
                 )
-        else:
-            await _copy(source, target, digest)
-            await server.note("moved", digest)
-            set_value(settings.config_path, "database", to if is_server(to) else "")
+
+        def leave(here: Connection) -> None:
+            if has_rows(here) and digest_rows(here) != digest:
+                raise Refused(f"{source.place} changed after it was copied. Nothing was removed there.")
+            if not has_switched:
+                set_value(settings.config_path, "database", to if is_server(to) else "")
+            clear_rows(here)
+
         await source.expect_scrub()
-        await source.write(clear_rows)
-        await source.scrub()
-        if target is local:
-            await server.note("home", "")  # so that another home may have it
-        return Moved(rows=rows, source=source.place, target=target.place)
+        await source.write(leave, durable=True)
+        is_clean = await source.scrub()
+        if is_clean:
+            if target is local:
+                await server.note("home", "")  # so that another home may have it
+            marker.unlink()
+        return Moved(rows=rows, source=source.place, target=target.place, is_clean=is_clean)
 
 
-async def _copy(source: Database, target: Database, digest: str) -> None:
-    if not await target.read(has_rows):
-        await target.write(
-            lambda there: source.read_blocking(lambda here: copy_rows(here, there)), durable=True
+_ON_A_SERVER: Final = "The memories are on a server already; move them to sqlite first."
+
+
+def _who_uses(settings: Settings) -> str:
+    if is_working(settings.home, LOCK):
+        return (
+            "The process that does memory's work in the background uses the home. It ends after "
+            f"{settings.memory.worker_idle_s:g} s without work; try again then. Nothing was changed."
         )
-        if await target.read(digest_rows) != digest:
-            await target.write(clear_rows)
-            raise StorageError(
-                f"What was read from {target.place} is not what {source.place} has, so it was removed there again. "
-                "Please report this."
-            )
-    elif await target.read(digest_rows) != digest:
-        raise Refused(f"{target.place} has other memories. Nothing was changed.")
+    return f"Another process uses {settings.home_database}. End it, and try again. Nothing was changed."
+
+
+def _copy(source: Database, there: Connection) -> None:
+    if has_rows(there):
+        clear_rows(there)  # of a move that was killed
+    source.read_blocking(lambda here: copy_rows(here, there))
 
 
 async def copy_from_server(settings: Settings, file: Path, *, clock: Clock) -> None:
     """Add the memories that are on a server to a copy of the home's file, so that a backup holds them.
 
     Raises:
-        StorageError: The server, or the file, can't be used.
+        StorageError: The server, or the file, can't be used, or the memories are another home's.
     """
     async with (
         Database.open(str(settings.database_location), clock=clock) as server,
         Database.open(file) as copy,
     ):
-
-        def write(there: Connection) -> None:
-            clear_rows(there)
-            server.read_blocking(lambda here: copy_rows(here, there))
-
-        await copy.write(write)
+        await server.bind(WordHasher(settings.home / KEY_FILE).mark)
+        await copy.write(lambda there: _copy(server, there))
 
 
 async def rows_left(local: Database) -> int:
     """How many memories are in the home's file, where those that are used are on a server."""
-    counts: Callable[[Connection], dict[str, int]] = count_rows
-    return (await local.read(counts))["memories"]
+    return (await local.read(count_rows))["memories"]

@@ -67,6 +67,7 @@ class Replay:
         match record.event:
             case MemoryCaptured(ids=ids):
                 self.last_kept = bool(ids)
+                self.is_titled = self.is_titled or not ids
             case TurnStart() as event:
                 self.last_kept = True
                 self.questions.clear()

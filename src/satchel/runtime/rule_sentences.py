@@ -29,7 +29,8 @@ _DOES: Final[Mapping[str, tuple[str, str]]] = {
 }
 """What a tool does, for all calls and for those that fit a pattern."""
 _SERVER: Final = re.compile(r"mcp__(?P<server>.+?)__(?!_)(?P<tool>.+)")
-_MOST_CHARS: Final = 300
+_MOST_CHARS: Final = 1_000_000
+"""Nothing of a rule is hidden: its end may be what matters."""
 
 
 def sentence(rule: PermissionRule) -> str:

@@ -76,6 +76,7 @@ from satchel.runtime.turns import is_busy
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
+from satchel.tools.builtin.propose_plan import offered_mode
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 from satchel.tools.external import ExternalTools
 from satchel.tools.mcp import McpToolset
@@ -494,7 +495,8 @@ class Satchel:
             boxing=self.parts.boxes.workspace(options.cwd),
             on_written=lambda rule: self.use_rules((*self.settings.permissions, rule)),
         )
-        if replay.conversation.proposes_plan:
+        if replay.conversation.proposes_plan and replay.conversation.question is not None:
+            gate.before_plan = offered_mode(replay.conversation.question.options) or "ask"
             gate.mode = "plan"
         redactor, attachments = self._redactor(), Attachments()
         environment = CallEnvironment(

@@ -147,7 +147,7 @@ class ClientRequest:
     @property
     def is_errand(self) -> bool:
         """Whether the client asks on its own, for a title and the like."""
-        return not self.thread and is_errand(self.words, has_tools=bool(self.tools))
+        return not self.thread and not self.after and is_errand(self.words, has_tools=bool(self.tools))
 
     @property
     def is_kept(self) -> bool:
@@ -208,15 +208,19 @@ async def begin(service: Service, asked: ClientRequest) -> StartedTurn:
     place = known.get(continued_key)
     begun = await _continued(service, asked, place, captures=not is_repeated) if place is not None else None
     if begun is None:
+        # What is repeated of a session is found by what forgets it there only in a branch.
+        branch = await _branched(service, asked, place)
         async with service.sessions.used(
+            branch,
             interactive=asked.interactive,
             model=asked.model,
-            ephemeral=not asked.is_kept,
+            ephemeral=not asked.is_kept and branch is None,
             tools=_tools(asked),
             system=_system(asked),
             terms=asked.terms,
         ) as session:
-            await session.take_over(await _forked(service, asked, place) or _messages(asked.history))
+            if branch is None:
+                await session.take_over(await _forked(service, asked, place) or _messages(asked.history))
             begun = session, await _start(service, session, asked, captures=not is_repeated)
     session, running = begun
     if asked.is_kept:
@@ -245,6 +249,15 @@ async def keep_answer(
         keys = [] if asked.after else [_key(asked, (*asked.said, answer), "history")]
         keys += [_response_key(asked.namespace, response_id)] if response_id else []
         await _put(service, *(ClientPlace(key=key, session_id=session_id, number=turn) for key in keys))
+
+
+async def _branched(service: Service, asked: ClientRequest, place: ClientPlace | None) -> str | None:
+    """The id of a branch of the session whose answer the request continues, if it is kept and known."""
+    if not asked.after or not asked.is_kept or place is None:
+        return None
+    with suppress(NotFound, StorageError):
+        return await service.satchel.sessions.branch(place.session_id, place.number + 1)
+    return None
 
 
 async def _forked(service: Service, asked: ClientRequest, place: ClientPlace | None) -> list[Message]:

@@ -9,9 +9,11 @@ from typing import Annotated, Any, Final, Protocol, TypeAlias
 
 from pydantic import Field
 
+from satchel.errors import UsageError
 from satchel.server.client_turns import ClientRequest, ClientTool
 from satchel.server.service import Service
 from satchel.server.v1_errors import V1Failure
+from satchel.tools.input_schema import check_schema
 
 __all__ = [
     "EPHEMERAL_MODEL",
@@ -119,6 +121,13 @@ def tool_in(function: Mapping[str, Any], where: str) -> ClientTool:
         raise invalid(where, "must be a function with a name")
     if not isinstance(schema, dict) or schema.get("type", "object") != "object":
         raise invalid(f"{where}.parameters", "must be the schema of an object")
+    try:
+        json.dumps(schema, allow_nan=False)
+        check_schema(schema, subject="the schema")
+    except ValueError:
+        raise invalid(f"{where}.parameters", "must be JSON without NaN and Infinity") from None
+    except UsageError as error:
+        raise invalid(f"{where}.parameters", f"can't be used: {error}") from None
     return ClientTool(
         name=name,
         description=str(function.get("description") or ""),
@@ -165,7 +174,10 @@ def form_of(wanted: Mapping[str, Any] | None, where: str) -> tuple[Mapping[str, 
             "type": "json_schema",
             "schema": dict(schema),
         }:
-            words = json.dumps(schema, ensure_ascii=False, sort_keys=True)
+            try:
+                words = json.dumps(schema, ensure_ascii=False, sort_keys=True, allow_nan=False)
+            except ValueError:
+                raise invalid(where, "must be JSON without NaN and Infinity") from None
             return schema, f"Answer with JSON that matches this schema, and nothing else:\n{words}"
         case _:
             raise unsupported(where, wanted, "It must be text, json_object or json_schema")

@@ -31,6 +31,7 @@ from satchel.events import (
 from satchel.messages import Usage
 from satchel.sessions.journal import sync_folder, unwritable
 from satchel.sessions.log import encode_records, read_lines
+from satchel.tools.kept import kept_path
 
 __all__ = ["write_branch"]
 
@@ -54,28 +55,52 @@ def write_branch(source: Path, source_id: str, *, turn: int, path: Path, session
     """
     spill, copy = source.with_suffix(".spill"), path.with_suffix(".spill")
     records: list[Record] = []
+    branched = SessionBranched(session_id=source_id, turn=turn, repeats={source_id: turn})
+    named: set[Path] = set()
+    later: set[Path] = set()
+    is_later = is_private = False
     for line in read_lines(source):
         if line.record is None:
             continue
         event = line.record.event
-        if isinstance(event, TurnStart) and event.turn >= turn:
-            break
+        if is_later or (isinstance(event, TurnStart) and event.turn >= turn):
+            is_later = True
+            later |= _named(event, spill)
+            continue
+        named |= _named(event, spill)
+        if isinstance(event, SessionBranched):
+            older = {id: min(int(first), turn) for id, first in event.repeats.items()}
+            branched = replace(branched, repeats={**older, **branched.repeats})
         if isinstance(event, SessionStart):
+            is_private = is_private or event.private
             begins = not records
             repeated: tuple[Event, ...] = (
                 replace(event, session_id=session_id, resumed=False),
-                SessionBranched(session_id=source_id, turn=turn),
+                branched,
             )
             repeated = repeated if begins else ()
         else:
             repeated = () if isinstance(event, _LEFT_OUT) else (_repeated(event, spill, copy),)
         for one in repeated:
             records.append(Record(seq=len(records) + 1, at=line.record.at, event=one))
+    # The first two begin it, and are known only now.
+    for at, record in enumerate(records[:2]):
+        event = record.event
+        if isinstance(event, SessionStart):
+            records[at] = replace(record, event=replace(event, private=is_private))
+        elif isinstance(event, SessionBranched):
+            records[at] = replace(record, event=branched)
     temporary = path.with_suffix(".branching")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spill.is_dir() and not spill.is_symlink():
-            shutil.copytree(spill, copy, symlinks=True, ignore=shutil.ignore_patterns(_FILE_CHANGES))
+            left = {spill / _FILE_CHANGES, *(later - named)}
+            shutil.copytree(
+                spill,
+                copy,
+                symlinks=True,
+                ignore=lambda folder, names: {name for name in names if Path(folder) / name in left},
+            )
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(encode_records(records))
             file.flush()
@@ -87,6 +112,20 @@ def write_branch(source: Path, source_id: str, *, turn: int, path: Path, session
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise unwritable(path, error) from error
+
+
+def _named(event: Event, spill: Path) -> set[Path]:
+    """What a record names of the files beside the log."""
+    match event:
+        case TurnStart():
+            return {kept_path(spill, file) for file in event.message.files}
+        case Observation():
+            files = {kept_path(spill, each) for file in event.files for each in (file, file.text_twin)}
+            return (
+                files | {spill / f"{event.call_id}-files"} | ({Path(event.spill)} if event.spill else set())
+            )
+        case _:
+            return set()
 
 
 def _repeated(event: Event, spill: Path, copy: Path) -> Event:

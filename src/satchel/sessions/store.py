@@ -167,11 +167,11 @@ class SessionStore:
 
     async def repeating(self, session_id: str, turn: int | None) -> Sequence[str]:
         """The ids of the branches that repeat a turn of a session, or any of it: also branches of branches."""
-        found: builtins.list[str] = []
-        for info in await self._index.sessions():
-            if info.branch_of == session_id and (turn is None or turn < info.branch_turn):
-                found += [info.id, *await self.repeating(info.id, turn)]
-        return found
+        return [
+            info.id
+            for info in await self._index.sessions()
+            if (before := info.repeats.get(session_id)) is not None and (turn is None or turn < before)
+        ]
 
     def ephemeral(self, cwd: Path | str) -> EphemeralJournal:
         """Begin a session that leaves nothing on disk."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -75,6 +76,7 @@ class SessionInfo:
         pinned: Lists show it first.
         archived: Lists leave it out.
         branch_of: The session whose turns before `branch_turn` it repeats, or "".
+        repeats: The same for each session of which it repeats turns, through others too.
     """
 
     id: str
@@ -93,6 +95,7 @@ class SessionInfo:
     archived: bool = False
     branch_of: str = ""
     branch_turn: int = 0
+    repeats: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_build(self) -> bool:
@@ -187,6 +190,7 @@ class Summary:
     archived: bool = False
     branch_of: str = ""
     branch_turn: int = 0
+    repeats: dict[str, int] = field(default_factory=dict)
     spent: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def feed(self, record: Record) -> None:
@@ -210,6 +214,7 @@ class Summary:
         match event:
             case SessionBranched():
                 self.branch_of, self.branch_turn = event.session_id, event.turn
+                self.repeats = {event.session_id: event.turn, **event.repeats}
             case SessionStart():
                 self.cwd, self.provider, self.model = event.cwd, event.provider, event.model
                 self.private = self.private or event.private
@@ -292,4 +297,5 @@ class Summary:
             archived=self.archived,
             branch_of=self.branch_of,
             branch_turn=self.branch_turn,
+            repeats=self.repeats,
         )

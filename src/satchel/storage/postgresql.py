@@ -139,7 +139,9 @@ class PostgresDatabase(Database):
         connection: Connection | None = getattr(self._threads, "connection", None)
         if connection is None:
             options: dict[str, Any] = (
-                {} if writes else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+                {"isolation_level": "READ COMMITTED"}
+                if writes
+                else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
             )
             connection = self._engine.connect().execution_options(**options)
             self._threads.connection = connection
@@ -423,8 +425,12 @@ def _revision(connection: Connection, place: str) -> str | None:
 def _holds_older(connection: Connection, horizon: str) -> bool:
     """Whether another transaction still sees what was deleted before the horizon."""
     count = connection.exec_driver_sql(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
-        "AND backend_xmin IS NOT NULL AND age(backend_xmin) > age(%(horizon)s::xid)",
+        "SELECT count(*) FROM ("
+        "SELECT unnest(ARRAY[backend_xmin, backend_xid]) AS oldest FROM pg_stat_activity "
+        "WHERE datname = current_database() AND pid <> pg_backend_pid() "
+        "UNION ALL SELECT transaction FROM pg_prepared_xacts WHERE database = current_database() "
+        "UNION ALL SELECT xmin FROM pg_replication_slots) others "
+        "WHERE oldest IS NOT NULL AND age(oldest) > age(%(horizon)s::xid)",
         {"horizon": horizon},
     ).scalar_one()
     return bool(count)

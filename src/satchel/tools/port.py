@@ -120,7 +120,7 @@ class ToolSpec:
 
         Of tools that are built in, bounds of fields are left out: a call that breaks one is told what is wrong.
         """
-        if self.source != "builtin":
+        if self.source != "builtin" or self.client_side:
             return ToolDefinition(
                 name=self.name, description=self.description, input_schema=self.input_schema
             )

@@ -92,14 +92,20 @@ def _start_after(connection: Connection, table: Table, number: int) -> None:
     if name is None or number == 0:
         return
     if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql(
-            "UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = ?", (number, table.name)
-        )
+        if _is_counted(connection, table.name):
+            connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (table.name,))
+            connection.exec_driver_sql("INSERT INTO sqlite_sequence VALUES (?, ?)", (table.name, number))
     else:
         connection.exec_driver_sql(
             "SELECT setval(%(sequence)s::regclass, %(number)s)",
             {"sequence": _sequence(connection, table.name, name), "number": number},
         )
+
+
+def _is_counted(connection: Connection, table: str) -> bool:
+    """Whether SQLite never gives a number of this table twice."""
+    query = "SELECT sql LIKE '%AUTOINCREMENT%' FROM sqlite_master WHERE name = ?"
+    return bool(connection.exec_driver_sql(query, (table,)).scalar())
 
 
 def _sequence(connection: Connection, table: str, column: str) -> str:

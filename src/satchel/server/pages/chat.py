@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, get_args
 from urllib.parse import quote
@@ -318,7 +319,8 @@ async def _send(request: Request, service: Service, session_id: str | None) -> R
         mode=None if is_open else mode,
         private=session_id is None and form.has("private"),
     ) as session:
-        if mode is not None:
+        # A page that was opened before knows nothing of a plan that is proposed.
+        if mode is not None and (is_open or not session.conversation.proposes_plan):
             session.mode = mode
         if command is not None and command[0].name not in _TERMINAL_ONLY:
             context = _Command(service, session, message, form.has("confirmed"))
@@ -433,14 +435,22 @@ async def branch(request: Request, service: Serves, id: str) -> Response:
     if not form.has("message"):  # the same words, with what was attached to them
         folder = info.path.with_suffix(".spill")
         for file in again.files:
-            content = await anyio.to_thread.run_sync(kept_path(folder, file).read_bytes)
-            files.append(await service.uploaded(content, file.name))
+            with suppress(FileNotFoundError):  # it was forgotten
+                content = await anyio.to_thread.run_sync(kept_path(folder, file).read_bytes)
+                files.append(await service.uploaded(content, file.name))
+    text = form.get("message") if form.has("message") else again.text
+    if not text.strip() and not files:
+        raise UsageError("The message is empty.")
+    model = form.get("model") or None
+    await service.satchel.model(model)  # what can't be used leaves no branch
+    kept = service.sessions.kept_session(info.id)
+    # What was said off the record is answered again off the record.
+    memory = not form.has("private") and (form.has("message") or said[0].captured != ())
     new = await service.satchel.sessions.branch(info.id, said[0].number)
     async with service.sessions.used(
-        new, interactive=True, model=form.get("model") or None, mode=_mode(form)
+        new, interactive=True, model=model, mode=_mode(form) or (kept.mode if kept is not None else None)
     ) as session:
-        text = form.get("message") if form.has("message") else again.text
-        running = await session.start(text, memory=not form.has("private"), files=files)
+        running = await session.start(text, memory=memory, files=files)
         service.sessions.follow_turn(session, running, interactive=True)
     return _done(request, f"/chat/{new}#turn-{running.number}", opens=True)
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from satchel.config import new_mcp_server
-from satchel.errors import ConfigError, NotFound, UsageError
+from satchel.errors import ConfigError, NotFound, Refused, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import counted
 from satchel.runtime.servers import (
@@ -277,10 +277,13 @@ async def switch(request: Request, service: Serves, name: str) -> Response:
 @router.post("/settings/servers/{name}/approve")
 async def approve(request: Request, service: Serves, name: str) -> Response:
     """Approve what the server says of itself now."""
-    wanted = (await form_of(request)).get("tool")
-    satchel = service.satchel
-    if wanted not in {each.name for each in satchel.mcp.withheld(f"mcp__{name}__*")}:
+    form = await form_of(request)
+    wanted, satchel = form.get("tool"), service.satchel
+    waiting = {each.name: each.now.sha256 for each in satchel.mcp.withheld(f"mcp__{name}__*")}
+    if wanted not in waiting:
         raise NotFound(f"Nothing of {name[:80]} waits for approval under this name.")
+    if waiting[wanted] != form.get("sha256"):
+        raise Refused(f"{wanted} has changed since this page was shown. Look at it again.")
     await satchel.mcp.approve(wanted)
     return see_other(
         request, f"{_HERE}/{name}", say=Saying(text=f"{wanted} was approved. It is used from now on.")

@@ -18,7 +18,6 @@ from satchel.tools.builtin.record import BuiltIn
 from satchel.tools.display import Display, Shown, any_result, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
-from satchel.wording import one_line
 
 __all__ = [
     "JOBS",
@@ -69,7 +68,7 @@ class Job:
     def __init__(self, number: int, command: str, *, untrusted: bool, clock: Clock) -> None:
         """Nothing is started yet."""
         self.number = number
-        self.command = one_line(command, COMMAND_CHARS)
+        self.command = _whole_words(command)
         self.untrusted = untrusted
         self.outcome = ""
         self.result = ""
@@ -279,6 +278,14 @@ def described(job: Job, *notes: str) -> ToolResult:
     )
 
 
+def _whole_words(command: str) -> str:
+    """The beginning of a command. No word is cut: half a secret is not recognised as one."""
+    line = " ".join(command[: 8 * COMMAND_CHARS].split())
+    if len(line) <= COMMAND_CHARS and len(command) <= 8 * COMMAND_CHARS:
+        return line
+    return f"{line[:COMMAND_CHARS].rpartition(' ')[0]} …".strip()
+
+
 def source_of(number: int) -> str:
     """Who tells a model that a command has ended: the source of a post."""
     return f"background command {number}"
@@ -302,6 +309,8 @@ def jobs_tool() -> Tool:
         if "id" not in input:
             return ToolResult(text=jobs.listed)
         job = jobs.get(input["id"])
+        if input.get("stop") and context.modes is not None and context.modes.mode == "plan":
+            return ToolResult(text="In mode plan nothing is stopped. Propose a plan.", is_error=True)
         limit_s = min(input.get("wait_s", 0.0), context.timeout_s - SPARE_S)
         if input.get("stop") and not job.outcome:
             job.is_awaited = True

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from satchel.config import Mode
 from satchel.tools.builtin.record import BuiltIn
@@ -32,6 +32,12 @@ def _options(modes: Modes) -> dict[str, Mode]:
     others: tuple[Mode, ...] = ("ask", "auto")
     wanted = dict.fromkeys((modes.before_plan, *others))
     return {f"Yes, in mode {mode}": mode for mode in wanted}
+
+
+def offered_mode(options: Sequence[str]) -> Mode | None:
+    """The mode that a question offered first: what a bare "yes" means, also in another process."""
+    first = options[0] if options else ""
+    return next((mode for mode in get_args(Mode) if first == f"Yes, in mode {mode}"), None)
 
 
 def _approved(answer: str, modes: Modes) -> Mode | None:
