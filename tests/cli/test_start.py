@@ -27,7 +27,7 @@ def test_wrong_settings_end_a_command_with_2_and_one_sentence(tmp_path: Path) ->
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
         f'satchel: {tmp_path}/config.toml, line 2: [agent] has no setting "max_round". Did you mean "max_rounds"? It has: '
-        "max_rounds, model_timeout_s, tool_timeout_s, tool_workers, max_result_chars, mode.\n"
+        "max_rounds, model_timeout_s, tool_timeout_s, tool_workers, max_result_chars, sub_agent_rounds, sub_agent_tokens, mode.\n"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.toml"]
 

@@ -274,6 +274,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "known",
                 "lacking",
                 "rebuild",
+                "server",
                 "tags",
                 "write",
             }

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from satchel.models import ModelRequest, ScriptedModel
+from satchel.runtime.attaching import uploads_of
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -44,6 +45,29 @@ async def test_a_branch_goes_on_from_a_turn_and_what_is_forgotten_leaves_both(tm
         assert "Brest" in later.text
     home = tmp_path / "home"
     assert [f for f in home.rglob("*") if f.is_file() and b"Kittiwake" in f.read_bytes()] == []
+
+
+@requirement("sessions:branches:forgotten")
+async def test_words_leave_a_branch_of_a_branch_that_was_deleted_and_later_files_are_not_in_it(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, telling()) as satchel:
+        assert satchel.memory is not None
+        session = await satchel.session()
+        await session.run_turn("My boat is the Kittiwake.")
+        picture = uploads_of(satchel.settings).add(
+            [b"\x89PNG\r\n\x1a\n of the Kittiwake"], name="boat.png", now=satchel.clock.now()
+        )
+        running = await session.start("Look at her.", files=[picture])
+        await running.result()
+        middle = await satchel.sessions.branch(session.id, 2)
+        last = await satchel.sessions.branch(middle, 2)
+        for id in (middle, last):
+            assert not list((await satchel.sessions.info(id)).path.with_suffix(".spill").rglob("*.png"))
+        await satchel.sessions.delete(middle)
+        ids = [one.id for one in await satchel.memory.list() if "Kittiwake" in one.content]
+        receipt = await satchel.forget(ids)
+        assert {entry.session_id for entry in receipt.logs.sessions} == {session.id, last}
 
 
 @requirement("sessions:private:later")

@@ -110,6 +110,19 @@ async def test_a_plan_waits_for_its_answer_in_another_process(tmp_path: Path) ->
         assert (tmp_path / "work" / "letter.txt").exists()
 
 
+@requirement("plan:restart")
+async def test_a_bare_yes_means_what_was_offered_first_whatever_the_settings_say_since(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, ScriptedModel(planner), agent__mode="ask") as satchel:
+        session = await satchel.session(mode="plan")
+        await proposed(session)
+    async with opened(tmp_path, ScriptedModel(planner), agent__mode="bypass") as satchel:
+        again = await satchel.session(session.id)
+        await again.run_turn("yes")
+        assert again.mode == "ask"
+
+
 @requirement("plan:reads")
 async def test_in_mode_plan_only_reading_runs_and_the_refusal_names_the_tool_that_proposes(
     tmp_path: Path,

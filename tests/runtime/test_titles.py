@@ -89,6 +89,18 @@ async def test_the_small_model_names_a_conversation_once_and_its_cost_is_counted
 
 
 @requirement("sessions:titles")
+async def test_what_is_off_the_record_is_told_to_no_small_model_then_or_later(tmp_path: Path) -> None:
+    model = naming(Reply(text="Title: Nothing"))
+    async with conversation(tmp_path, model) as (_, session):
+        await session.run_turn("The test was positive.", memory=False)
+        await session.run_turn("What does that mean?")
+    async with opened(tmp_path, model, background__titles="auto") as satchel:
+        session = await satchel.session(session.id, interactive=True)
+        await session.run_turn("Thanks.")
+    assert asked(model) == 0
+
+
+@requirement("sessions:titles")
 async def test_a_greeting_is_named_by_what_comes_after_it_and_a_failure_is_tried_again(
     tmp_path: Path,
 ) -> None:

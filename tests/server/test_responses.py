@@ -93,6 +93,8 @@ def test_a_conversation_goes_on_after_a_response(agent: Any, client: httpx2.Clie
     other = respond(input="What was said before?", previous_response_id=first.id)
     assert other.output_text == f"user: My bicycle is red ({is_stream}). | assistant: I see."
     assert place(other)[0] != session
+    # It is a branch, so that what is forgotten in the first leaves it too.
+    assert client.get(f"/api/sessions/{place(other)[0]}").json()["branch_of"] == session
     assert [line.split(": ")[1] for line in captured(client, place(other)[0])].count("I see.") == 0
 
 

@@ -151,6 +151,11 @@ SENTENCES = (
         "Satchel may run the capability `weather` without asking, and may get `KEY` and keep files from one run to the "
         "next then.",
     ),
+    (
+        "allow",
+        f"bash(echo {'x' * 600}; rm -r ~/x)",
+        f"Satchel may run `echo {'x' * 600}; rm -r ~/x` without asking.",
+    ),
     ("allow", "other(a`b`)", "Satchel may use `other` with `a´b´` without asking."),
 )
 

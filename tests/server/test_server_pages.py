@@ -201,6 +201,11 @@ def test_a_server_that_does_not_start_says_why_and_tools_that_change_wait_for_ap
     ]
     wrong = send(client, page, f"{HERE}/good/approve", {"tool": "mcp__bad__work"})
     assert wrong.status_code == 404
+    older = send(
+        client, page, f"{HERE}/good/approve", {"tool": "mcp__good__work", "sha256": "of other words"}
+    )
+    assert older.status_code == 400
+    assert open_page(client, f"{HERE}/good").cssselect("#approve")
     send(client, page, f"{HERE}/good/approve", {"tool": "mcp__good__work"})
     page = open_page(client, f"{HERE}/good")
     assert page.cssselect("#approve") == []

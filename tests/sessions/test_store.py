@@ -198,7 +198,9 @@ async def test_a_branch_repeats_what_came_before_a_turn_and_costs_and_finds_it_o
     assert await world.found("bees") == sorted([("s1", 1, "user"), (id, 2, "user")])
     assert sum(each.usage.cost_usd or 0 for each in await world.store.list()) == 1.5
     second = await world.store.branch(id, 1)
-    assert (await world.store.load(second)).records[-1].event == SessionBranched(session_id=id, turn=1)
+    assert (await world.store.load(second)).records[-1].event == SessionBranched(
+        session_id=id, turn=1, repeats={id: 1, "s1": 1}
+    )
     third = await world.store.branch(id, 3)
     assert sorted(await world.store.repeating("s1", 1)) == sorted([id, third])
     assert await world.store.repeating("s1", 2) == []

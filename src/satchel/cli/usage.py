@@ -10,7 +10,6 @@ from satchel.cli.home import opened_home
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock, local_day
-from satchel.config import BackgroundSettings
 from satchel.messages import usage_to_json
 from satchel.runtime.background_models import BACKGROUND, BackgroundDay, background_lines
 from satchel.runtime.lines import spent_by_purpose, usage_table
@@ -50,7 +49,8 @@ def usage(days: int, as_json: bool) -> None:
         )
     elif summed:
         say(usage_table(row for row in rows if row.day in newest))
-        if today.calls or today.settings != BackgroundSettings():
+        limits = today.settings.day_tokens, today.settings.day_usd
+        if today.calls or today.settings.models == "off" or any(limit is not None for limit in limits):
             say("\n".join(["", *background_lines(today)]))
     else:
         tell("No model has been used yet.")

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from satchel.config import new_mcp_server
-from satchel.errors import ConfigError, NotFound, Refused, UsageError
+from satchel.errors import ConfigError, NotFound, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import counted
 from satchel.runtime.servers import (
@@ -283,7 +283,7 @@ async def approve(request: Request, service: Serves, name: str) -> Response:
     if wanted not in waiting:
         raise NotFound(f"Nothing of {name[:80]} waits for approval under this name.")
     if waiting[wanted] != form.get("sha256"):
-        raise Refused(f"{wanted} has changed since this page was shown. Look at it again.")
+        raise UsageError(f"{wanted} has changed since this page was shown. Look at it again.")
     await satchel.mcp.approve(wanted)
     return see_other(
         request, f"{_HERE}/{name}", say=Saying(text=f"{wanted} was approved. It is used from now on.")
