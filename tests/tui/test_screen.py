@@ -230,7 +230,7 @@ async def test_a_message_that_waits_stands_on_the_screen_until_it_is_taken_back_
 
 @requirement("tui:commands")
 async def test_commands_are_those_of_the_table_and_complete_with_tab(tmp_path: Path) -> None:
-    async with screen(tmp_path, ScriptedModel([]), size=(100, 100)) as hands:
+    async with screen(tmp_path, ScriptedModel([]), size=(100, 60)) as hands:
         await hands.type("/")
         await hands.see(COMMANDS["help"].help)
         await hands.type("mode")

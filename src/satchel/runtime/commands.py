@@ -857,8 +857,8 @@ COMMANDS: Mapping[str, SlashCommand] = {
         ),
         SlashCommand(
             name="sessions",
-            arguments="[pin | unpin | archive | unarchive [ID…]]",
-            help="List, pin or archive conversations.",
+            arguments="[VERB [ID…]]",
+            help="List; VERB: pin, unpin, archive or unarchive.",
             run=_sessions,
             words=lambda _satchel, _session: FILING,
         ),
