@@ -439,7 +439,7 @@ def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -
     with terminal(tmp_path, "chat", "--model", "none") as screen:
         screen.see("›")
         screen.type("/sess")
-        screen.see("List, pin or archive conversations.")
+        screen.see("List; VERB: pin, unpin, archive or unarchive.")
         screen.type(TAB)
         screen.see("ions")
         screen.type(ENTER, ENTER)

@@ -179,6 +179,29 @@ async def test_a_backup_holds_what_is_on_the_server(server: Server, tmp_path: Pa
     assert await digest(tmp_path / "restored" / "satchel.db") == await digest(url)
 
 
+@requirement("storage:postgres:moving")
+async def test_no_setting_leaves_memories_behind_and_a_server_that_is_gone_keeps_nobody(
+    server: Server, tmp_path: Path
+) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+
+    def set_to(where: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "satchel", "config", "set", "database", where],
+            env={**os.environ, "SATCHEL_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    await remember(home)
+    assert "migrate-database" in set_to(url).stderr
+    assert settings_of(home).database == ""
+    (home / "config.toml").write_text('database = "postgresql://a@127.0.0.1:1/b"\n')
+    assert set_to("").returncode == 0
+    assert settings_of(home).database == ""
+
+
 @requirement("storage:postgres:errors")
 def test_without_a_server_conversations_go_on_and_say_that_memory_is_away(tmp_path: Path) -> None:
     home = settings_of(tmp_path / "home").home

@@ -53,17 +53,16 @@ async def check_place(settings: Settings, where: str) -> None:
         Refused: The home has memories, which only `migrate` takes along.
         StorageError: The server can't be reached, or has tables of another program there.
     """
-    if is_server(where) == is_server(settings.database_location):
-        return
-    if is_server(where):
-        from satchel.storage.postgresql import look  # noqa: PLC0415 - the driver takes 0.3 s of CPU
+    if not is_server(where):
+        return  # a server that is gone must not keep anybody from using the file
+    from satchel.storage.postgresql import look  # noqa: PLC0415 - the driver takes 0.3 s of CPU
 
-        look(where)
-    if settings.home_database.exists():
-        async with Database.open(settings.database_location) as database:
+    look(where)
+    file = settings.home_database
+    if not is_server(settings.database_location) and file.exists():
+        async with Database.open(file) as database:
             if await database.read(has_rows):
-                to = where if is_server(where) else "sqlite"
-                raise Refused(f"The home has memories. `satchel migrate-database --to {to}` moves them.")
+                raise Refused("The home has memories. `satchel migrate-database --to URL` moves them there.")
 
 
 async def migrate(settings: Settings, to: str, *, clock: Clock | None = None) -> Moved:
