@@ -87,3 +87,9 @@ async def test_what_is_off_the_record_stays_so_when_it_is_continued_or_branched(
     async with opened(tmp_path, telling()) as satchel:
         assert satchel.memory is not None
         assert await satchel.memory.count() == 0
+        # A branch of one that was made private later is private, too.
+        later = await satchel.session()
+        await later.run_turn("My boat is the Kittiwake.")
+        await later.aclose()
+        await (await satchel.session(later.id, private=True)).aclose()
+        assert (await satchel.sessions.info(await satchel.sessions.branch(later.id, 2))).private

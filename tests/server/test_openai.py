@@ -398,6 +398,8 @@ ERRANDS = {
     "open-webui:queries": "### Task:\nAnalyze the chat history to determine the necessity of generating search queries, in",
     "opencode": "Generate a title for this conversation:\n",
     "librechat": "Provide a concise, 5-word-or-less title for the conversation, using title case conventions. Only",
+    "librechat-structured": "Analyze this conversation and provide:\n1. The detected language of the conversation\n"
+    "2. A concise title in the detected language (5 words or less, no punctuation or quotation)\n\nUser: Hello",
     "zed": "Generate a concise 3-7 word title for this conversation, omitting punctuation. Go straight to the title,",
     "chatbox": "Based on the chat history, give this conversation a name. Keep it short - 10 characters max, no quotes.",
 }

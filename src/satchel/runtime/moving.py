@@ -129,7 +129,7 @@ async def migrate(settings: Settings, to: str, *, clock: Clock | None = None) ->
         is_clean = await source.scrub()
         if is_clean:
             if target is local:
-                await server.note("home", "")  # so that another home may have it
+                await server.release()
             marker.unlink()
         return Moved(rows=rows, source=source.place, target=target.place, is_clean=is_clean)
 

@@ -6,8 +6,10 @@ import os
 import shutil
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
+from satchel.errors import StorageError
 from satchel.events import (
     Assistant,
     BuildPosted,
@@ -36,8 +38,7 @@ from satchel.tools.kept import kept_path
 __all__ = ["write_branch"]
 
 _LEFT_OUT = (
-    SessionEnd, SessionTitled, SessionFiled, SessionBranched, ModelCalled, MessageWaiting, MessageTakenBack,
-    BuildPosted, Notice,
+    SessionEnd, SessionTitled, SessionFiled, ModelCalled, MessageWaiting, MessageTakenBack, BuildPosted, Notice,
 )  # fmt: skip
 """What belongs to the other session alone: its name, what waits in it, what was told there."""
 _FILE_CHANGES = "changes"
@@ -48,14 +49,15 @@ def write_branch(source: Path, source_id: str, *, turn: int, path: Path, session
     """Write the log `path` of the session `session_id` with the turns of another one before `turn`. Blocks.
 
     Its tokens and money were spent once, and its words are in memory once: the repeated turns cost nothing and are
-    marked as captured. Long results and attached files are copied.
+    marked as captured. Their long results and attached files are copied.
 
     Raises:
         StorageUnwritable, StorageError: The log can't be read or written. There is no branch.
     """
     spill, copy = source.with_suffix(".spill"), path.with_suffix(".spill")
-    records: list[Record] = []
-    branched = SessionBranched(session_id=source_id, turn=turn, repeats={source_id: turn})
+    begun: Record | None = None
+    repeated: list[tuple[datetime, Event]] = []
+    repeats = {source_id: turn}
     named: set[Path] = set()
     later: set[Path] = set()
     is_later = is_private = False
@@ -63,33 +65,24 @@ def write_branch(source: Path, source_id: str, *, turn: int, path: Path, session
         if line.record is None:
             continue
         event = line.record.event
-        if is_later or (isinstance(event, TurnStart) and event.turn >= turn):
-            is_later = True
-            later |= _named(event, spill)
-            continue
-        named |= _named(event, spill)
-        if isinstance(event, SessionBranched):
-            older = {id: min(int(first), turn) for id, first in event.repeats.items()}
-            branched = replace(branched, repeats={**older, **branched.repeats})
-        if isinstance(event, SessionStart):
-            is_private = is_private or event.private
-            begins = not records
-            repeated: tuple[Event, ...] = (
-                replace(event, session_id=session_id, resumed=False),
-                branched,
-            )
-            repeated = repeated if begins else ()
-        else:
-            repeated = () if isinstance(event, _LEFT_OUT) else (_repeated(event, spill, copy),)
-        for one in repeated:
-            records.append(Record(seq=len(records) + 1, at=line.record.at, event=one))
-    # The first two begin it, and are known only now.
-    for at, record in enumerate(records[:2]):
-        event = record.event
-        if isinstance(event, SessionStart):
-            records[at] = replace(record, event=replace(event, private=is_private))
-        elif isinstance(event, SessionBranched):
-            records[at] = replace(record, event=branched)
+        is_later = is_later or (isinstance(event, TurnStart) and event.turn >= turn)
+        (later if is_later else named).update(_named(event, spill))
+        match event:
+            case SessionStart():
+                begun = begun or line.record
+                is_private = is_private or event.private
+            case SessionBranched():
+                repeats |= {id: min(int(first), turn) for id, first in event.repeats.items()}
+            case _ if not is_later and not isinstance(event, _LEFT_OUT):
+                repeated.append((line.record.at, _repeated(event, spill, copy)))
+            case _:
+                pass
+    if begun is None or not isinstance(begun.event, SessionStart):
+        raise StorageError(f"The log of session {source_id} has no beginning, so nothing can branch off it.")
+    start = replace(begun.event, session_id=session_id, resumed=False, private=is_private)
+    branched = SessionBranched(session_id=source_id, turn=turn, repeats=repeats)
+    repeated = [(begun.at, start), (begun.at, branched), *repeated]
+    records = [Record(seq=number, at=at, event=event) for number, (at, event) in enumerate(repeated, start=1)]
     temporary = path.with_suffix(".branching")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

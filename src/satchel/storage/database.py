@@ -234,10 +234,8 @@ class Database(ABC):
         """Refuse a database on a server that another home uses. A file belongs to whoever has it."""
         del mark
 
-    async def note(self, name: str, value: str | None = None) -> str | None:
-        """Read a value that a server keeps about the whole database, or set it; None for a file."""
-        del name, value
-        return None
+    async def release(self) -> None:  # noqa: B027 - a file has no owner
+        """Let another home have a database on a server."""
 
     async def own_key(self) -> bytes | None:
         """The key that a database on a server keeps for programs without a home; None for a file."""

@@ -110,19 +110,13 @@ class PostgresDatabase(Database):
                 "from the conversations of this one. Use a database or a schema of its own, or a copy of that home."
             )
 
-    async def note(self, name: str, value: str | None = None) -> str | None:
-        """Read a value that is kept about the whole database, or set it; "" removes it."""
-        if value is None:
-            found: str | None = await self.read(lambda connection: _state(connection, name))
-            return found
-
-        def write(connection: Connection) -> None:
-            connection.exec_driver_sql(f"DELETE FROM {_STATE} WHERE name = %(name)s", {"name": name})  # noqa: S608
-            if value:
-                _state(connection, name, otherwise=value)
-
-        await self.write(write)
-        return value
+    async def release(self) -> None:
+        """Let another home have it."""
+        await self.write(
+            lambda connection: connection.exec_driver_sql(
+                f"DELETE FROM {_STATE} WHERE name = 'home'"  # noqa: S608 - a constant of the program
+            )
+        )
 
     async def own_key(self) -> bytes | None:
         """The key for hashes of forgotten words, for programs that open it without a home."""
