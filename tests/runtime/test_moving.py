@@ -16,6 +16,7 @@ from satchel.memory.transfer.moving import count_rows, digest_rows
 from satchel.runtime.backup import restore
 from satchel.runtime.home import Home
 from satchel.runtime.moving import migrate
+from satchel.runtime.serving import announced
 from satchel.storage import Database
 from tests.postgresql import Server, server_of
 from tests.requirements import requirement
@@ -127,6 +128,27 @@ async def test_a_move_back_that_is_killed_goes_on_and_numbers_are_not_given_twic
         for word in ("kestrel", "heron"):
             await opened.memory.forget([await opened.memory.add(f"The {word} nests by the mill.")])
         assert (await opened.memory.stats()).forgotten == 2
+
+
+@requirement("storage:postgres:moving")
+async def test_a_home_in_use_is_not_moved_and_the_server_that_uses_it_is_named(
+    server: Server, tmp_path: Path
+) -> None:
+    home, url = tmp_path / "home", server.url(server.schema_for(tmp_path))
+    await remember(home)
+    code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT 1 FROM memories'); print(1, flush=1); input()"
+    command = [sys.executable, "-c", code, str(home / "satchel.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdin is not None
+        assert other.stdout.readline() == b"1\n"
+        who = rf"Process {os.getpid()} \(http://127.0.0.1:7437\) uses"
+        with announced(home, "http://127.0.0.1:7437"), pytest.raises(Refused, match=who):
+            await migrate(settings_of(home), url)
+        with pytest.raises(Refused, match="Another process uses"):
+            await migrate(settings_of(home), url)
+        other.stdin.close()
+    assert (await migrate(settings_of(home), url)).rows["memories"] == 1
 
 
 _KILLED = """

@@ -17,6 +17,7 @@ from satchel.errors import Refused, StorageError, UsageError
 from satchel.memory.text.hashing import KEY_FILE, WordHasher
 from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, digest_rows, has_rows
 from satchel.runtime.memory_work import LOCK
+from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, serving
 from satchel.sandbox.detached import is_working
 from satchel.storage import Database, is_server
 from satchel.storage.copies import is_in_use
@@ -143,7 +144,9 @@ def _who_uses(settings: Settings) -> str:
             "The process that does memory's work in the background uses the home. It ends after "
             f"{settings.memory.worker_idle_s:g} s without work; try again then. Nothing was changed."
         )
-    return f"Another process uses {settings.home_database}. End it, and try again. Nothing was changed."
+    known = (serving(settings.home, file=file) for file in (SERVE_FILE, HOOKS_FILE))
+    who = next((f"Process {other.pid} ({other.url})" for other in known if other is not None), "Another process")
+    return f"{who} uses {settings.home_database}. End it, and try again. Nothing was changed."
 
 
 def _copy(source: Database, there: Connection) -> None:
