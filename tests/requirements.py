@@ -163,6 +163,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(2, "config:hostile", "brief", "A settings file with any bytes gives settings or a ConfigError."),
 
     # ---- Models (DESIGN 4, issue 2, seed-3)
+    built(2, "models:ollama:window", "brief", "Ollama is asked for a context window that holds the request, and what its model can't hold is compacted."),
+    built(2, "models:ollama:wire", "brief", "Ollama's models are used over Ollama's own API, and over chat completions where there is none."),
     built(2, "models:choice:order", "DESIGN 3.2", "If nothing is configured, a provider with a key in the environment is used, then a running Ollama, otherwise none."),
     built(2, "models:choice:says-why", "DESIGN 3.2", "The program says which model it chose and how to change it."),
     built(2, "models:choice:none-reachable", "issue 2", "If no model is reachable, the program says which ones it tried, why each failed, and what to type."),

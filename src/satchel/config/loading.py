@@ -324,7 +324,11 @@ class _Found:
     def check_providers(self) -> None:
         """Check that providers that are not built in have an address."""
         for name, provider in self.providers.items():
-            if not provider.builtin and provider.kind in ("openai", "anthropic") and not provider.base_url:
+            if (
+                not provider.builtin
+                and provider.kind in ("openai", "anthropic", "ollama")
+                and not provider.base_url
+            ):
                 raise ConfigError(
                     f'{self.places[name]}: [providers.{name}] needs a base_url, such as "https://api.example.com/v1".'
                 )

@@ -41,7 +41,7 @@ _BUILTIN: Final = (
         "gemini", "openai", "https://generativelanguage.googleapis.com/v1beta/openai/", "GEMINI_API_KEY"
     ),
     _provider("xai", "openai", "https://api.x.ai/v1", "XAI_API_KEY"),
-    _provider("ollama", "openai", f"http://127.0.0.1:{OLLAMA_PORT}/v1"),
+    _provider("ollama", "ollama", f"http://127.0.0.1:{OLLAMA_PORT}/v1"),
     _provider("lmstudio", "openai", "http://127.0.0.1:1234/v1"),
     _provider("llamacpp", "openai", "http://127.0.0.1:8080/v1"),
     _provider("vllm", "openai", "http://127.0.0.1:8000/v1"),

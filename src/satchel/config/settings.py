@@ -40,7 +40,7 @@ SQLITE_URL: Final = "sqlite:///"
 Mode: TypeAlias = Literal["ask", "auto", "plan", "bypass"]
 """How to decide calls that no rule covers; see the documentation of `agent.mode`."""
 
-ProviderKind: TypeAlias = Literal["openai", "anthropic", "gguf", "none", "plugin"]
+ProviderKind: TypeAlias = Literal["openai", "anthropic", "ollama", "gguf", "none", "plugin"]
 """The wire format of an endpoint. "gguf" runs in this process, "none" recalls memories without a language model."""
 
 ToolUse: TypeAlias = Literal["auto", "native", "json"]
@@ -63,7 +63,9 @@ class ProviderSettings:
 
     name: str
     kind: ProviderKind = setting(
-        "openai", "The wire format of the endpoint.", choices=("openai", "anthropic", "gguf", "none")
+        "openai",
+        "The wire format of the endpoint.",
+        choices=("openai", "anthropic", "ollama", "gguf", "none"),
     )
     base_url: str = setting(
         "", "The address of the endpoint, without /chat/completions or /v1/messages.", repr=False
@@ -85,7 +87,7 @@ class ProviderSettings:
     context_window: int | None = setting(
         None,
         "The maximum number of tokens of a request and its answer together. If not set, the known value "
-        "of the model.",
+        "of the model; with Ollama its num_ctx, or 16,384.",
         low=512,
         high=100_000_000,
     )

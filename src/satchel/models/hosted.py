@@ -27,7 +27,7 @@ from satchel.models.failures import Endpoint, failure_of, retry_after_s
 from satchel.models.port import Completion, ModelEvent, ModelRequest
 from satchel.models.prices import known_window, priced
 from satchel.models.retry import RetryPolicy, retried
-from satchel.models.sse import EventReader
+from satchel.models.sse import EventReader, LineReader
 from satchel.version import __version__
 
 if TYPE_CHECKING:
@@ -223,8 +223,8 @@ class HostedModel(ABC):
             model=model,
         )
 
-    async def _post(self, body: bytes, offered_tools: bool) -> httpx2.Response:
-        """Send the request and return the response with its body unread.
+    async def _post(self, body: bytes, offered_tools: bool, *, url: str = "") -> httpx2.Response:
+        """Send the request, to `_url()` unless another is given, and return the response with its body unread.
 
         Raises:
             ModelError: The request was refused, or there was no response.
@@ -244,7 +244,7 @@ class HostedModel(ABC):
                 follow_redirects=True,
             )
         try:
-            asked = self._client.build_request("POST", self._url(), content=body)
+            asked = self._client.build_request("POST", url or self._url(), content=body)
             response = await self._client.send(asked, stream=True)
         except httpx2.TimeoutException as error:
             raise ModelUnavailable(f"{self._endpoint.name} did not answer in time.") from error
@@ -278,8 +278,9 @@ class HostedModel(ABC):
         import httpx2  # noqa: PLC0415  see `_post`
 
         try:
-            if "text/event-stream" in response.headers.get("content-type", ""):
-                reader = EventReader()
+            kind = response.headers.get("content-type", "")
+            if "text/event-stream" in kind or "ndjson" in kind:
+                reader = EventReader() if "event" in kind else LineReader()
                 async with aclosing(response.aiter_bytes()) as pieces:
                     async for piece in pieces:
                         yield self._deltas(reader.feed(piece), answer, offered_tools)

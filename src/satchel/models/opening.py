@@ -84,6 +84,10 @@ def _hosted(provider: ProviderSettings, model: str, settings: Settings, clock: C
         from satchel.models.anthropic.client import AnthropicModel  # noqa: PLC0415
 
         return AnthropicModel(provider, model, api_key=settings.secret(provider.env_api_key), clock=clock)
+    if provider.kind == "ollama":
+        from satchel.models.ollama.client import OllamaModel  # noqa: PLC0415
+
+        return OllamaModel(provider, model, api_key=settings.secret(provider.env_api_key), clock=clock)
     from satchel.models.openai.client import OpenAIModel  # noqa: PLC0415
 
     return OpenAIModel(provider, model, api_key=settings.secret(provider.env_api_key), clock=clock)

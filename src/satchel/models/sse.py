@@ -1,11 +1,11 @@
-"""Parses server-sent events from the pieces that the network delivers."""
+"""Parses server-sent events, and lines of JSON, from the pieces that the network delivers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-__all__ = ["EventReader"]
+__all__ = ["EventReader", "LineReader"]
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
@@ -47,3 +47,19 @@ class EventReader:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             self._data = []
             yield data.decode("utf-8", "replace")
+
+
+class LineReader:
+    """Takes bytes and yields each line that isn't empty, like `EventReader`."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, piece: bytes) -> Iterator[str]:
+        """The lines that this piece completes."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        yield from (line.decode("utf-8", "replace") for line in lines if line.strip())
+
+    def finish(self) -> Iterator[str]:
+        """The line that the end of the stream completes."""
+        yield from self.feed(b"\n")

@@ -145,7 +145,9 @@ def _who_uses(settings: Settings) -> str:
             f"{settings.memory.worker_idle_s:g} s without work; try again then. Nothing was changed."
         )
     known = (serving(settings.home, file=file) for file in (SERVE_FILE, HOOKS_FILE))
-    who = next((f"Process {other.pid} ({other.url})" for other in known if other is not None), "Another process")
+    who = next(
+        (f"Process {other.pid} ({other.url})" for other in known if other is not None), "Another process"
+    )
     return f"{who} uses {settings.home_database}. End it, and try again. Nothing was changed."
 
 

@@ -25,11 +25,13 @@ from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import FileReader, ToolDefinition
 
 __all__ = [
+    "MAX_ID",
     "ChatAnswer",
     "message_to_wire",
     "response_format_to_wire",
     "tool_choice_to_wire",
     "tools_to_wire",
+    "usage_from_wire",
 ]
 
 # OpenAI refuses longer call ids ("string too long. Expected a string with maximum length 40").
@@ -277,9 +279,9 @@ class ChatAnswer:
         return events
 
     def _delta(self, delta: dict[str, Any], events: list[Delta]) -> None:
-        # DeepSeek, vLLM and llama.cpp use reasoning_content, OpenRouter and Ollama reasoning; some use both for the
-        # same text.
-        thinking = delta.get("reasoning_content") or delta.get("reasoning")
+        # DeepSeek, vLLM and llama.cpp use reasoning_content, OpenRouter reasoning, Ollama reasoning or thinking; some
+        # use both for the same text.
+        thinking = delta.get("reasoning_content") or delta.get("reasoning") or delta.get("thinking")
         if isinstance(thinking, str) and thinking:
             self._thinking.append(thinking)
             events.append(ThinkingDelta(text=clean_text(thinking)))
