@@ -329,6 +329,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(8, "sessions:inbox:forgotten", "issue 8", "Deleting a session and forgetting words also affect what waits in its inbox."),
     built(8, "sessions:ephemeral", "issue 8", "An ephemeral session leaves nothing on disk."),
     built(2, "sessions:recaptured", "DESIGN 9", "What the journal acknowledged and the database lacks is captured when the session is opened, once."),
+    built(2, "sessions:shared-file", "issue 25 §3", "A session can be shared as one HTML file, without memories, reasoning, and what tools were given and returned."),
     built(2, "sessions:compressed", "issue 19 §4", "Old logs are compressed, and are listed, searched, exported, continued and forgotten in as before."),
     built(2, "sessions:retention", "issue 19 §4", "How long conversations are kept, and when their logs are compressed, is said and set."),
 
@@ -927,6 +928,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "web-pages:headers", "issue 12", "Every page has a content security policy that allows nothing from outside, and no inline script; errors are pages for people."),
     built(12, "web-pages:assets", "issue 12", "Scripts and styles are in the package, kept by browsers, and replaced with a new version."),
     built(12, "web-pages:markdown", "issue 12", "Nothing in a model's Markdown runs or is fetched, and Markdown in pieces is shown as the whole is."),
+    built(12, "web-pages:search", "issue 25 §3", "One search, with Ctrl-K on every page, finds conversations, memories, documents, capabilities and settings."),
+    built(12, "web-pages:phone", "issue 25 §7", "The pages can be installed on a phone, take what other apps share, and have targets of 44 pixels for a finger."),
     built(12, "web-pages:sessions", "DESIGN 10", "Sessions are listed, searched, renamed, exported and deleted in the browser."),
     built(25, "cli:wizard:key", "issue 25 §1", "The terminal takes a pasted key: it is not shown, is kept in a file of mode 600 and in no setting."),
     built(25, "web-pages:markdown:more", "issue 25 §2", "Answers have colours in code, formulas, ticked tasks and footnotes; what can't be drawn keeps its source, backslashes included."),

@@ -184,6 +184,7 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
     fact = world.call(partial(again, f"{LONG} is the name of the network."))
     for path in (
         "/memories",
+        "/search?q=the",
         "/memories?q=network",
         f"/memories/{fact}?message=network",
         f"/memories/{fact}/forget",
@@ -204,7 +205,7 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
                 assert page.evaluate("document.documentElement.scrollHeight") <= 5 * 800, path
         assert page.title() != "run", path
         if path.startswith(
-            ("/memories/m", "/memories/page", "/capabilities/", "/settings")
+            ("/memories/m", "/memories/page", "/search", "/capabilities/", "/settings")
         ):  # those with the most parts: it takes its time
             found = axe.run(page).response["violations"]
             assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path

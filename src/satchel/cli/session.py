@@ -113,7 +113,12 @@ def _hit_to_json(hit: SearchHit) -> dict[str, Any]:
 @session.command()
 @click.argument("id", type=SessionId)
 @click.option(
-    "--format", "form", type=click.Choice(["markdown", "json"]), default="markdown", show_default=True
+    "--format",
+    "form",
+    type=click.Choice(["markdown", "json", "html"]),
+    default="markdown",
+    show_default=True,
+    help="`html` is for others: one file, without memories and what tools were given and returned.",
 )
 @click.option(
     "-o",
@@ -123,9 +128,17 @@ def _hit_to_json(hit: SearchHit) -> dict[str, Any]:
 )
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
-    """Export a conversation as Markdown or JSON."""
-    is_json = as_json or form == "json"
-    text = _with_sessions(lambda store: store.export(id, form="json" if is_json else "markdown"))
+    """Export a conversation as Markdown, JSON, or an HTML file to share."""
+
+    async def exported(store: SessionStore) -> str:
+        if form == "html" and not as_json:
+            # Imported on demand: it loads what draws pages.
+            from satchel.server.pages.shared import shared_file  # noqa: PLC0415
+
+            return await shared_file(store, id)
+        return await store.export(id, form="json" if as_json or form == "json" else "markdown")
+
+    text = _with_sessions(exported)
     if output is None:
         say(text.rstrip("\n"))
         return

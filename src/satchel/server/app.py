@@ -35,6 +35,7 @@ from satchel.server.pages import login, standing_page
 from satchel.server.pages import memories as memories_page
 from satchel.server.pages import memory as memory_page
 from satchel.server.pages import rules as rules_page
+from satchel.server.pages import search as search_page
 from satchel.server.pages import servers as servers_page
 from satchel.server.pages import sessions as session_pages
 from satchel.server.pages import settings as settings_page
@@ -74,6 +75,7 @@ __all__ = ["App", "create_app"]
 _PAGES: Final = (
     login,
     chat_page,
+    search_page,
     session_pages,
     memories_page,
     standing_page,

@@ -8,17 +8,19 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 
+from markupsafe import Markup
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from satchel.errors import NotFound
 
-__all__ = ["asset_answer", "asset_url"]
+__all__ = ["asset_answer", "asset_text", "asset_url"]
 
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
+    "webmanifest": "application/manifest+json",
 }
 _KEEP: Final = "public, max-age=31536000, immutable"
 _ASK_AGAIN: Final = "no-cache"
@@ -59,6 +61,12 @@ def asset_url(name: str) -> str:
     if name not in found:
         raise KeyError(name)
     return f"/static/{version}/{name}"
+
+
+def asset_text(name: str) -> Markup:
+    """What is in a file in `static/`, for a page that stands alone."""
+    # A file of this package.
+    return Markup(_assets()[1][name].body.decode())
 
 
 def asset_answer(version: str, name: str, headers: Headers) -> Response:

@@ -41,6 +41,7 @@ __all__ = [
     "error_page",
     "form_of",
     "rendered",
+    "standalone",
     "text_of_template",
     "wants_page",
 ]
@@ -51,7 +52,7 @@ State: TypeAlias = Literal["done", "running", "asks", "failed", "warn", "on", "o
 _HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "frame-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        "frame-src 'self'; manifest-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     # With no-referrer, browsers send `Origin: null` with forms. Other sites get no referrer from this one either.
     "referrer-policy": "same-origin",
@@ -109,12 +110,15 @@ def text_of_template(scope: Scope, template: str, **context: Any) -> str:
 
     Templates name paths without the place of a browser: links and forms get it here.
     """
-    html = (
-        _environment()
-        .get_template(template)
-        .render(form_token=form_token_of(scope), path=scope["path"], theme=_theme(scope), **context)
+    html = standalone(
+        template, form_token=form_token_of(scope), path=scope["path"], theme=_theme(scope), **context
     )
-    html = _LINK.sub(lambda found: found[1] + within(scope, found[2]), html)
+    return _LINK.sub(lambda found: found[1] + within(scope, found[2]), html)
+
+
+def standalone(template: str, **context: Any) -> str:
+    """A template's HTML, for a file that no server is behind."""
+    html = _environment().get_template(template).render(**context)
     # Tools may return lone surrogates, which UTF-8 can't encode.
     return html.encode("utf-8", "replace").decode()
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from satchel.errors import SatchelError, UsageError
 from satchel.runtime.lines import FILING, counted
 from satchel.server.pages.rendering import Saying, form_of
+from satchel.server.pages.shared import shared_file
 from satchel.server.pages.site import RailSession, page, see_other, session_groups, state_of
 from satchel.server.service import Serves
 from satchel.sessions import SessionInfo
@@ -24,6 +25,7 @@ _MOST_HITS: Final = 60
 _FORMS: Final = {
     "markdown": ("text/markdown; charset=utf-8", "md"),
     "json": ("application/json", "json"),
+    "html": ("text/html; charset=utf-8", "html"),
 }
 
 
@@ -66,11 +68,14 @@ async def sessions(
 
 
 @router.get("/sessions/{id}/export")
-async def export(service: Serves, id: str, form: Literal["markdown", "json"] = "markdown") -> Response:
+async def export(
+    service: Serves, id: str, form: Literal["markdown", "json", "html"] = "markdown"
+) -> Response:
     """A session as a file."""
-    info = await service.satchel.sessions.info(id)
+    store = service.satchel.sessions
+    info = await store.info(id)
     media_type, suffix = _FORMS[form]
-    text = await service.satchel.sessions.export(info.id, form=form)
+    text = await (shared_file(store, info.id) if form == "html" else store.export(info.id, form=form))
     headers = {"content-disposition": f'attachment; filename="satchel-{info.id}.{suffix}"'}
     return Response(text.encode("utf-8", "replace"), media_type=media_type, headers=headers)
 

@@ -31,7 +31,7 @@ from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["router", "settings_now"]
+__all__ = ["found_settings", "router", "settings_now"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -162,6 +162,25 @@ def _search(words: str) -> list[Setting]:
     return [setting for _, setting in sorted(found, key=lambda one: one[0])]
 
 
+def _found_pages(words: str) -> list[tuple[str, str]]:
+    """The paths and names of the pages that are about all the words."""
+    wanted = words.lower().split()
+    return [
+        (path, name)
+        for path, name, about in _PAGES
+        if wanted and all(any(word in each for each in about.split()) for word in wanted)
+    ]
+
+
+def found_settings(words: str) -> list[tuple[str, str, str]]:
+    """What is found by words: pages, then settings, each as its path, its name and what it is about."""
+    pages = [(path, name, "") for path, name in _found_pages(words)]
+    return pages + [
+        (f"/settings?q={setting.key}", f"{_subject(setting)}{_label(setting.key)}", setting.doc)
+        for setting in _search(words)
+    ]
+
+
 @router.get("/settings")
 async def settings(request: Request, service: Serves) -> Response:
     """Those that people look for, or what is asked for."""
@@ -186,7 +205,6 @@ async def _page(
     shown = show_settings(now)
     found = choice.settings
     part = found[choice.start : choice.start + _MOST_SHOWN]
-    wanted = choice.q.lower().split()
     return await page(
         request,
         "settings.html",
@@ -201,11 +219,7 @@ async def _page(
         total=len(found),
         before=choice.at(max(0, choice.start - _MOST_SHOWN)) if choice.start else "",
         after=choice.at(choice.start + _MOST_SHOWN) if choice.start + _MOST_SHOWN < len(found) else "",
-        pages=[
-            (path, words)
-            for path, words, about in _PAGES
-            if wanted and all(any(word in each for each in about.split()) for word in wanted)
-        ],
+        pages=_found_pages(choice.q),
         keys=[entry for entry in show_settings(running) if entry.key.endswith(".env_api_key")],
         providers=_named(shown, "providers."),
         project=running.project,

@@ -91,7 +91,7 @@ document.addEventListener("submit", (event) => {
   const fields = new URLSearchParams(data);
   const action = event.submitter?.getAttribute("formaction") || form.getAttribute("action") || location.pathname;
   if ((form.getAttribute("method") ?? "").toLowerCase() === "post") swap(action, selector, { method: "POST", body: fields });
-  else swap(`${action}?${fields}`, selector, { push: true });
+  else swap(`${action}?${fields}`, selector, { push: !form.closest("dialog") });
 });
 
 document.addEventListener("click", (event) => {
@@ -112,3 +112,44 @@ document.addEventListener("input", (event) => {
 });
 
 addEventListener("popstate", () => location.reload());
+
+// Ctrl-K, and "/" outside of fields, search everything in a dialog: the form of the rail, and the page's results.
+const find = document.getElementById("find");
+let dialog = null;
+
+function openSearch() {
+  const onPage = document.getElementById("search-all");
+  if (onPage) { onPage.focus(); onPage.select(); return; }
+  if (!dialog) {
+    dialog = document.createElement("dialog");
+    dialog.className = "search";
+    dialog.setAttribute("aria-label", "Search everything");
+    const form = find.form.cloneNode(true);
+    form.dataset.swap = "#everything";
+    form.dataset.live = "";
+    form.querySelector("label").htmlFor = form.querySelector("input").id = "find-everything";
+    form.querySelector("input").placeholder = "Conversations, memories, documents, capabilities, settings";
+    const results = document.createElement("div");
+    results.id = "everything";
+    dialog.append(form, results);
+    dialog.addEventListener("click", (event) => { if (event.target === dialog || event.target.closest("a")) dialog.close(); });
+    dialog.addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+      const stops = [...dialog.querySelectorAll("input, a")];
+      event.preventDefault();
+      stops.at((stops.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)) % stops.length).focus();
+    });
+    document.body.append(dialog);
+  }
+  dialog.showModal();
+  dialog.querySelector("input").select();
+}
+
+if (find) document.addEventListener("keydown", (event) => {
+  const isInField = event.target.closest?.("input, textarea, select, [contenteditable]");
+  const isKey = event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey) && !event.shiftKey && !event.altKey;
+  if (!isKey && (event.key !== "/" || isInField || event.ctrlKey || event.metaKey || event.altKey)) return;
+  if (event.defaultPrevented || (document.querySelector("dialog[open]") && !dialog?.open)) return;
+  event.preventDefault();
+  openSearch();
+});

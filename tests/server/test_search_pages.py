@@ -1,0 +1,137 @@
+"""One search over everything, a conversation as a file for others, and what phones need."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from playwright.sync_api import Browser
+
+from satchel.errors import StorageError
+from tests.requirements import requirement
+from tests.server.browsers import browser, logged_in_window, open_page, words_of
+from tests.server.test_attachments import PNG, sent
+from tests.server.world import World, chat
+
+
+@pytest.fixture
+def page_client(world: World) -> Iterator[httpx2.Client]:
+    with browser(world) as client:
+        yield client
+
+
+def groups_of(page: Any) -> dict[str, list[tuple[str, str]]]:
+    """The results by kind: where each leads, without the browser's place, and its words."""
+    return {
+        words_of(part.cssselect("h2")[0]): [
+            (re.sub(r"^/s/\w+", "", link.get("href")), words_of(link)) for link in part.cssselect("a.said")
+        ]
+        for part in page.cssselect("#everything section")
+    }
+
+
+@requirement("web-pages:search")
+def test_one_search_finds_conversations_memories_documents_and_settings(
+    world: World, client: httpx2.Client, page_client: httpx2.Client
+) -> None:
+    memory = world.satchel.memory
+    assert memory is not None
+    id = chat(client, "The zephyr valve of the boiler leaks.")[0].data["sessionId"]
+    kept = world.call(memory.add, "The zephyr valve was replaced in May.")
+    store = partial(memory.put_document, title="Manual", digest="d" * 64, written_at="2026-05-01")
+    world.call(store, "/notes/manual.md", [(1, "", "Zephyr valves open at 3 bar.")])
+    found = groups_of(open_page(page_client, "/search?q=zephyr+valve"))
+    assert (f"/chat/{id}", "The zephyr valve of the boiler leaks.") in found["Conversations"]
+    assert (f"/memories/{kept}", "The zephyr valve was replaced in May.") in found["Memories"]
+    assert [words for _, words in found["Documents"]] == [
+        "Manual (manual.md, page 1) Zephyr valves open at 3 bar."
+    ]
+    settings = groups_of(open_page(page_client, "/search?q=day+dollars"))["Settings"]
+    assert ("/settings?q=budget.day_usd", "Budget: Day in dollars") in settings
+    assert ("/usage", "Usage") in groups_of(open_page(page_client, "/search?q=cost"))["Settings"]
+    assert "Nothing about" in words_of(open_page(page_client, "/search?q=qqqqzz"))
+
+
+@requirement("web-pages:search")
+def test_a_kind_that_can_not_be_searched_says_so_and_the_others_are_shown(
+    world: World, client: httpx2.Client, page_client: httpx2.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any, **__: Any) -> Any:
+        raise StorageError("The database is away.")
+
+    chat(client, "A walrus came by.")
+    monkeypatch.setattr(world.satchel.memory, "search", fail)
+    page = open_page(page_client, "/search?q=walrus")
+    assert groups_of(page)["Conversations"]
+    assert "The database is away." in words_of(page.cssselect("#everything")[0])
+
+
+@requirement("web-pages:search")
+def test_control_k_searches_while_one_types_and_the_arrow_keys_lead_to_a_result(
+    world: World, client: httpx2.Client, chromium: Browser
+) -> None:
+    id = chat(client, "The ocelot sleeps on the radiator.")[0].data["sessionId"]
+    with logged_in_window(chromium, world) as window:
+        page = window.new_page()
+        page.goto("./")
+        page.keyboard.press("Control+k")
+        page.keyboard.type("ocelot")
+        page.wait_for_selector("dialog #everything a.said")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"**/chat/{id}*")
+        page.locator("h1").click()
+        page.keyboard.press("/")
+        assert page.evaluate("document.activeElement.closest('dialog') !== null")
+        page.keyboard.press("Escape")
+        page.focus("#message")
+        page.keyboard.press("/")
+        assert page.input_value("#message") == "/"
+
+
+@requirement("sessions:shared-file")
+def test_a_shared_file_has_what_was_said_and_pictures_and_nothing_that_is_private(
+    world: World, client: httpx2.Client, page_client: httpx2.Client
+) -> None:
+    memory = world.satchel.memory
+    assert memory is not None
+    world.call(memory.add, "The secret lagoon is behind the mill.")
+    picture = sent(client, PNG, "lagoon.png")
+    id = chat(client, "Is the <lagoon> behind the mill? $x^2$", attachments=[picture])[0].data["sessionId"]
+    answer = page_client.get(f"/sessions/{id}/export?form=html")
+    assert f'filename="satchel-{id}.html"' in answer.headers["content-disposition"]
+    text = answer.text
+    assert "Is the &lt;lagoon&gt; behind the mill?" in text
+    assert 'src="data:image/png;base64,' in text
+    assert "default-src 'none'; img-src data:" in text
+    assert "secret lagoon" not in text
+    assert not re.findall(r"<script|<link|https?:|/s/\w{32}|url\(", text)
+    assert "Share as a file" in page_client.get(f"/chat/{id}").text
+
+
+@requirement("web-pages:phone")
+def test_the_pages_are_installable_and_take_what_another_app_shares(world: World, chromium: Browser) -> None:
+    with logged_in_window(chromium, world, viewport={"width": 390, "height": 800}, has_touch=True) as window:
+        page = window.new_page()
+        page.goto("./?title=A+page&message=Look&url=example.org/x")
+        page.wait_for_selector("#message")
+        assert page.input_value("#message") == "A page\nLook\nexample.org/x"
+        devtools = window.new_cdp_session(page)
+        manifest = devtools.send("Page.getAppManifest")
+        assert manifest["errors"] == []
+        assert json.loads(manifest["data"])["share_target"]["params"]["text"] == "message"
+        errors = devtools.send("Page.getInstallabilityErrors")["installabilityErrors"]
+        # A test's window keeps nothing, which is the only reason.
+        assert [error["errorId"] for error in errors] == ["in-incognito"]
+        low = page.eval_on_selector_all(
+            ".composer :is(button, select, label):not([hidden])",
+            "all => all.map(e => [e.textContent, e.offsetHeight]).filter(([, h]) => h > 1 && h < 44)",
+        )
+        assert low == []
+    assert not Path(world.home, "uploads").exists() or not list(Path(world.home, "uploads").iterdir())
