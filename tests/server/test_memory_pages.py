@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,10 +10,11 @@ from typing import Any
 import httpx2
 import pytest
 
+from satchel.errors import NotFound
 from satchel.memory import Episode
 from satchel.runtime.surfacings import Surfacings
 from tests.requirements import requirement
-from tests.server.browsers import browser, open_page, read, said, send, words_of
+from tests.server.browsers import at, browser, open_page, read, said, send, ticked, words_of
 from tests.server.world import World, chat, serving
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)> \"'><b>bold</b> & {{ 7 * 7 }} \u202etxt"
@@ -64,8 +65,8 @@ def test_memories_are_searched_with_scores_and_browsed_with_filters(
     page = open_page(page_of, "/memories?q=oboe")
     assert listed(page) == ["The oboe is in the attic."]
     [row] = page.cssselect(".memories li")
-    assert "score " in words_of(row)
-    assert "Found by words" in words_of(row)
+    assert "Score " in words_of(row)
+    assert "Why it was found" in words_of(row)
     past = open_page(page_of, "/memories?q=oboe&show=all")
     assert set(listed(past)) == {"The oboe is in the attic.", "The oboe is in the shed."}
     [gone] = past.cssselect(".memories li.past")
@@ -536,3 +537,51 @@ def test_lists_have_a_fact_once_with_the_turns_that_it_rests_on(world: World, pa
             "/api/memories/search", params={"q": "Bobik", "session": "walk", "folded": True}
         ).json()
         assert (hit["memory"]["id"], hit["memory"]["evidence"]) == (fact, [turn, echo])
+
+
+@requirement("web-pages:memories:many")
+def test_several_memories_are_changed_or_forgotten_at_once_and_it_can_be_taken_back(
+    world: World, page_of: httpx2.Client
+) -> None:
+    memory = world.app.service.memory
+    ids = [
+        world.call(memory.add, f"The marmot number {number} whistles.") for number in ("one", "two", "three")
+    ]
+
+    def press(do: str, chosen: Sequence[str]) -> Any:
+        page = open_page(page_of, "/memories?q=marmot+whistles")
+        answer = ticked(page_of, page, chosen, do)
+        assert answer.headers["location"] == "/memories?q=marmot+whistles"
+        return open_page(page_of, answer.headers["location"])
+
+    assert "Tick the boxes" in said(press("pin", []))
+    told = press("pin", ids[:2])
+    assert "Pinned: 2 memories." in said(told)
+    assert [world.call(memory.get, id).pinned for id in ids] == [True, True, False]
+    send(page_of, told, "/memories/many", {"ids": " ".join(ids[:2])})
+    assert [world.call(memory.get, id).pinned for id in ids] == [False, False, False]
+    assert "Confidential: 3 memories." in said(press("confidential", ids))
+    assert {world.call(memory.get, id).discretion for id in ids} == {"confidential"}
+    assert "No longer holding: 1 memory." in said(press("outdated", ids[2:]))
+    assert world.call(memory.get, ids[2]).valid_to is not None
+    asked = press("forget", ids[:2])
+    assert "Forget 2 memories for good?" in said(asked)
+    assert world.call(memory.get, ids[0])
+    answer = send(page_of, asked, "/memories/many", {"confirmed": "1"})
+    assert "can’t be restored" in said(open_page(page_of, answer.headers["location"]))
+    for id in ids[:2]:
+        with pytest.raises(NotFound):
+            world.call(memory.get, id)
+    assert world.call(memory.get, ids[2])
+
+
+@requirement("web-pages:memories:many")
+def test_nothing_else_is_done_and_no_other_site_is_led_to(world: World, page_of: httpx2.Client) -> None:
+    id = world.call(world.app.service.memory.add, "The heron stands still.")
+    page = open_page(page_of, "/memories?q=heron")
+    assert ticked(page_of, page, [id], "explode").status_code == 400
+    answer = ticked(page_of, page, [id], "unpin", back="//elsewhere.example/memories")
+    assert answer.headers["location"] == "/memories"
+    assert "No longer pinned: 0 memories." in said(open_page(page_of, "/memories"))
+    headers = {"origin": at(page_of), "sec-fetch-site": "same-origin"}
+    assert page_of.post(f"/memories/{id}/explode", headers=headers).status_code in (403, 404)

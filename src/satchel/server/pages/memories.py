@@ -54,6 +54,7 @@ async def memories(request: Request, service: Serves) -> Response:
         memory, asked, wanted, query, number, service.satchel.clock.now(), everything=everything
     )
     titles = await titles_of(service)
+    week = service.satchel.clock.now() - timedelta(days=7)
     ids = [_memory_of(one).id for one in found.shown]
     later, evidence = await memory.later(ids), await memory.evidence(ids)
     return await page(
@@ -70,6 +71,11 @@ async def memories(request: Request, service: Serves) -> Response:
         number=number,
         has_next=found.total > number * _PAGE,
         at=lambda page: path_with("/memories", {**asked.values, "page": page}),
+        here=path_with("/memories", {**asked.values, "chosen": ""}),
+        chosen=asked.text("chosen") == "1",
+        choose=path_with("/memories", {**asked.values, "chosen": "" if asked.text("chosen") else "1"}),
+        learnt=await memory.count(kind="fact", folded=True, since=week),
+        week=f"{week:%Y-%m-%d}",
         show_all=path_with("/memories", {**asked.values, "show": "all", "page": ""}),
         without_session=path_with("/memories", {**asked.values, "session": "", "page": ""}),
         session_title=titles.get(asked.text("session"), ""),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
 from satchel.errors import NotFound, Refused, UsageError
@@ -42,6 +42,7 @@ router = APIRouter(include_in_schema=False)
 
 _MOST_LINKED: Final = 60
 _MOST_SURFACED: Final = 8
+_MOST_AT_ONCE: Final = 200
 _QUOTE_CHARS: Final = 1200
 _FIELDS: Final = (
     "content",
@@ -337,6 +338,122 @@ async def _why(service: Service, record: MemoryRecord, message: str) -> Why:
     return Why(False, None, (), "it is not relevant enough", instead)
 
 
+# ---- Changes that one button makes, of one memory or of several
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Deed:
+    """A change that needs no more than a button.
+
+    Attributes:
+        said: What the user is told of one memory, and `done` the word for several.
+        undo: The deed that takes it back.
+        fields: What is edited; "now" stands for the time. Nothing for pins.
+    """
+
+    said: str
+    done: str
+    undo: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+
+_DEEDS: Final = {
+    "pin": _Deed(said="Every conversation begins with it from now on.", done="Pinned", undo="unpin"),
+    "unpin": _Deed(
+        said="No longer pinned. Its importance may still keep it in the profile.",
+        done="No longer pinned",
+        undo="pin",
+    ),
+    "outdated": _Deed(
+        said="It no longer holds.",
+        done="No longer holding",
+        undo="holds",
+        fields={"valid_to": "now", "why": "It is out of date."},
+    ),
+    "holds": _Deed(
+        said="It holds again.",
+        done="Holding again",
+        undo="outdated",
+        fields={"valid_to": None, "why": "It holds after all."},
+    ),
+    "confidential": _Deed(
+        said="It will be shown only when you ask about it.",
+        done="Confidential",
+        undo="open",
+        fields={"discretion": "confidential"},
+    ),
+    "open": _Deed(
+        said="It will be shown again where it helps.",
+        done="No longer confidential",
+        undo="confidential",
+        fields={"discretion": "open"},
+    ),
+}
+
+
+async def _carry_out(service: Service, id: str, do: str) -> str | None:
+    """Change a memory. Returns the change, or None if it was so already."""
+    match do:
+        case "pin":
+            return await service.memory.pin(id)
+        case "unpin":
+            return await service.memory.unpin(id)
+        case _:
+            now = service.satchel.clock.now()
+            fields: dict[str, Any] = dict(_DEEDS[do].fields)
+            if fields.get("valid_to") == "now":
+                fields["valid_to"] = now
+            return await service.memory.edit(id, **fields)
+
+
+@router.post("/memories/many")
+async def many(request: Request, service: Serves) -> Response:
+    """Change or forget several. What can't be done with one of them is told, and is done with the others."""
+    form = await form_of(request)
+    ids = list(dict.fromkeys([*form.all("id"), *form.get("ids").split()]))[:_MOST_AT_ONCE]
+    do, back = form.get("do"), form.get("back")
+    back = back if back == "/memories" or back.startswith("/memories?") else "/memories"
+    if not ids:
+        say = Saying(text="Tick the boxes of the memories first.", state="off")
+    elif do == "forget":
+        say = await _forget_many(request, service, ids, back, is_confirmed=form.has("confirmed"))
+    elif do in _DEEDS:
+        done, failed = [], []
+        for id in ids:
+            try:
+                if await _carry_out(service, id, do) is not None:
+                    done.append(id)
+            except (UsageError, Refused, NotFound) as error:
+                failed.append(f"{id}: {error}")
+        say = Saying(
+            text=f"{_DEEDS[do].done}: {counted(len(done), 'memory', 'memories')}.",
+            state="warn" if failed else "done" if done else "off",
+            raw="\n".join(failed),
+            action="/memories/many" if done else "",
+            fields={"ids": " ".join(done), "do": _DEEDS[do].undo, "back": back},
+        )
+    else:
+        raise UsageError(f"A memory can't be {do!r}.")
+    return see_other(request, back, say=say)
+
+
+async def _forget_many(
+    request: Request, service: Service, ids: Sequence[str], back: str, *, is_confirmed: bool
+) -> Saying:
+    if is_confirmed:
+        return _saying_of(request, await service.satchel.forget(ids))
+    plan = (await service.satchel.forget(ids, dry_run=True)).store
+    along = len(plan.forgotten) - len(ids)
+    more = f", and {along:,} that rest on them alone" if along > 0 else ""
+    return Saying(
+        text=f"Forget {counted(len(ids), 'memory', 'memories')} for good{more}? It can’t be undone.",
+        state="warn",
+        action="/memories/many",
+        label="Forget for good",
+        fields={"ids": " ".join(ids), "do": "forget", "confirmed": "1", "back": back},
+    )
+
+
 # ---- Changing it
 
 
@@ -409,66 +526,6 @@ async def undo(request: Request, service: Serves, id: str) -> Response:
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Undone.", done))
 
 
-@router.post("/memories/{id}/pin")
-async def pin(request: Request, service: Serves, id: str) -> Response:
-    """Pin it to the profile."""
-    record = await service.memory.get(id)
-    try:
-        done = await service.memory.pin(record.id)
-    except (UsageError, Refused) as error:
-        return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
-    text = "Every conversation begins with it from now on."
-    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
-
-
-@router.post("/memories/{id}/unpin")
-async def unpin(request: Request, service: Serves, id: str) -> Response:
-    """Unpin it."""
-    record = await service.memory.get(id)
-    done = await service.memory.unpin(record.id)
-    text = "No longer pinned. Its importance may still keep it in the profile."
-    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
-
-
-@router.post("/memories/{id}/outdated")
-async def outdated(request: Request, service: Serves, id: str) -> Response:
-    """Mark it as outdated."""
-    record = await service.memory.get(id)
-    try:
-        done = await service.memory.edit(
-            record.id, valid_to=service.satchel.clock.now(), why="It is out of date."
-        )
-    except UsageError as error:
-        return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
-    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "It no longer holds.", done))
-
-
-@router.post("/memories/{id}/holds")
-async def holds(request: Request, service: Serves, id: str) -> Response:
-    """Mark it as valid again."""
-    record = await service.memory.get(id)
-    done = await service.memory.edit(record.id, valid_to=None, why="It holds after all.")
-    return see_other(request, f"/memories/{record.id}", say=_said(record.id, "It holds again.", done))
-
-
-@router.post("/memories/{id}/confidential")
-async def confidential(request: Request, service: Serves, id: str) -> Response:
-    """Hold it back until it is asked about."""
-    record = await service.memory.get(id)
-    done = await service.memory.edit(record.id, discretion="confidential")
-    text = "It will be shown only when you ask about it."
-    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
-
-
-@router.post("/memories/{id}/open")
-async def lift(request: Request, service: Serves, id: str) -> Response:
-    """Hold it back no longer."""
-    record = await service.memory.get(id)
-    done = await service.memory.edit(record.id, discretion="open")
-    text = "It will be shown again where it helps."
-    return see_other(request, f"/memories/{record.id}", say=_said(record.id, text, done))
-
-
 @router.post("/memories/{id}/spheres")
 async def spheres(request: Request, service: Serves, id: str) -> Response:
     """Put it into a sphere, or take it out."""
@@ -525,9 +582,13 @@ async def forget(request: Request, service: Serves, id: str) -> Response:
     receipt = await service.satchel.forget(wanted)
     if receipt.is_empty:
         raise NotFound(f"There is no memory {id!r}.")
+    return see_other(request, "/memories", say=_saying_of(request, receipt))
+
+
+def _saying_of(request: Request, receipt: ForgetReceipt) -> Saying:
     gone = receipt.store.forgotten
     number = kept_of(request).receipts.keep(receipt)
-    said = Saying(
+    return Saying(
         text=receipt_sentence(
             len(gone), sum(one.because_of is not None for one in gone), len(receipt.logs.sessions)
         ),
@@ -536,7 +597,6 @@ async def forget(request: Request, service: Serves, id: str) -> Response:
         link=f"/memories/receipts/{number}",
         link_label="Receipt",
     )
-    return see_other(request, "/memories", say=said)
 
 
 @router.get("/memories/receipts/{number}")
@@ -574,3 +634,16 @@ async def _forgotten(request: Request, service: Service, id: str) -> Response:
         at=history[-1].at,
         who=change_words(history[-1]),
     )
+
+
+@router.post("/memories/{id}/{do}")
+async def change(request: Request, service: Serves, id: str, do: str) -> Response:
+    """Pin it, say that it no longer holds, hold it back, or take one of these back."""
+    if do not in _DEEDS:
+        raise HTTPException(404)
+    record = await service.memory.get(id)
+    try:
+        done = await _carry_out(service, record.id, do)
+    except (UsageError, Refused) as error:
+        return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
+    return see_other(request, f"/memories/{record.id}", say=_said(record.id, _DEEDS[do].said, done))
