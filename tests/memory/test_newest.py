@@ -279,6 +279,9 @@ async def test_a_list_has_each_fact_once_and_a_search_finds_its_turns_by_their_w
         (other,) = await memory.add_episodes(
             [Episode(session="s", turn=2, speaker="user", text="The kettle is broken.")]
         )
+        (model,) = await memory.add_episodes(
+            [Episode(session="s", turn=3, speaker="assistant", text="Good morning!", trust="agent")]
+        )
         fact = await memory.add("The user's dog is called Bobik.", session="s", turn=1, said_at=START)
         ended = await memory.add("The user's van is red.", session="s", turn=2, said_at=START)
         await memory.edit(ended, valid_to=START + timedelta(hours=1))
@@ -286,10 +289,15 @@ async def test_a_list_has_each_fact_once_and_a_search_finds_its_turns_by_their_w
 
         assert {one.id for one in await memory.list(folded=True)} == {fact, ended}
         assert await memory.count(folded=True) == 2
-        assert {one.id for one in await memory.list()} == {turn, echo, other, fact, ended}
+        assert {one.id for one in await memory.list()} == {turn, echo, other, model, fact, ended}
         # The fact of turn 2 doesn't fit the filter, so that its turn is a row again.
         assert {one.id for one in await memory.list(folded=True, as_of=clock.now())} == {fact, other}
-        assert {one.id for one in await memory.list(folded=True, kind="episode")} == {turn, echo, other}
+        assert {one.id for one in await memory.list(folded=True, kind="episode")} == {
+            turn,
+            echo,
+            other,
+            model,
+        }
         assert [one.id for one in (await memory.evidence([fact]))[fact]] == [turn, echo]
 
         folded = [hit.memory.id for hit in await memory.search("Bobik", folded=True)]

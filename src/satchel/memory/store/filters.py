@@ -31,7 +31,8 @@ class Filters(TypedDict, total=False):
         as_of: Only what had been said by then, and held then.
         faded: Only what has faded, so that search alone finds it (True), or only the rest (False).
         folded: Without the turns from which one of the facts that fit was drawn: they are its evidence
-            (`Memory.evidence`). A search still finds a turn whose fact it doesn't find.
+            (`Memory.evidence`), and in a list without what models said. A search still finds a turn whose fact it
+            doesn't find.
         discretion: Only what is held back so, or not ("open").
     """
 

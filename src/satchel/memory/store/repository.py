@@ -613,7 +613,8 @@ def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[
         )
         query = query.where(memories.c.rid.in_(having_all))
     if wanted.folded and wanted.kind != "episode":
-        query = query.where(or_(memories.c.kind != "episode", not_(_is_evidence(space, wanted))))
+        said = and_(memories.c.trust != "agent", not_(_is_evidence(space, wanted)))
+        query = query.where(or_(memories.c.kind != "episode", said))
     return query
 
 

@@ -59,7 +59,8 @@ def _filters(
     folded: Annotated[
         bool,
         Query(
-            description="A fact and the turns that it rests on as one: they are named in its `evidence` and left out."
+            description="A fact and the turns that it rests on as one: they are named in its `evidence` and left out. "
+            "Lists leave out what models said, too."
         ),
     ] = False,
     discretion: Discretion | None = None,
