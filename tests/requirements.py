@@ -930,6 +930,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(25, "web-pages:markdown:more", "issue 25 §2", "Answers have colours in code, formulas, ticked tasks and footnotes; what can't be drawn keeps its source, backslashes included."),
     built(25, "commands:shell", "issue 25 §8", "A line that begins with \"! \" runs a command for the user, and the model is told what came out."),
     built(23, "tools:undo", "issue 23, Build 5", "What the file tools changed in a turn is undone and redone byte for byte, or nothing is written where somebody else changed a file."),
+    built(23, "tools:undo:killed", "issue 23, It must show 5", "An undo or redo of several turns that is killed at any step leaves each file as it was before or after, and the next one ends it."),
+    built(23, "sessions:rewind", "issue 23, Build 5", "A conversation goes back to before a message, and on request, shown beforehand, the files that tools changed since: exactly, or nothing is written."),
     built(25, "web-pages:artifacts", "issue 25 §2", "HTML and SVG of an answer are shown in a sandboxed frame without network and without access to the page."),
     built(25, "web-pages:copy", "issue 25 §2", "The Markdown of an answer can be copied."),
     built(25, "web-pages:setup", "issue 25 §1", "The page for models finds what is there, takes a key or an address, tries it, and the next message uses it without a restart."),
