@@ -321,3 +321,60 @@ async def test_the_job_runner_is_loaded_only_where_jobs_run(tmp_path: Path) -> N
     code = "import satchel.runtime.satchel, satchel.runtime.builds, satchel.cli.worker, sys; sys.exit('dbos' in sys.modules)"
     done = await anyio.run_process([sys.executable, "-c", code], check=False)
     assert done.returncode == 0
+
+
+@requirement("builder:brief", "builder:brief:forgotten")
+async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_conversation(
+    tmp_path: Path,
+) -> None:
+    looks = Call(name="bash", input={"command": "echo 21.5 knots"}, id="look")
+    told: list[str] = []
+
+    def model(request: ModelRequest) -> Reply | str:
+        if "You are the Builder" in request.system:
+            if len(request.messages) == 1:
+                told.append(request.messages[0].text)
+                return Reply(
+                    calls=[
+                        QUESTION,
+                        write("main.py", "# The boat is the Kittiwake of Roscoff.\n" + GREET),
+                    ]
+                )
+        elif len(request.messages) == 1:
+            return Reply(calls=[looks])
+        return thinks(request)
+
+    async with opened(
+        tmp_path, ScriptedModel(model), sandbox__allow_unsafe=True, agent__mode="bypass"
+    ) as satchel:
+        assert satchel.memory is not None
+        session = await satchel.session()
+        (session.cwd / "harbours.csv").write_text("Roscoff")
+        await session.run_turn("The boat is the Kittiwake of Roscoff.")
+        await session.run_turn("My PIN is 4711.", memory=False)
+        await session.run_turn("Make yourself a tool that greets cities.")
+        question = await until(session, "question")
+        (brief,) = told
+        for words in (
+            "Greet a city.",
+            "Kittiwake of Roscoff",
+            "21.5 knots",
+            "harbours.csv",
+            "Time and locale",
+        ):
+            assert words in brief
+        assert "4711" not in brief
+        with anyio.fail_after(60):
+            while not [*(tmp_path / "home" / "builds").rglob("main.py")]:  # noqa: ASYNC110 - the Builder writes it
+                await anyio.sleep(0.01)
+        await satchel.forget([one.id for one in await satchel.memory.list() if "Kittiwake" in one.content])
+        left = [
+            f for f in (tmp_path / "home").rglob("*") if f.is_file() and b"Kittiwake of" in f.read_bytes()
+        ]
+        assert left == []
+        assert question.text == "Which greeting?"
+        # Whoever asks off the record is not quoted at all.
+        quiet = await satchel.session(private=True)
+        await quiet.run_turn("The other one is the Avocet.")
+        await quiet.run_turn("Make yourself a tool that greets cities.")
+    assert "Avocet" not in "".join(told)

@@ -179,7 +179,11 @@ class BuildTools:
                         "description": "Markdown: what a user needs to know besides description and schema.",
                     },
                     "tags": _WORDS,
-                    "hosts": {**_WORDS, "description": 'Hosts that it reaches: ["api.example.org:443"].'},
+                    "hosts": {
+                        **_WORDS,
+                        "description": 'What it reaches: hosts ("api.example.org:443"), and capabilities that it calls '
+                        '("capability:split_bill").',
+                    },
                     "secrets": {**_WORDS, "description": "Environment variables with keys that it needs."},
                     "state": {"type": "boolean", "description": "It keeps files from one run to the next."},
                     "limits": {
