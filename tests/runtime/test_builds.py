@@ -378,3 +378,46 @@ async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_co
         await quiet.run_turn("The other one is the Avocet.")
         await quiet.run_turn("Make yourself a tool that greets cities.")
     assert "Avocet" not in "".join(told)
+
+
+@requirement("capabilities:calls")
+async def test_a_capability_is_built_that_calls_another_one_once_the_user_says_yes(tmp_path: Path) -> None:
+    party = """
+def run(args: dict) -> str:
+    from satchel_calls import call
+    return call("greet", {"city": args["city"]}) * 2
+"""
+    lines = (
+        '{"name": "a", "input": {"city": "Ulm"}, "expect": {"equals": "Hello, Ulm!Hello, Ulm!"}, "network": true}\n'
+        '{"name": "b", "input": {}, "expect": {"error": "city"}}\n'
+    )
+    told: list[str] = []
+
+    def model(request: ModelRequest) -> Reply | str:
+        task = request.messages[0].text
+        if "the capability `party`" not in task:
+            return thinks(request)
+        told.append(task)
+        if len(request.messages) == 1:
+            return Reply(calls=[write("main.py", party), write("tests/cases.jsonl", lines)])
+        return Reply(calls=[register(hosts=["capability:greet"])])
+
+    async with opened(tmp_path, ScriptedModel(model), sandbox__allow_unsafe=True) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        session = await satchel.session()
+        await session.run_turn("Make yourself a tool that greets cities.")
+        question = await until(session, "question")
+        await session.answer(question.id, "Hello", by="test")
+        await until(session, "complete")
+        asked = await satchel.builds.build(Wanted(name="party", description="Greet a city twice."))
+        questions = []
+        async for message in satchel.builds.follow(asked.build_id):
+            if message.type == "question":
+                questions.append(message.text)
+                await satchel.builds.answer(asked.build_id, message.id, "yes")
+        assert "- greet(city): Greet a city by its name." in told[0]
+        assert len(questions) == 1
+        assert "may call the capability greet" in questions[0]
+        outcome = await satchel.capabilities.runner.run("party", {"city": "Rome"})
+        assert (outcome.result, outcome.calls[0].capability) == ("Hello, Rome!Hello, Rome!", "greet")

@@ -367,8 +367,8 @@ def test_a_message_is_answered_again_and_said_otherwise_in_branches_that_lead_to
 def test_a_conversation_goes_back_with_its_files_by_a_button_and_over_http(tmp_path: Path) -> None:
     writes = Reply(calls=[Call(name="file_write", input={"path": "list.txt", "content": "pears"})])
     model = ScriptedModel(["Hello.", writes, "Written."])
-    with server_in(tmp_path, lambda _held: model) as world, browser(world) as client:
-        path = begin(client, "Good day")
+    with server_in(tmp_path, lambda _held: model, agent__mode="ask") as world, browser(world) as client:
+        path = begin(client, "Good day", mode="bypass")
         page = wait_until_over(client, path)
         send(client, page, path, {"message": "Make a list"})
         parts(client, path, until=lambda each: over(each) and each.data["turn"] == 2)
@@ -396,6 +396,8 @@ def test_a_conversation_goes_back_with_its_files_by_a_button_and_over_http(tmp_p
         page = open_page(client, place)
         assert page.get_element_by_id("message").text.strip() == "Make a list"
         assert "Good day" in words_of(page)
+        assert f"Put back: {file}" in said(page)
+        assert page.xpath("//select[@name='mode']/option[@selected]/@value") == ["bypass"]
         assert page.xpath("//*[@id='turn-2']") == []
         with world.client() as program:
             assert "Make a list" in program.get(f"/api/sessions/{path[6:]}").text

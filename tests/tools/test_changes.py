@@ -217,6 +217,7 @@ async def test_a_conversation_goes_back_with_its_files_or_not_at_all(tmp_path: P
         await result_of("/redo")
         told = await result_of("/rewind 1")
         assert told.change is not None
+        assert told.change.session_id not in [info.id for info in await satchel.sessions.listed()]
         first = await satchel.session(told.change.session_id)
         await first.run_turn("And now?")
         assert f"stay changed: {file}" in sent_to(model)

@@ -806,7 +806,9 @@ async def _rewind(context: CommandContext, rest: str) -> CommandResult:
     if looked is None or not looked.names:
         return await proceed()
     return CommandResult(
-        lines=_shown(*looked.names, notes=[f"Put back to before {one_line(said, 60)!r}."]).lines,
+        lines=_shown(
+            *looked.names, notes=[f"They go back to what they were before {one_line(said, 60)!r}."]
+        ).lines,
         confirm=Confirm(question=f"Put {counted(len(looked.names), 'file')} back?", proceed=proceed),
     )
 

@@ -231,8 +231,14 @@ class SessionStore:
         return await self._index.sessions()
 
     async def listed(self, *, archived: bool = False) -> Sequence[SessionInfo]:
-        """What lists of conversations show: without builds, pinned ones first, and either the archive or the rest."""
-        infos = [i for i in await self._index.sessions() if i.archived == archived and not i.is_build]
+        """What lists of conversations show: without builds and branches that say nothing, pinned ones first, and either
+        the archive or the rest.
+        """
+        infos = [
+            info
+            for info in await self._index.sessions()
+            if info.archived == archived and not info.is_build and (info.turns or not info.branch_of)
+        ]
         return sorted(infos, key=lambda info: not info.pinned)
 
     async def spent_on(self, day: str) -> float:

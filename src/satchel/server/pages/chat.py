@@ -30,7 +30,7 @@ from satchel.server.json_answers import JsonAnswer
 from satchel.server.pages.following import FollowedPart, follow, read_transcript, who_runs
 from satchel.server.pages.markdown import code_blocks
 from satchel.server.pages.rendering import PICTURES, Form, Saying, form_of, text_of_template
-from satchel.server.pages.site import page, see_other
+from satchel.server.pages.site import page, say, see_other
 from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
@@ -398,6 +398,14 @@ class _Command:
             if result.change.session_id is None:
                 return _done(request, "/?private=true" if result.change.private else "/", opens=True)
             info = await self.service.satchel.sessions.info(result.change.session_id)
+            if result.change.draft:  # it goes on as the other one did
+                before, sessions = self.session, self.service.sessions
+                async with sessions.used(
+                    info.id, interactive=True, mode=before.mode, keeps_empty=True
+                ) as session:
+                    session.use_model(before.model)
+            if result.lines:
+                say(request, self._saying(result, told))
             return _done(request, f"/chat/{info.id}", opens=True)
         if result.resumes:
             return _following(request, self.service, self.session, await self.session.resume())
