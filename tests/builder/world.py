@@ -216,6 +216,9 @@ class World:
         async def nothing(build: Build, workshop: Workshop) -> None:
             pass
 
+        async def no_brief(build: Build) -> str:
+            return ""
+
         async def spill(call_id: str, text: str) -> str:
             return ""
 
@@ -231,6 +234,7 @@ class World:
             model=model,
             folder=lambda build: self.home / "builds" / build.id,
             prepare=nothing,
+            brief=no_brief,
             clean=clean,
             layers=self._layer,
             network=lambda hosts: network_of(Access(hosts=tuple(hosts))),

@@ -427,6 +427,31 @@ def test_a_plan_is_approved_by_its_number_and_carried_out_in_that_mode(tmp_path:
     assert (tmp_path / "work" / "list.txt").read_text() == "pears"
 
 
+@requirement("sessions:rewind")
+def test_a_conversation_goes_back_to_before_a_message_which_is_in_the_field_again(tmp_path: Path) -> None:
+    writes = calls(("file_write", {"path": "list.txt", "content": "pears"}))
+    with (
+        serving(scripted(writes, speaks("Written."), speaks("As you like."))) as server,
+        terminal(tmp_path, "chat", "--mode", "bypass", server=server) as screen,
+    ):
+        screen.see("›")
+        screen.type("Make a list", ENTER)
+        screen.see("Written.")
+        screen.see("›")
+        screen.type("/rewind 1 files", ENTER)
+        screen.see("Put 1 file back?")
+        assert (tmp_path / "work" / "list.txt").exists()
+        screen.type("y", ENTER)
+        screen.see("Back before message 1")
+        screen.see("› Make a list")
+        assert not (tmp_path / "work" / "list.txt").exists()
+        screen.type(" of ships", ENTER)
+        screen.see("As you like.")
+    said = str(chats(server)[-1].body["messages"])
+    assert "Make a list of ships" in said
+    assert "Written." not in said
+
+
 @requirement("cli:chat:plain")
 def test_commands_are_completed_and_earlier_messages_come_back(tmp_path: Path) -> None:
     with terminal(tmp_path, "chat", "--model", "none") as screen:

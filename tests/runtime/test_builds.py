@@ -321,3 +321,103 @@ async def test_the_job_runner_is_loaded_only_where_jobs_run(tmp_path: Path) -> N
     code = "import satchel.runtime.satchel, satchel.runtime.builds, satchel.cli.worker, sys; sys.exit('dbos' in sys.modules)"
     done = await anyio.run_process([sys.executable, "-c", code], check=False)
     assert done.returncode == 0
+
+
+@requirement("builder:brief", "builder:brief:forgotten")
+async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_conversation(
+    tmp_path: Path,
+) -> None:
+    looks = Call(name="bash", input={"command": "echo 21.5 knots"}, id="look")
+    told: list[str] = []
+
+    def model(request: ModelRequest) -> Reply | str:
+        if "You are the Builder" in request.system:
+            if len(request.messages) == 1:
+                told.append(request.messages[0].text)
+                return Reply(
+                    calls=[
+                        QUESTION,
+                        write("main.py", "# The boat is the Kittiwake of Roscoff.\n" + GREET),
+                    ]
+                )
+        elif len(request.messages) == 1:
+            return Reply(calls=[looks])
+        return thinks(request)
+
+    async with opened(
+        tmp_path, ScriptedModel(model), sandbox__allow_unsafe=True, agent__mode="bypass"
+    ) as satchel:
+        assert satchel.memory is not None
+        session = await satchel.session()
+        (session.cwd / "harbours.csv").write_text("Roscoff")
+        await session.run_turn("The boat is the Kittiwake of Roscoff.")
+        await session.run_turn("My PIN is 4711.", memory=False)
+        await session.run_turn("Make yourself a tool that greets cities.")
+        question = await until(session, "question")
+        (brief,) = told
+        for words in (
+            "Greet a city.",
+            "Kittiwake of Roscoff",
+            "21.5 knots",
+            "harbours.csv",
+            "Time and locale",
+        ):
+            assert words in brief
+        assert "4711" not in brief
+        with anyio.fail_after(60):
+            while not [*(tmp_path / "home" / "builds").rglob("main.py")]:  # noqa: ASYNC110 - the Builder writes it
+                await anyio.sleep(0.01)
+        await satchel.forget([one.id for one in await satchel.memory.list() if "Kittiwake" in one.content])
+        left = [
+            f for f in (tmp_path / "home").rglob("*") if f.is_file() and b"Kittiwake of" in f.read_bytes()
+        ]
+        assert left == []
+        assert question.text == "Which greeting?"
+        # Whoever asks off the record is not quoted at all.
+        quiet = await satchel.session(private=True)
+        await quiet.run_turn("The other one is the Avocet.")
+        await quiet.run_turn("Make yourself a tool that greets cities.")
+    assert "Avocet" not in "".join(told)
+
+
+@requirement("capabilities:calls")
+async def test_a_capability_is_built_that_calls_another_one_once_the_user_says_yes(tmp_path: Path) -> None:
+    party = """
+def run(args: dict) -> str:
+    from satchel_calls import call
+    return call("greet", {"city": args["city"]}) * 2
+"""
+    lines = (
+        '{"name": "a", "input": {"city": "Ulm"}, "expect": {"equals": "Hello, Ulm!Hello, Ulm!"}, "network": true}\n'
+        '{"name": "b", "input": {}, "expect": {"error": "city"}}\n'
+    )
+    told: list[str] = []
+
+    def model(request: ModelRequest) -> Reply | str:
+        task = request.messages[0].text
+        if "the capability `party`" not in task:
+            return thinks(request)
+        told.append(task)
+        if len(request.messages) == 1:
+            return Reply(calls=[write("main.py", party), write("tests/cases.jsonl", lines)])
+        return Reply(calls=[register(hosts=["capability:greet"])])
+
+    async with opened(tmp_path, ScriptedModel(model), sandbox__allow_unsafe=True) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        session = await satchel.session()
+        await session.run_turn("Make yourself a tool that greets cities.")
+        question = await until(session, "question")
+        await session.answer(question.id, "Hello", by="test")
+        await until(session, "complete")
+        asked = await satchel.builds.build(Wanted(name="party", description="Greet a city twice."))
+        questions = []
+        async for message in satchel.builds.follow(asked.build_id):
+            if message.type == "question":
+                questions.append(message.text)
+                await satchel.builds.answer(asked.build_id, message.id, "yes")
+        assert "- greet(city): Greet a city by its name." in told[0]
+        assert len(questions) == 1
+        assert "may call the capability greet" in questions[0]
+        outcome = await satchel.capabilities.runner.run("party", {"city": "Rome"})
+        assert (outcome.result, outcome.calls[0].capability) == ("Hello, Rome!Hello, Rome!", "greet")

@@ -363,6 +363,48 @@ def test_a_message_is_answered_again_and_said_otherwise_in_branches_that_lead_to
         assert program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 9}).status_code == 404
 
 
+@requirement("sessions:rewind")
+def test_a_conversation_goes_back_with_its_files_by_a_button_and_over_http(tmp_path: Path) -> None:
+    writes = Reply(calls=[Call(name="file_write", input={"path": "list.txt", "content": "pears"})])
+    model = ScriptedModel(["Hello.", writes, "Written."])
+    with server_in(tmp_path, lambda _held: model, agent__mode="ask") as world, browser(world) as client:
+        path = begin(client, "Good day", mode="bypass")
+        page = wait_until_over(client, path)
+        send(client, page, path, {"message": "Make a list"})
+        parts(client, path, until=lambda each: over(each) and each.data["turn"] == 2)
+        with world.client() as program:
+            found = program.get(f"/api/sessions/{path[6:]}/files", params={"turn": 2}).json()
+            assert found["conflicts"] == []
+            (file,) = found["files"]
+            Path(file).write_text("mine")
+            refused = program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 2, "files": True})
+            assert refused.status_code == 400
+            assert file in refused.text
+            assert program.get(f"/api/sessions/{path[6:]}/files?turn=2").json()["conflicts"] == [file]
+            Path(file).write_text("pears")
+        page = open_page(client, path)
+        (form,) = [each for each in page.get_element_by_id("turn-2").forms if each.action.endswith("/rewind")]
+        data = dict(form.form_values())
+        headers = {"origin": at(client), "sec-fetch-site": "same-origin"}
+        asked = open_page(client, client.post(form.action, data=data, headers=headers).headers["location"])
+        assert file in said(asked)
+        assert Path(file).exists()
+        (yes,) = [each for each in asked.forms if "confirmed" in each.fields]
+        answer = client.post(yes.action, data=dict(yes.form_values()), headers=headers)
+        place = answer.headers["location"]
+        assert not Path(file).exists()
+        page = open_page(client, place)
+        assert page.get_element_by_id("message").text.strip() == "Make a list"
+        assert "Good day" in words_of(page)
+        assert f"Put back: {file}" in said(page)
+        assert page.xpath("//select[@name='mode']/option[@selected]/@value") == ["bypass"]
+        assert page.xpath("//*[@id='turn-2']") == []
+        with world.client() as program:
+            assert "Make a list" in program.get(f"/api/sessions/{path[6:]}").text
+            made = program.post(f"/api/sessions/{path[6:]}/branches", json={"turn": 1, "files": True})
+            assert (made.status_code, made.json()["turns"]) == (201, 0)
+
+
 @requirement("sessions:titles")
 def test_a_title_that_comes_after_the_answer_reaches_the_page(world: World) -> None:
     with browser(world) as client:

@@ -97,6 +97,34 @@ async def test_a_key_answers_a_permission_question(
         assert hands.app.session.open_questions == ()
 
 
+@requirement("sessions:rewind")
+async def test_two_escapes_go_back_to_a_message_and_its_files(tmp_path: Path) -> None:
+    write = Call(name="file_write", input={"path": "list.txt", "content": "pears"})
+    model = ScriptedModel(["Hello.", Reply(calls=[write]), "Written."])
+    async with screen(tmp_path, model, mode="bypass") as hands:
+        await hands.say("Good day")
+        await hands.see("Hello.")
+        await hands.say("Make a list")
+        await hands.see("Written.")
+        file, old = hands.app.session.cwd / "list.txt", hands.app.session.id
+        await hands.until(lambda: hands.app.session.running is None and file.exists())
+        await hands.pilot.press("escape")
+        await hands.pilot.press("escape")
+        await hands.see("Go back to before")
+        await hands.see("1 Good day")
+        await hands.pilot.press("enter")  # the newest
+        await hands.see("also the files")
+        await hands.pilot.press("down")
+        await hands.pilot.press("enter")
+        await hands.see("Put 1 file back?")
+        assert str(file) in hands.text.replace("\n", "").replace(" ", "")
+        await hands.say("y")
+        await hands.until(lambda: hands.app.session.id != old and not file.exists())
+        await hands.until(lambda: hands.app._composer.text == "Make a list")
+        assert "Good day" in hands.text
+        assert "Written." not in hands.text
+
+
 @requirement("plan:faces")
 async def test_a_plan_is_approved_and_the_status_shows_the_mode(tmp_path: Path) -> None:
     plan = Call(name="propose_plan", input={"plan": "A list.", "steps": ["Write the list"]})

@@ -80,6 +80,7 @@ class Builder:
         model: Opens the model of a build.
         folder: The working folder of a build, on the host.
         prepare: Fills the working folder before the first round, for a repair.
+        brief: What the model is told besides the task when a build begins.
         clean: Returns events without secrets; see the session logs.
         layers: Makes packages available.
         network: The network for hosts that are allowed.
@@ -95,6 +96,7 @@ class Builder:
     model: Callable[[Build], Awaitable[ChatModel]]
     folder: Callable[[Build], Path]
     prepare: Callable[[Build, Workshop], Awaitable[None]]
+    brief: Callable[[Build], Awaitable[str]]
     clean: Callable[[Sequence[Event]], Awaitable[Sequence[Event]]]
     layers: LayerMaker
     network: Callable[[Sequence[str]], Network]
@@ -232,7 +234,7 @@ class _Work:
             answers = await self._answers()
             if answers is None:
                 return ""
-            message, reason = self._next_message(answers)
+            message, reason = await self._next_message(answers)
             if reason:
                 return reason
             runner = TurnRunner(self._inputs(message, toolbox))
@@ -265,7 +267,7 @@ class _Work:
         await self._builder.queue.mark_read([answer.number for _, answer in answers])
         return answers if len(answers) == len(found) else None
 
-    def _next_message(
+    async def _next_message(
         self, answers: Sequence[tuple[BuildMessage, BuildMessage]]
     ) -> tuple[Message | None, str]:
         """What the model is told next (None resumes an unfinished turn), or why there is nothing more to say."""
@@ -278,7 +280,8 @@ class _Work:
         if self._left_s <= 0:
             return None, f"It took longer than {settings.timeout_s / 60:g} minutes (builder.timeout_s)."
         if not conversation.turns:
-            return _said(self._build.task), ""
+            brief = await self._builder.brief(self._build)
+            return _said("\n\n".join(part for part in (self._build.task, brief) if part)), ""
         if conversation.is_unfinished:
             return None, ""
         if answers:

@@ -14,7 +14,7 @@ from satchel.builder.story import Story
 from satchel.builder.workshop import Workshop, wanted_packages
 from satchel.capabilities.access import sentences
 from satchel.capabilities.package import Draft
-from satchel.capabilities.records import Access
+from satchel.capabilities.records import CALLED, Access
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.sandbox.port import CommandResult, Status
@@ -179,7 +179,11 @@ class BuildTools:
                         "description": "Markdown: what a user needs to know besides description and schema.",
                     },
                     "tags": _WORDS,
-                    "hosts": {**_WORDS, "description": 'Hosts that it reaches: ["api.example.org:443"].'},
+                    "hosts": {
+                        **_WORDS,
+                        "description": 'What it reaches: hosts ("api.example.org:443"), and capabilities that it calls '
+                        '("capability:split_bill").',
+                    },
                     "secrets": {**_WORDS, "description": "Environment variables with keys that it needs."},
                     "state": {"type": "boolean", "description": "It keeps files from one run to the next."},
                     "limits": {
@@ -259,7 +263,9 @@ class BuildTools:
         # A call that is repeated after an interruption finds what it did.
         done = await self._registering.registered(self._build)
         if done is None:
-            if not self._story.is_tested:
+            # What calls others runs in its cases alone: run_code has no broker.
+            calls_others = any(str(host).startswith(CALLED) for host in input.get("hosts", ()))
+            if not self._story.is_tested and not calls_others:
                 return ToolResult(
                     text="Refused: since main.py was last written, nothing has run without an error. Call `run` with "
                     "run_code first, with an ordinary input and with a bad one.",

@@ -18,9 +18,12 @@ def sentences(access: Access, *, name: str = "It") -> tuple[str, ...]:
         access: What it may reach.
         name: The subject of the sentences.
     """
-    said = [f"{name} may connect to {_host_in_words(host)}." for host in access.hosts]
+    said = [f"{name} may connect to {_host_in_words(host)}." for host in access.network]
+    said += [
+        f"{name} may call the capability {called}, and give it what it was given." for called in access.calls
+    ]
     # Hosts that were approved before are not among those that are asked about now.
-    reach = "send it to the hosts above" if access.hosts else "send it to every host that it may reach"
+    reach = "send it to the hosts above" if access.network else "send it to every host that it may reach"
     said += [
         f"{name} gets the value of {secret} from your environment, a secret, and can {reach}."
         for secret in access.secrets
@@ -32,9 +35,9 @@ def sentences(access: Access, *, name: str = "It") -> tuple[str, ...]:
 
 def network_of(access: Access) -> Network:
     """The network of a run. A private address is reachable only if the user approved it as an address."""
-    if not access.hosts:
+    if not access.network:
         return Network()
-    return Network(mode="allow", hosts=access.hosts, private=tuple(filter(is_private, access.hosts)))
+    return Network(mode="allow", hosts=access.network, private=tuple(filter(is_private, access.network)))
 
 
 def _host_in_words(host: str) -> str:

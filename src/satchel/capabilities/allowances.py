@@ -61,6 +61,17 @@ class Allowances:
                 "in the permissions of the configuration."
             )
 
+    def check_call(self, name: str) -> None:
+        """Refuse that another capability calls this one where the user is to be asked about each call, or none is made.
+
+        Raises:
+            Refused: A rule says so.
+        """
+        if rules := (*self._matching(name, "deny"), *self._matching(name, "ask")):
+            raise Refused(
+                f"{name} is not called by another capability: the rule '{rules[0].action} {rules[0].text}'."
+            )
+
     def _matching(self, name: str, action: str) -> list[PermissionRule]:
         # A pattern in parentheses speaks of single calls.
         return [

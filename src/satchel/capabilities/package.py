@@ -63,7 +63,7 @@ _MAX_LIST: Final = 32
 _PATH_PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _HOST: Final = re.compile(
     r"(?:\*\.)?(?=.{1,253}(?::|$))[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*"
-    r"(?::(?P<port>[0-9]{1,5}))?"
+    r"(?::(?P<port>[0-9]{1,5}))?|capability:[a-z][a-z0-9_]{0,59}"
 )
 _SECRET: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _TAG: Final = re.compile(r"[\w][\w .+-]{0,39}")
@@ -351,7 +351,10 @@ def _problems(draft: Any) -> list[str]:
         draft.secrets, "secrets", _SECRET, "the name of an environment variable: WEATHER_KEY"
     )
     problems += _list_problems(
-        draft.hosts, "hosts", _HOST, "a host, in lowercase, with its port: api.example.org:443"
+        draft.hosts,
+        "hosts",
+        _HOST,
+        "a host, in lowercase, with its port (api.example.org:443), or capability:NAME",
     )
     problems += _list_problems(
         draft.requirements, "requirements", re.compile(r"[^\n\r\0]{1,200}"), "one line"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from satchel.errors import UsageError
 from satchel.plain import as_json
@@ -64,12 +64,17 @@ def skill_name(name: str) -> str:
     return re.sub(r"_+", "-", name).strip("-")
 
 
+CALLED: Final = "capability:"
+"""Before the name of a capability, among hosts: a destination that is approved as they are."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """What a capability may reach besides its input. All of it needs the user's approval.
 
     Attributes:
-        hosts: Hosts with their ports ("api.open-meteo.com:443", "*.example.com:443"), sorted.
+        hosts: Hosts with their ports ("api.open-meteo.com:443", "*.example.com:443"), and other capabilities that it
+            may call ("capability:split_bill"), sorted.
         secrets: Names of environment variables whose values it gets, sorted.
         state: It keeps files from one run to the next.
     """
@@ -81,6 +86,16 @@ class Access:
     def __bool__(self) -> bool:
         """Whether there is anything to approve."""
         return bool(self.hosts or self.secrets or self.state)
+
+    @property
+    def calls(self) -> tuple[str, ...]:
+        """The names of the capabilities that it may call."""
+        return tuple(host.removeprefix(CALLED) for host in self.hosts if host.startswith(CALLED))
+
+    @property
+    def network(self) -> tuple[str, ...]:
+        """Its hosts on the network."""
+        return tuple(host for host in self.hosts if not host.startswith(CALLED))
 
     @property
     def items(self) -> tuple[tuple[str, str], ...]:

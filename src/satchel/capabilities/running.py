@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
@@ -17,7 +18,7 @@ import anyio.to_thread
 from satchel.capabilities.access import network_of
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.files import FileReader, below, given_files
-from satchel.capabilities.records import Access, Capability
+from satchel.capabilities.records import CALLED, Access, Capability
 from satchel.config.home import ensure_home
 from satchel.errors import Refused, SatchelError, StorageError, UsageError
 from satchel.sandbox.port import (
@@ -50,6 +51,10 @@ MOST_WALL_S: Final = 180.0
 BACKGROUND_WALL_S: Final = 900.0
 """The limit of a call in the background, whatever the manifest says."""
 _WALL_S: Final = 60.0
+_MOST_CALLS: Final = 20
+"""Calls of other capabilities in one run, with those that these make."""
+_MOST_DEEP: Final = 4
+"""Capabilities that wait for each other."""
 _MEMORY_MB: Final = 512
 _STATE: Final = "state"
 _STATE_VARIABLE: Final = "SATCHEL_STATE"
@@ -83,6 +88,38 @@ Clean: TypeAlias = Callable[[str], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """A call that a capability made.
+
+    Attributes:
+        by: The capability that called.
+        status: As `Outcome.status`; "refused" if it was not made.
+    """
+
+    by: str
+    capability: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chain:
+    """The calls of one run, with those that they make.
+
+    Attributes:
+        names: The capabilities that wait for each other, the first one first.
+        made: All calls so far.
+        until_s: When the first one's time is over.
+        trial: Where those that are called keep their files while a version is tried out, instead of the user's; None
+            if it is used.
+    """
+
+    names: tuple[str, ...]
+    made: list[Called]
+    until_s: float
+    trial: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """What came of a call.
 
@@ -94,6 +131,7 @@ class Outcome:
         version: The version that ran.
         edited: Its files are not those that were registered: the user has edited them.
         failing: It has failed three times in a row with this run.
+        calls: The capabilities that it called, in order, with those that these called.
     """
 
     capability: str
@@ -114,6 +152,7 @@ class Outcome:
     omitted: tuple[str, ...] = ()
     edited: bool = False
     failing: bool = False
+    calls: tuple[Called, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -142,6 +181,7 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
         "version": outcome.version,
         "edited": outcome.edited,
         "failing": outcome.failing,
+        "calls": [{"by": c.by, "capability": c.capability, "status": c.status} for c in outcome.calls],
     }
 
 
@@ -173,6 +213,7 @@ class Runner:
         layers: LayerMaker,
         secret: Secrets,
         clean: Clean | None = None,
+        may_call: Callable[[str], Awaitable[None]] | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -182,12 +223,14 @@ class Runner:
             layers: Gives the packages.
             secret: Gives the values of secrets.
             clean: Removes what looks like a secret from a text that is recorded; None records it as it is.
+            may_call: Raises `Refused` if the rules don't let another capability call this one.
         """
         self._catalogue = catalogue
         self._sandbox = sandbox
         self._layers = layers
         self._secret = secret
         self._clean = clean
+        self._may_call = may_call
 
     async def run(
         self,
@@ -198,6 +241,7 @@ class Runner:
         on_output: OnOutput | None = None,
         read_file: FileReader | None = None,
         in_background: bool = False,
+        chain: _Chain | None = None,
     ) -> Outcome:
         """Run the active version of a capability, and record how it went.
 
@@ -208,6 +252,7 @@ class Runner:
             timeout_s: A limit below its own, in seconds.
             in_background: It may take `BACKGROUND_WALL_S` instead.
             on_output: Told what the code prints, as it prints it.
+            chain: The calls to which this one belongs; None for a call from outside.
 
         Raises:
             NotFound: There is no such capability.
@@ -219,6 +264,8 @@ class Runner:
         if capability.status != "active":
             raise Refused(not_active(capability))
         checkout = await self._catalogue.checkout(capability)
+        trial = chain.trial if chain is not None else None
+        folder = capability.path if trial is None else trial / capability.name
         job = _Job(
             name=capability.name,
             version=capability.version,
@@ -227,12 +274,14 @@ class Runner:
             requirements=capability.requirements,
             access=capability.access,
             limits=checkout.limits,
-            state=capability.path / _STATE if capability.access.state else None,
+            state=folder / _STATE if capability.access.state else None,
             edited=checkout.edited,
             in_background=in_background,
         )
-        outcome = await self._run(job, input, timeout_s=timeout_s, on_output=on_output, read_file=read_file)
-        if outcome.status in ("bad_input", "missing_secret"):
+        outcome = await self._run(
+            job, input, timeout_s=timeout_s, on_output=on_output, read_file=read_file, chain=chain
+        )
+        if trial is not None or outcome.status in ("bad_input", "missing_secret"):
             return outcome
         return _with_mark(outcome, await self._record(capability, outcome, input))
 
@@ -308,6 +357,7 @@ class Runner:
         timeout_s: float,
         on_output: OnOutput | None,
         read_file: FileReader | None,
+        chain: _Chain | None = None,
     ) -> Outcome:
         try:
             problems = InputSchema(job.input_schema).problems(input) if job.input_schema else []
@@ -330,7 +380,14 @@ class Runner:
         layer = await self._layers(job.requirements) if job.requirements else None
         if job.state is not None:
             await anyio.to_thread.run_sync(_ready_state, job.state, job.name)
+        limits = _limits(job, timeout_s)
+        refused: list[Denial] = []
+        can_call = job.access.calls or (job.is_trial and Feature.CALLS in sandbox.features)
         async with AsyncExitStack() as stack:
+            if chain is None:
+                trial = Path(stack.enter_context(TemporaryDirectory())) if job.is_trial else None
+                until_s = anyio.current_time() + limits.wall_s
+                chain = _Chain(names=(job.name,), made=[], until_s=until_s, trial=trial)
             try:
                 args, copies = await stack.enter_async_context(
                     given_files(job.input_schema, input, read_file)
@@ -342,15 +399,54 @@ class Runner:
                     entry=PythonEntry(code_dir=job.folder, args=dict(args)),
                     layer=layer,
                     network=_network(job, sandbox),
-                    limits=_limits(job, timeout_s),
+                    limits=limits,
                     read_only=() if copies is None else (copies,),
                     writable=() if job.state is None else (job.state,),
                     secrets={name: value for name, value in secrets.items() if value},
                     environ={} if job.state is None else {_STATE_VARIABLE: str(job.state)},
+                    broker=partial(self._called, job, chain, refused) if can_call else None,
                 ),
                 on_output=on_output,
             )
-        return _outcome(job, result)
+        outcome = _outcome(job, result)
+        made = tuple(chain.made) if chain.names[0] == job.name else ()
+        return replace(outcome, denied=(*outcome.denied, *refused), calls=made)
+
+    async def _called(
+        self, job: _Job, chain: _Chain, refused: list[Denial], name: str, input: Mapping[str, Any]
+    ) -> tuple[str, bool]:
+        """Answer the code of `job`, which calls another capability: with its result, or with why there is none."""
+        number = len(chain.made)
+        chain.made.append(Called(by=job.name, capability=name[:80], status="refused"))
+        if name not in job.access.calls:
+            reason = f"{job.name} may not call {name[:80]!r}: name it in `hosts`, as {CALLED}{name[:80]}."
+            refused.append(Denial(kind="network", target=f"{CALLED}{name[:80]}", reason=reason))
+            return reason, False
+        if number >= _MOST_CALLS:
+            return f"One run makes at most {_MOST_CALLS} calls of other capabilities.", False
+        try:
+            called = await self._catalogue.get(name)
+            if called.name in chain.names or len(chain.names) >= _MOST_DEEP:
+                return f"{' calls '.join((*chain.names, called.name))}: that is not allowed.", False
+            # What the user approved for this one, for calls of it, is not to reach further through another one.
+            if more := (*called.access.without(job.access).hosts, *called.access.without(job.access).secrets):
+                return (
+                    f"{called.name} reaches {', '.join(more)}, which {job.name} may not. Name it in `hosts` or "
+                    f"`secrets` of {job.name}, so that the user is asked.",
+                    False,
+                )
+            if self._may_call is not None:
+                await self._may_call(called.name)
+            outcome = await self.run(
+                called.id,
+                input,
+                timeout_s=chain.until_s - anyio.current_time(),
+                chain=replace(chain, names=(*chain.names, called.name)),
+            )
+        except SatchelError as error:
+            return str(error), False
+        chain.made[number] = Called(by=job.name, capability=called.name, status=outcome.status)
+        return (outcome.result or "", True) if outcome.ok else (f"{called.name}: {outcome.error}", False)
 
 
 def _network(job: _Job, sandbox: Sandbox) -> Network:

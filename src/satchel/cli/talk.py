@@ -240,7 +240,8 @@ class Talk:
         if result.confirm is not None:
             answer = await self.reader.ask(f"{result.confirm.question} [y/N] ")
             if answer.strip().lower() in ("y", "yes"):
-                self._print(await result.confirm.proceed())
+                result = await result.confirm.proceed()
+                self._print(result)
         if result.change is not None:
             await self._change_session(result.change)
         return result
@@ -388,6 +389,8 @@ class Talk:
         self._session, self._followed_seq, self._waiting = after, 0, []
         await before.aclose("left")
         await self._greet()
+        if change.draft:
+            self.reader.keep(change.draft)
 
     async def complete(self, text: str) -> Sequence[tuple[str, str]]:
         """Completions for the line editor."""

@@ -37,6 +37,7 @@ from satchel.clock import local_day
 from satchel.errors import NotFound, SandboxError, StorageError, StorageLocked, UsageError
 from satchel.events import BuildPosted, Event, Posted
 from satchel.models import ChatModel
+from satchel.runtime.build_brief import brief_of
 from satchel.runtime.build_news import post_id
 from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
@@ -442,6 +443,7 @@ class Builds:
             model=model,
             folder=self._folder,
             prepare=self._prepare,
+            brief=partial(brief_of, home=home, catalogue=self.catalogue),
             clean=clean,
             layers=self._layers,
             network=lambda hosts: network_of(Access(hosts=tuple(hosts))),

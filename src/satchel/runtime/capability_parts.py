@@ -68,18 +68,22 @@ class CapabilityParts:
             return None
         if catalogue.returned:
             parts.notices.post(Notice(part="capabilities", text=returned_line(catalogue.returned)))
+
+        async def allowances() -> Allowances:
+            # Rules are written and removed while the program runs.
+            return await allowances_now(parts.settings)
+
+        async def may_call(name: str) -> None:
+            (await allowances()).check_call(name)
+
         runner = Runner(
             catalogue,
             parts.sandboxes.get,
             layers=parts.sandboxes.layer,
             secret=settings.secret,
             clean=LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text,
+            may_call=may_call,
         )
-
-        async def allowances() -> Allowances:
-            # Rules are written and removed while the program runs.
-            return await allowances_now(parts.settings)
-
         registrar = Registrar(catalogue, runner, clock=clock, allowances=allowances)
         builds = Builds(
             parts,

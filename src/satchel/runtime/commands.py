@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -37,7 +38,9 @@ from satchel.runtime.lines import (
     usage_table,
 )
 from satchel.runtime.options import chosen_option
+from satchel.runtime.rewinding import check_restored, files_since, rewind, said_at, turns_of
 from satchel.runtime.session_options import read_mode
+from satchel.sessions.view import SessionTurn
 from satchel.tools.builtin.changes import Restored, redo, undo
 from satchel.version import __version__
 
@@ -98,10 +101,12 @@ class SessionChange:
     Attributes:
         session_id: It, or the beginning of it; None starts a new session.
         private: Nothing said in the new session is remembered.
+        draft: What the field for the next message begins with.
     """
 
     session_id: str | None = None
     private: bool = False
+    draft: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +139,7 @@ def result_to_json(result: CommandResult) -> dict[str, Any]:
         "lines": [{"text": line.text, "kind": line.kind} for line in result.lines],
         "events": [event_to_json(event) for event in result.events],
         "confirm": result.confirm.question if result.confirm is not None else None,
-        "change": None if change is None else {"session_id": change.session_id, "private": change.private},
+        "change": None if change is None else asdict(change),
         "message": result.message,
         "resumes": result.resumes,
         "leaves": result.leaves,
@@ -749,18 +754,63 @@ async def _restored(
         raise UsageError(
             "The file tools changed nothing that could be " + ("undone." if how is undo else "redone.")
         )
-    if restored.conflicts:
-        raise UsageError(
-            f"Nothing was written, because these files have changed since turn {restored.turn}: "
-            f"{', '.join(restored.conflicts)}."
-        )
+    check_restored(restored)
     named = ", ".join(restored.names) or "none had to be written"
-    what = f"{word}: the file changes of turn {restored.turn} ({named})."
+    what = f"{word}: the file changes of {turns_of(restored)} ({named})."
     # The model would take the files to be as it left them.
     await context.satchel.post(
         session.id, what, source="the user's /undo" if how is undo else "the user's /redo"
     )
     return _shown(notes=[f"{what} What commands changed is not part of it."])
+
+
+async def _rewind(context: CommandContext, rest: str) -> CommandResult:
+    satchel, session = context.satchel, context.session
+    match rest.split():
+        case []:
+            exchanges = deque[SessionTurn](maxlen=_MOST_LISTED)
+            if session.turns:
+                await satchel.sessions.read_turns(session.id, exchanges.append)
+            return _shown(
+                *(f"{turn.number:>4}  {one_line(turn.said, 80)}" for turn in exchanges if turn.said),
+                notes=[
+                    "/rewind N goes back to before message N; /rewind N files also puts files back. "
+                    "This conversation stays as it is."
+                ]
+                if exchanges
+                else ["Nothing was said in this conversation yet."],
+            )
+        case [number] | [number, "files"] if number.isdecimal() and len(number) < 10:
+            turn, with_files = int(number), rest.endswith("files")
+        case _:
+            raise UsageError(
+                "Name a message by its number: /rewind N, or /rewind N files. /rewind lists them."
+            )
+
+    async def proceed() -> CommandResult:
+        done = await rewind(satchel, session, turn, files=with_files)
+        notes = [f"Back before message {turn}. What was said is still in /resume {session.id}."]
+        if done.changed:
+            put = "Put back" if with_files else "Still changed"
+            notes.append(f"{put}: {', '.join(done.changed)}. What commands changed is not part of it.")
+        if done.files:
+            notes.append(f"Attach {counted(done.files, 'file')} of the message again if you want to.")
+        return CommandResult(
+            lines=_shown(notes=notes).lines,
+            change=SessionChange(session_id=done.session_id, draft=done.said),
+        )
+
+    said, _ = await said_at(satchel, session.id, turn)
+    looked = await files_since(satchel, session, turn, only_looks=True) if with_files else None
+    check_restored(looked)
+    if looked is None or not looked.names:
+        return await proceed()
+    return CommandResult(
+        lines=_shown(
+            *looked.names, notes=[f"They go back to what they were before {one_line(said, 60)!r}."]
+        ).lines,
+        confirm=Confirm(question=f"Put {counted(len(looked.names), 'file')} back?", proceed=proceed),
+    )
 
 
 async def _prompts(context: CommandContext, _rest: str) -> CommandResult:
@@ -872,6 +922,12 @@ COMMANDS: Mapping[str, SlashCommand] = {
         ),
         SlashCommand(name="undo", arguments="", help="Undo the last turn's file changes.", run=_undo),
         SlashCommand(name="redo", arguments="", help="Make undone changes again.", run=_redo),
+        SlashCommand(
+            name="rewind",
+            arguments="[N [files]]",
+            help="Go back to before message N; with its file changes.",
+            run=_rewind,
+        ),
         SlashCommand(name="back", arguments="", help="Take back the newest message that waits.", run=_back),
         SlashCommand(
             name="skip", arguments="", help="Leave the question of a build to the Builder.", run=_skip

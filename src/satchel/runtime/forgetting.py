@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +72,7 @@ async def forget(
     sessions: SessionStore,
     backups: Sequence[Path] = (),
     on_words: Callable[[Sequence[Words], Sequence[str]], None] = lambda *_: None,
+    told: Callable[[str], Awaitable[Sequence[str]]] | None = None,
 ) -> ForgetReceipt:
     """Forget memories by their ids.
 
@@ -86,6 +87,7 @@ async def forget(
         backups: Files that may hold them too.
         on_words: Called with the words and the ids of all that goes, before the logs are redacted, so that nobody
             writes the words again.
+        told: The sessions in which some of what was said in a session was told again, such as those of its builds.
 
     Raises:
         StorageError: The store failed.
@@ -100,6 +102,13 @@ async def forget(
         for place in await _places(record, sessions)
         for text in said
     ]
+    if told is not None:
+        # They were told in the first turn of it, and may be in any other.
+        asked = {one.session for one in words if one.session is not None}
+        again = {session: await told(session) for session in sorted(asked)}
+        words += [
+            Words(text=one.text, session=place) for one in words for place in again.get(one.session or "", ())
+        ]
     if words:
         on_words(words, [record.id for record, _ in found])
     gone = [record.id for record, _ in found]

@@ -14,6 +14,7 @@ from typing import Literal
 
 import anyio.to_thread
 
+from satchel.builder.forgetting import forget_words, sessions_of_builds
 from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
@@ -32,7 +33,7 @@ from satchel.runtime.forgetting import ForgetReceipt, forget
 from satchel.runtime.lines import counted
 from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
-from satchel.sessions import SessionStore, UsageRow, Words, read_title
+from satchel.sessions import SessionStore, UsageRow, Words, live_redactor, read_title
 from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database
 
@@ -293,15 +294,32 @@ class Home:
             if dry_run:
                 return ForgetReceipt(store=planned)
             wanted = [gone.id for gone in planned.forgotten]
+        database, of_builds = self.database, list[Words]()
+
+        async def told(session: str) -> Sequence[str]:
+            return await sessions_of_builds(database, session) if database is not None else ()
+
+        def on_words(words: Sequence[Words], ids: Sequence[str]) -> None:
+            of_builds.extend(words)
+            self._words_forgotten(words, ids)
+
         receipt = await forget(
             wanted,
             memory=self.memory,
             sessions=self.sessions,
             backups=self._backups(),
-            on_words=self._words_forgotten,
+            on_words=on_words,
+            told=told,
         )
         if self.database is not None and not receipt.is_empty:
             await forget_inputs(self.database)
+            if of_builds:
+                redacted = live_redactor(of_builds)
+                await forget_words(
+                    self.database,
+                    self.settings.home / "builds",
+                    lambda session, text: redacted(session, text, False),
+                )
         for entry in receipt.logs.sessions:
             for reload in self.on_redacted:
                 await reload(entry.session_id)

@@ -77,6 +77,8 @@ class BaseBackend(ABC):
     async def play_once(self, spec: RunSpec, *, folder: Path | None, on_output: OnOutput | None) -> RunResult:
         """Run once, in a scene of its own. `folder` is that of a session."""
         self._check(spec.network)
+        if spec.broker is not None and Feature.CALLS not in self.features:
+            raise NoSandbox(f"In the sandbox here ({self.name}), a capability can't call another one.")
         async with self._scene(spec, folder) as (scene, egress):
             result = await self._play(scene, spec.entry, secrets=spec.secrets, on_output=on_output)
             return result if egress is None else replace(result, denied=tuple(egress.denied))
@@ -229,6 +231,7 @@ def scene_of(spec: RunSpec, scratch: Path, *, folder: Path | None = None, group:
         folder=folder,
         socket=None,
         group=group,
+        broker=spec.broker,
     )
     scene.out.mkdir()
     return scene

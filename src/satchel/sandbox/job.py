@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from satchel.errors import SandboxError
-from satchel.sandbox.port import CommandEntry, Limits, Network, PythonEntry
+from satchel.sandbox.port import Broker, CommandEntry, Limits, Network, PythonEntry
 
 __all__ = [
     "ENVIRON",
@@ -60,6 +60,7 @@ class Scene:
         folder: The session's folder, or None.
         socket: The proxy's socket, or None.
         group: A control group to join, or None.
+        broker: See `RunSpec`.
     """
 
     code_dir: Path | None
@@ -73,6 +74,7 @@ class Scene:
     folder: Path | None
     socket: Path | None
     group: Path | None = None
+    broker: Broker | None = None
 
     @property
     def out(self) -> Path:
@@ -121,9 +123,14 @@ def python_program() -> Path:
 
 
 def job_bytes(
-    entry: PythonEntry | CommandEntry, scene: Scene, places: JobPlaces, secrets: Mapping[str, str]
+    entry: PythonEntry | CommandEntry,
+    scene: Scene,
+    places: JobPlaces,
+    secrets: Mapping[str, str],
+    *,
+    broker_fd: int = -1,
 ) -> bytes:
-    """The job of `guest/start.py`.
+    """The job of `guest/start.py`. `broker_fd` is the guest's end of the broker's descriptor, if it has one.
 
     Raises:
         SandboxError: The arguments contain something that JSON doesn't know.
@@ -160,6 +167,7 @@ def job_bytes(
         "argv": [] if isinstance(entry, PythonEntry) else list(entry.argv),
         "function": call.function if call is not None else "",
         "args": dict(call.args) if call is not None else {},
+        "broker": broker_fd,
     }
     try:
         return marshal.dumps(job, 2)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from satchel.errors import SandboxError
 from satchel.sandbox.backend import Audience, BaseBackend, scene_of
+from satchel.sandbox.broker import brokered
 from satchel.sandbox.cgroup import process_group
 from satchel.sandbox.job import HOST_PROCESSES, JobPlaces, Scene, job_bytes, memory_file, scratch_folder
 from satchel.sandbox.port import (
@@ -56,7 +57,8 @@ class LocalSandbox(BaseBackend):
     async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
         """See `Sandbox`."""
         entry = spec.entry
-        spare = self._take_spare(spec) if isinstance(entry, PythonEntry) else None
+        can_wait = isinstance(entry, PythonEntry) and spec.broker is None
+        spare = self._take_spare(spec) if can_wait else None
         if spare is not None and isinstance(entry, PythonEntry):
             job = job_bytes(entry, spare.scene, spare.places, spec.secrets)
             if len(job) <= PIPE_BYTES:
@@ -91,20 +93,30 @@ class LocalSandbox(BaseBackend):
         """Run once in a scene."""
         places = self._places(scene)
         stdin = entry.stdin if isinstance(entry, CommandEntry) else None
-        job_fd = memory_file(job_bytes(entry, scene, places, secrets))
-        started = self._started(scene, places, job_fd, has_stdin=stdin is not None)
         audience = Audience(scene.limits, on_output)
-        ended = await audience.listen(started, stdin=stdin)
+        async with brokered(scene.broker) as broker_fd:
+            job_fd = memory_file(job_bytes(entry, scene, places, secrets, broker_fd=broker_fd))
+            started = self._started(scene, places, job_fd, has_stdin=stdin is not None, broker_fd=broker_fd)
+            ended = await audience.listen(started, stdin=stdin)
         return self._result(ended, audience, scene, entry, secrets)
 
     def _started(
-        self, scene: Scene, places: JobPlaces, job_fd: int, *, has_stdin: bool = False, warm: bool = False
+        self,
+        scene: Scene,
+        places: JobPlaces,
+        job_fd: int,
+        *,
+        has_stdin: bool = False,
+        warm: bool = False,
+        broker_fd: int = -1,
     ) -> StartedProcess:
         try:
             boxed = self._boxed(scene, places, job_fd)
         except BaseException:
             os.close(job_fd)
             raise
+        if broker_fd >= 0:
+            boxed = replace(boxed, descriptors=(*boxed.descriptors, broker_fd))
         if warm:
             boxed = replace(boxed, argv=(*boxed.argv, "warm"))
         return StartedProcess(
@@ -151,6 +163,7 @@ class LocalSandbox(BaseBackend):
         if (
             spec.network.mode != "none"
             or spec.writable
+            or spec.broker is not None
             or any(spare.key == _key(spec) for spare in self._spares)
         ):
             return

@@ -19,12 +19,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Protocol, Self, TypeAlias
+from typing import Any, Literal, Protocol, Self, TypeAlias
 
 __all__ = [
     "Artifact",
     "OpenBox",
     "Boxed",
+    "Broker",
     "CommandEntry",
     "CommandResult",
     "Denial",
@@ -93,6 +94,8 @@ class Feature(StrEnum):
     """Calls that attack the kernel are refused."""
     MEMORY = "memory"
     DISK = "disk"
+    CALLS = "calls"
+    """What runs can ask the host for something, by `RunSpec.broker`."""
     WORKSPACE = "workspace"
     """Commands can be confined in the user's own folder: `Sandbox.box`."""
 
@@ -169,6 +172,9 @@ class CommandEntry:
     stdin: bytes | None = None
 
 
+Broker: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[tuple[str, bool]]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """One run in a fresh sandbox.
@@ -179,6 +185,8 @@ class RunSpec:
         writable: Files and folders of the host that can be changed, at the same path as outside.
         secrets: Environment variables whose values are removed from everything that comes back.
         environ: Further environment variables. Nothing else of the host's environment is passed on.
+        broker: Answers what the code asks with `satchel_calls.call(name, input)`: gets both and returns the text of the
+            result and whether it is one; otherwise the text says why not. `entry` is a call then.
     """
 
     entry: PythonEntry | CommandEntry
@@ -189,6 +197,7 @@ class RunSpec:
     writable: tuple[Path, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     environ: Mapping[str, str] = field(default_factory=dict)
+    broker: Broker | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

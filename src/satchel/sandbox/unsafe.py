@@ -23,7 +23,7 @@ class Unsafe(LocalSandbox):
     """See the module. Time, output and the size of the result are limited; nothing else is."""
 
     name = "unsafe"
-    features: frozenset[Feature] = frozenset()
+    features: frozenset[Feature] = frozenset({Feature.CALLS})
 
     def _places(self, scene: Scene) -> JobPlaces:
         return JobPlaces(

@@ -348,6 +348,21 @@ class Branching(FromOutside):
     model_config = _for_instance(turn=3)
 
     turn: Annotated[int, Field(ge=1, description="The first turn that it doesn't repeat.")]
+    files: Annotated[
+        bool, Field(description="Put the files back that tools changed since: all of them exactly, or none.")
+    ] = False
+
+
+class FilesSince(_Answered):
+    """The files that tools changed from a turn on."""
+
+    model_config = _for_instance(files=["/home/ada/notes/list.md"], conflicts=[])
+
+    files: Annotated[list[str], Field(description="Those that would be put back.")]
+    conflicts: Annotated[
+        list[str],
+        Field(description="Those that somebody else has changed too; if there are any, none is put back."),
+    ]
 
 
 class Session(_Answered):

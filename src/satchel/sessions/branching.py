@@ -33,6 +33,7 @@ from satchel.events import (
 from satchel.messages import Usage
 from satchel.sessions.journal import sync_folder, unwritable
 from satchel.sessions.log import encode_records, read_lines
+from satchel.tools.builtin.changes import copy_changes
 from satchel.tools.kept import kept_path
 
 __all__ = ["write_branch"]
@@ -42,14 +43,17 @@ _LEFT_OUT = (
 )  # fmt: skip
 """What belongs to the other session alone: its name, what waits in it, what was told there."""
 _FILE_CHANGES = "changes"
-"""The folder by which `/undo` finds what to undo: a branch undoes nothing of the other session."""
+"""The folder by which `/undo` finds what to undo: by itself, a branch undoes nothing of the other session."""
 
 
-def write_branch(source: Path, source_id: str, *, turn: int, path: Path, session_id: str) -> None:
+def write_branch(
+    source: Path, source_id: str, *, turn: int, path: Path, session_id: str, undoes: bool = False
+) -> None:
     """Write the log `path` of the session `session_id` with the turns of another one before `turn`. Blocks.
 
     Its tokens and money were spent once, and its words are in memory once: the repeated turns cost nothing and are
-    marked as captured. Their long results and attached files are copied.
+    marked as captured. Their long results and attached files are copied; with `undoes`, what the file tools changed in
+    them can be undone in the branch as well.
 
     Raises:
         StorageUnwritable, StorageError: The log can't be read or written. There is no branch.
@@ -94,6 +98,8 @@ def write_branch(source: Path, source_id: str, *, turn: int, path: Path, session
                 symlinks=True,
                 ignore=lambda folder, names: {name for name in names if Path(folder) / name in left},
             )
+        if undoes:
+            copy_changes(spill, copy, before=turn)
         with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
             file.write(encode_records(records))
             file.flush()

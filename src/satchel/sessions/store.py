@@ -139,12 +139,13 @@ class SessionStore:
         self._open[log.session_id] = journal
         return journal
 
-    async def branch(self, session_id: str, turn: int) -> str:
+    async def branch(self, session_id: str, turn: int, *, undoes: bool = False) -> str:
         """Make a session that repeats another one up to a turn, to go on otherwise from there. The other one stays.
 
         Args:
             session_id: The session's id, or the beginning of one if it is unique. It may be open.
             turn: The first turn that is not repeated; the one after the last repeats all of it.
+            undoes: What the file tools changed in the turns that it repeats can be undone in it as well.
 
         Returns:
             The id of the branch.
@@ -160,7 +161,7 @@ class SessionStore:
         id = self._new_id()
         path = info.path.parent / log_name(self._clock.now().astimezone(), id)
         await self._run(
-            lambda: write_branch(info.path, info.id, turn=turn, path=path, session_id=id),
+            lambda: write_branch(info.path, info.id, turn=turn, path=path, session_id=id, undoes=undoes),
             lane=self._lane_of(info.path),
         )
         return id
@@ -230,8 +231,14 @@ class SessionStore:
         return await self._index.sessions()
 
     async def listed(self, *, archived: bool = False) -> Sequence[SessionInfo]:
-        """What lists of conversations show: without builds, pinned ones first, and either the archive or the rest."""
-        infos = [i for i in await self._index.sessions() if i.archived == archived and not i.is_build]
+        """What lists of conversations show: without builds and branches that say nothing, pinned ones first, and either
+        the archive or the rest.
+        """
+        infos = [
+            info
+            for info in await self._index.sessions()
+            if info.archived == archived and not info.is_build and (info.turns or not info.branch_of)
+        ]
         return sorted(infos, key=lambda info: not info.pinned)
 
     async def spent_on(self, day: str) -> float:

@@ -40,7 +40,14 @@ from satchel.events import (
 )
 from satchel.runtime.attaching import files_named
 from satchel.runtime.build_answers import hear_line
-from satchel.runtime.commands import CommandResult, Confirm, SessionChange, SlashCommand, find_command
+from satchel.runtime.commands import (
+    COMMANDS,
+    CommandResult,
+    Confirm,
+    SessionChange,
+    SlashCommand,
+    find_command,
+)
 from satchel.runtime.hosting import Host, SharedSession
 from satchel.runtime.lines import counted, usage_line
 from satchel.runtime.options import chosen_option
@@ -69,7 +76,7 @@ __all__ = ["ConversationScreen"]
 _PAINT_S: Final = 0.05
 """Seconds between two paintings of streamed text. A text that takes long to paint is painted less often."""
 _TWICE_S: Final = 2.0
-"""Within this time, a second Ctrl-C leaves."""
+"""Within this time, a second Ctrl-C leaves, and a second Esc goes back."""
 _MOST_TURNS: Final = 60
 """The most turns that stay on the screen: scrolling further back is what `satchel session show` is for."""
 _RECAPPED: Final = 3
@@ -87,6 +94,7 @@ _KEYS: Final = (
     ("Ctrl-T", "show or hide the input and output of tools; a click does it for one"),
     ("PgUp, PgDn", "scroll"),
     ("Esc, Ctrl-C", "interrupt the answer"),
+    ("Esc twice", "go back to an earlier message"),
     ("Ctrl-C twice, Ctrl-D", "leave"),
     ("drag, then Ctrl-C", "copy; with Shift, the terminal selects"),
 )
@@ -156,7 +164,7 @@ class ConversationScreen(App[int]):
         self._activity = ""
         self._view = SessionView()
         self._is_expanded = False
-        self._interrupted_s = -_TWICE_S
+        self._interrupted_s = self._escaped_s = -_TWICE_S
         self._next_paint_s = 0.0
         self._queued: dict[str, Widget] = {}
 
@@ -663,6 +671,8 @@ class ConversationScreen(App[int]):
         self._turn, self._asks, self._waiting, self._queued = None, {}, None, {}
         await self._conversation.remove_children()
         await self._enter()
+        if change.draft:
+            self._composer.put(change.draft)
 
     async def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Offer completions."""
@@ -713,8 +723,13 @@ class ConversationScreen(App[int]):
         self._tell("Press Ctrl-C again to leave.", "dim")
 
     def action_stop(self) -> None:
-        """Interrupt the turn or the command that runs."""
-        self._stop_running()
+        """Interrupt the turn or the command that runs; the second time, choose a message to go back to."""
+        if self._stop_running():
+            return
+        now_s = self._monotonic_s()
+        if now_s - self._escaped_s < _TWICE_S:
+            self.run_worker(self._choose_message(), group="choose", exclusive=True)
+        self._escaped_s = now_s
 
     def _stop_running(self) -> bool:
         running = self.session.running
@@ -781,6 +796,29 @@ class ConversationScreen(App[int]):
                 self.run_worker(self._switch(sessions[number].id), group="work")
 
         self.push_screen(Choose("Conversations", lines, empty="There are none yet."), take)
+
+    async def _choose_message(self) -> None:
+        try:
+            exchanges = [*reversed(await self._host.exchanges(self.session, _MOST_TURNS))]
+        except SatchelError as error:
+            self._tell(f"△ {error}", "warn")
+            return
+
+        def choose_files(number: int | None) -> None:
+            if number is None:
+                return
+            turn = exchanges[number].turn
+
+            def go(choice: int | None) -> None:
+                if choice is not None:
+                    rest = f"{turn} files" if choice else str(turn)
+                    self._work = self.run_worker(self._command(COMMANDS["rewind"], rest), group="work")
+
+            what = ["the conversation alone", "also the files that tools changed since"]
+            self.push_screen(Choose("Go back", what, empty=""), go)
+
+        said = [f"{each.turn:>4}  {each.said}" for each in exchanges]
+        self.push_screen(Choose("Go back to before", said, empty="Nothing was said yet."), choose_files)
 
     async def _switch(self, id: str) -> None:
         try:

@@ -65,7 +65,7 @@ PULL_S = 600.0
 class Containers(BaseBackend):
     """See the module."""
 
-    features = frozenset(Feature) - {Feature.HIDING, Feature.WORKSPACE}
+    features = frozenset(Feature) - {Feature.HIDING, Feature.WORKSPACE, Feature.CALLS}
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ class E2B(BaseBackend):
     """See the module."""
 
     name = "e2b"
-    features = frozenset(Feature) - {Feature.HIDING, Feature.SYSCALLS, Feature.WORKSPACE}
+    features = frozenset(Feature) - {Feature.HIDING, Feature.SYSCALLS, Feature.WORKSPACE, Feature.CALLS}
     proxied = False
 
     def __init__(

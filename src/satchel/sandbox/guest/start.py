@@ -127,6 +127,9 @@ def call(job: dict[str, Any], report_fd: int) -> None:
     """Call the function, report, and end the process at once: threads and handlers at exit are not waited for."""
     sys.dont_write_bytecode = True
     sys.path[:] = [job["code_dir"], *job["path"], *sys.path[1:]]
+    if job["broker"] >= 0:
+        os.set_inheritable(job["broker"], False)
+    offer_calls(job["broker"])
     try:
         report = returned(run(job), job["result_bytes"])
     # A boundary: whatever the code raises is its result.
@@ -142,6 +145,38 @@ def call(job: dict[str, Any], report_fd: int) -> None:
     while rest:
         rest = rest[os.write(report_fd, rest) :]
     os._exit(0 if ok else 1)
+
+
+def offer_calls(fd: int) -> None:
+    """Make the module `satchel_calls`, whose `call` asks the host's broker for the result of another capability."""
+    import _thread
+
+    lock = _thread.allocate_lock()
+
+    def ask(name: str, input: dict[str, Any] | None = None) -> str:
+        """What the capability `name` returns for an input; raises RuntimeError where it has no result."""
+        import json
+
+        if fd < 0:
+            raise RuntimeError("It may call no other capability: name each in hosts, as capability:NAME.")
+        rest = memoryview(json.dumps({"name": name, "input": input or {}}).encode() + b"\n")
+        with lock:
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            answer = b""
+            while not answer.endswith(b"\n"):
+                piece = os.read(fd, CHUNK_BYTES)
+                if not piece:
+                    raise RuntimeError("The call was not answered.")
+                answer += piece
+        told = json.loads(answer)
+        if "error" in told:
+            raise RuntimeError(told["error"])
+        return str(told["result"])
+
+    module: Any = type(sys)("satchel_calls")
+    module.call = ask
+    sys.modules["satchel_calls"] = module
 
 
 def run(job: dict[str, Any]) -> object:

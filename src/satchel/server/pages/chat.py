@@ -24,12 +24,13 @@ from satchel.runtime import ForgetReceipt, RunningTurn, Session
 from satchel.runtime.build_answers import Heard, hear_line
 from satchel.runtime.commands import COMMANDS, CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.lines import counted, receipt_lines
+from satchel.runtime.rewinding import said_at
 from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.pages.following import FollowedPart, follow, read_transcript, who_runs
 from satchel.server.pages.markdown import code_blocks
 from satchel.server.pages.rendering import PICTURES, Form, Saying, form_of, text_of_template
-from satchel.server.pages.site import page, see_other
+from satchel.server.pages.site import page, say, see_other
 from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
@@ -129,10 +130,20 @@ async def show(
         first_seq=turns[0].after_seq if turns and shown[0] > numbers[0] else 0,
         is_running=transcript.is_running and where != "nobody",
         branches=await _branches(service, info),
-        draft="",
+        draft=await _draft(service, info),
         is_private=info.private,
         **await _composer(service, info.id),
     )
+
+
+async def _draft(service: Service, info: SessionInfo) -> str:
+    """The message in whose place a branch goes on, until something is said in it."""
+    if not info.branch_of or info.turns >= info.branch_turn:
+        return ""
+    try:
+        return (await said_at(service.satchel, info.branch_of, info.branch_turn))[0]
+    except NotFound:
+        return ""
 
 
 async def _branches(service: Service, info: SessionInfo) -> dict[int, list[SessionInfo]]:
@@ -389,6 +400,14 @@ class _Command:
             if result.change.session_id is None:
                 return _done(request, "/?private=true" if result.change.private else "/", opens=True)
             info = await self.service.satchel.sessions.info(result.change.session_id)
+            if result.change.draft:  # it goes on as the other one did
+                before, sessions = self.session, self.service.sessions
+                async with sessions.used(
+                    info.id, interactive=True, mode=before.mode, keeps_empty=True
+                ) as session:
+                    session.use_model(before.model)
+            if result.lines:
+                say(request, self._saying(result, told))
             return _done(request, f"/chat/{info.id}", opens=True)
         if result.resumes:
             return _following(request, self.service, self.session, await self.session.resume())
@@ -455,6 +474,19 @@ async def branch(request: Request, service: Serves, id: str) -> Response:
         running = await session.start(text, memory=memory, files=files)
         service.sessions.follow_turn(session, running, interactive=True)
     return _done(request, f"/chat/{new}#turn-{running.number}", opens=True)
+
+
+@router.post("/chat/{id}/rewind")
+async def rewind(request: Request, service: Serves, id: str) -> Response:
+    """Go back to before a message, and to the files as they were then, once the user agrees to these."""
+    form = await form_of(request)
+    text = f"/rewind {form.get('turn')} files"
+    found = find_command(text)
+    assert found is not None
+    async with service.sessions.used(
+        (await service.satchel.sessions.info(id)).id, interactive=True
+    ) as session:
+        return await _Command(service, session, text, is_confirmed=False).run(request, *found)
 
 
 @router.post("/chat/{id}/answer")

@@ -18,6 +18,7 @@ from satchel.runtime import RunningTurn, Session
 from satchel.runtime.commands import completions, find_command
 from satchel.runtime.hosting import MOST_SAID, last_exchanges, said_before
 from satchel.runtime.lines import counted
+from satchel.runtime.rewinding import files_since, rewind
 from satchel.runtime.session_state import state_of, state_to_json
 from satchel.server import shapes
 from satchel.server.command_run import CommandRun
@@ -185,9 +186,25 @@ async def change(service: Serves, id: str, request: shapes.Listing) -> Response:
 )
 async def branch(service: Serves, id: str, request: shapes.Branching) -> Response:
     """Make a conversation that repeats this one up to a turn, to go on otherwise from there. This one stays."""
-    store = service.satchel.sessions
-    new = await store.branch(await _full_id(service, id), request.turn)
+    store, full = service.satchel.sessions, await _full_id(service, id)
+    if request.files:
+        async with service.sessions.used(full) as session:
+            new = (await rewind(service.satchel, session, request.turn, files=True)).session_id
+    else:
+        new = await store.branch(full, request.turn)
     return JsonAnswer(info_to_json(await store.info(new)), status_code=201)
+
+
+@router.get("/{id}/files", response_model=shapes.FilesSince, summary="List files that tools changed")
+async def files(
+    service: Serves, id: str, turn: Annotated[int, Query(ge=1, description="The first turn that counts.")]
+) -> Response:
+    """List the files that a branch with `files` would put back."""
+    async with service.sessions.used(await _full_id(service, id)) as session:
+        found = await files_since(service.satchel, session, turn, only_looks=True)
+    return JsonAnswer(
+        {"files": list(found.names) if found else [], "conflicts": list(found.conflicts) if found else []}
+    )
 
 
 @router.delete("/{id}", response_model=shapes.Posted, summary="Delete a conversation")

@@ -1,7 +1,8 @@
 """What the file tools changed, turn by turn, so that it can be taken back: beside the session's long results.
 
 A change is on disk before the file is. Of a turn that is undone or redone, every file is as the tools left it, or as it
-was before; if any is not, somebody else changed it, and nothing is written.
+was before; if any is not, somebody else changed it, and nothing is written. Several turns are taken back as if they
+were one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,21 +23,34 @@ from satchel.tools.builtin.fence import Place
 from satchel.tools.builtin.seen import read_whole
 from satchel.tools.port import ToolContext
 
-__all__ = ["Keep", "Restored", "keep_change", "keeper", "redo", "undo"]
+__all__ = ["Keep", "Restored", "copy_changes", "keep_change", "keeper", "redo", "undo"]
 
 _FOLDER: Final = "changes"
 _JOURNAL: Final = "journal.jsonl"
 
 Keep: TypeAlias = Callable[[bytes | None, bytes], None]
 Direction: TypeAlias = Literal["undone", "redone"]
+_File: TypeAlias = tuple[str, tuple[str, ...]]
+"""A root, and the path below it."""
 
 
 @dataclass(slots=True)
 class _Turn:
-    """The changes of one turn. A file is in it once: as it was before the first change, and after the last."""
+    """The changes of one turn. A file is in it once: as it was before the first change, and after the last.
+
+    Attributes:
+        parts: The turns that are taken back together, the first one first; none for a turn of its own.
+        broken: Files that somebody else changed between two of these.
+    """
 
     number: int
-    files: dict[tuple[str, tuple[str, ...]], tuple[str | None, str]] = field(default_factory=dict)
+    files: dict[_File, tuple[str | None, str]] = field(default_factory=dict)
+    parts: tuple[_Turn, ...] = ()
+    broken: frozenset[_File] = frozenset()
+
+    @property
+    def last(self) -> int:
+        return self.parts[-1].last if self.parts else self.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +58,14 @@ class Restored:
     """What became of a turn's files.
 
     Attributes:
-        turn: Its number.
+        turn: Its number, or that of the first of several.
+        last: That of the last of several.
         names: The files that were written, or removed.
         conflicts: Files that somebody else changed; if there are any, nothing was written.
     """
 
     turn: int
+    last: int
     names: tuple[str, ...] = ()
     conflicts: tuple[str, ...] = ()
 
@@ -88,10 +104,32 @@ def keep_change(spill_dir: Path, turn: int, place: Place, before: bytes | None, 
         raise place.failure(error) from error
 
 
-def undo(spill_dir: Path) -> Restored | None:
-    """Put the files of the newest turn with changes back to what they were before it. None if there is none."""
-    done, _ = _turns(spill_dir / _FOLDER)
-    return _restore(spill_dir / _FOLDER, done[-1], "undone") if done else None
+def undo(spill_dir: Path, *, since: int | None = None, only_looks: bool = False) -> Restored | None:
+    """Put files back to what they were. None if there is nothing to undo. Blocks.
+
+    Args:
+        spill_dir: The session's folder for long results.
+        since: The first turn whose changes are undone, with all after it: exactly, or none of them. `redo` makes them
+            all again. None undoes the newest turn with changes.
+        only_looks: Find out what would be written, and write nothing.
+
+    Raises:
+        SatchelError: A file can't be written. What was written by then stays, and the next call goes on.
+    """
+    folder = spill_dir / _FOLDER
+    done, _ = _turns(folder)
+    taken = done[-1:] if since is None else [turn for turn in done if turn.last >= since]
+    if not taken:
+        return None
+    if len(taken) == 1:
+        return _restore(folder, taken[0], "undone", only_looks=only_looks)
+    together = _joined(taken)
+    looked = _restore(folder, together, "undone", only_looks=True)
+    if only_looks or looked.conflicts:
+        return looked
+    # Before the first file: whoever is killed in the middle has one change to undo, which accepts both states of each.
+    _note(folder, {"joined": together.number})
+    return _restore(folder, together, "undone")
 
 
 def redo(spill_dir: Path) -> Restored | None:
@@ -100,9 +138,22 @@ def redo(spill_dir: Path) -> Restored | None:
     return _restore(spill_dir / _FOLDER, taken_back[-1], "redone") if taken_back else None
 
 
-def _restore(folder: Path, turn: _Turn, direction: Direction) -> Restored:
+def copy_changes(source: Path, copy: Path, *, before: int) -> None:
+    """Give a session what can be undone of another one, of the turns before one. Both are folders for long results."""
+    done, _ = _turns(source / _FOLDER)
+    for turn in done:
+        for part in turn.parts or (turn,):
+            for (root, parts), (was, is_now) in part.files.items() if part.number < before else ():
+                for digest in (was, is_now):
+                    if digest is not None:
+                        _kept(copy / _FOLDER, (source / _FOLDER / digest).read_bytes())
+                line = {"turn": part.number, "root": root, "parts": parts, "before": was, "after": is_now}
+                _append(copy / _FOLDER, line)
+
+
+def _restore(folder: Path, turn: _Turn, direction: Direction, *, only_looks: bool = False) -> Restored:
     planned: list[tuple[Place, bytes | None, os.stat_result | None]] = []
-    conflicts = []
+    conflicts = [str(Path(root, *parts)) for root, parts in turn.broken]
     for (root, parts), (before, after) in turn.files.items():
         place = Place(root=Path(root), parts=parts, name=str(Path(root, *parts)))
         try:
@@ -113,24 +164,45 @@ def _restore(folder: Path, turn: _Turn, direction: Direction) -> Restored:
             conflicts.append(place.name)
             continue
         digest = hashlib.sha256(now).hexdigest() if now is not None else None
-        if digest not in (before, after):
+        if digest not in (before, after) and place.name not in conflicts:
             conflicts.append(place.name)
         wanted = before if direction == "undone" else after
         if digest != wanted:
             planned.append((place, (folder / wanted).read_bytes() if wanted is not None else None, state))
     if conflicts:
-        return Restored(turn=turn.number, conflicts=tuple(conflicts))
+        return Restored(turn=turn.number, last=turn.last, conflicts=tuple(sorted(conflicts)))
+    restored = Restored(turn=turn.number, last=turn.last, names=tuple(place.name for place, _, _ in planned))
+    if only_looks:
+        return restored
     for place, content, state in planned:
         if content is None:
             place.remove(expected=state)
         else:
             place.replace(content, expected=state)
     # Last: whoever is killed before has the turn as it was, and every file is accepted in both states.
+    _note(folder, {direction: turn.number})
+    return restored
+
+
+def _note(folder: Path, line: dict[str, Any]) -> None:
     try:
-        _append(folder, {direction: turn.number})
+        _append(folder, line)
     except OSError as error:
-        raise StorageUnwritable(f"The change is made, and can't be noted: {error.strerror}.") from error
-    return Restored(turn=turn.number, names=tuple(place.name for place, _, _ in planned))
+        raise StorageUnwritable(f"What is undone can't be noted: {error.strerror}.") from error
+
+
+def _joined(turns: Sequence[_Turn]) -> _Turn:
+    """Several turns, to be taken back together."""
+    files: dict[_File, tuple[str | None, str]] = {}
+    broken = {file for turn in turns for file in turn.broken}
+    for turn in turns:
+        for file, (before, after) in turn.files.items():
+            first, then = files.get(file, (before, before))
+            if then != before:
+                broken.add(file)
+            files[file] = first, after
+    parts = tuple(part for turn in turns for part in turn.parts or (turn,))
+    return _Turn(parts[0].number, files, parts, frozenset(broken))
 
 
 def _turns(folder: Path) -> tuple[list[_Turn], list[_Turn]]:
@@ -143,14 +215,18 @@ def _turns(folder: Path) -> tuple[list[_Turn], list[_Turn]]:
                 taken_back.append(done.pop())
         elif "redone" in line:
             if taken_back:
-                done.append(taken_back.pop())
+                turn = taken_back.pop()
+                done.extend(turn.parts or (turn,))
+        elif "joined" in line:
+            first = next((at for at, turn in enumerate(done) if turn.number >= line["joined"]), len(done))
+            done[first:] = [_joined(done[first:])] if done[first:] else []
         else:
             taken_back.clear()
-            if not done or done[-1].number != line["turn"]:
+            if not done or done[-1].parts or done[-1].number != line["turn"]:
                 done.append(_Turn(line["turn"]))
             file = line["root"], tuple(line["parts"])
-            first = done[-1].files.get(file, (line["before"], ""))[0]
-            done[-1].files[file] = first, line["after"]
+            was = done[-1].files.get(file, (line["before"], ""))[0]
+            done[-1].files[file] = was, line["after"]
     return done, taken_back
 
 
@@ -158,7 +234,7 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
     found = []
     with suppress(FileNotFoundError):
         for line in (folder / _JOURNAL).read_text(encoding="utf-8").splitlines():
-            with suppress(ValueError):  # the last one, of a process that was killed
+            with suppress(ValueError):  # an empty one, or that of a process that was killed
                 found.append(json.loads(line))
     return found
 
@@ -180,7 +256,8 @@ def _kept(folder: Path, content: bytes) -> str:
 
 def _append(folder: Path, line: dict[str, Any]) -> None:
     with open(folder / _JOURNAL, "ab", opener=_private) as file:
-        file.write(json.dumps(line).encode() + b"\n")
+        # After a process that was killed in the middle of its line, too.
+        file.write(b"\n" + json.dumps(line).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 

@@ -1,0 +1,120 @@
+"""Goes back to an earlier message: a branch from there, and on request the files that tools changed since."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from satchel.errors import NotFound, UsageError
+from satchel.sessions.view import SessionTurn
+from satchel.tools.builtin.changes import Restored, undo
+
+if TYPE_CHECKING:
+    from satchel.runtime.satchel import Satchel
+    from satchel.runtime.session import Session
+
+__all__ = ["Rewound", "check_restored", "files_since", "rewind", "said_at", "turns_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound:
+    """The session to go on in.
+
+    Attributes:
+        session_id: It repeats the old one up to the message, which is not in it.
+        said: The words of the message, to say them otherwise.
+        files: How many files were attached to the message.
+        changed: The files that were put back, or stay as tools changed them since.
+    """
+
+    session_id: str
+    said: str
+    files: int
+    changed: tuple[str, ...]
+
+
+async def rewind(satchel: Satchel, session: Session, turn: int, *, files: bool) -> Rewound:
+    """Go back to before a message. The old session stays as it was; `/redo` in it makes its file changes again.
+
+    Args:
+        satchel: Where it is.
+        session: It has no running turn.
+        turn: The turn that the message began.
+        files: Put the files back, too: all of them exactly, or none.
+
+    Raises:
+        NotFound: There is no such turn.
+        UsageError: A turn is running, nothing of the session is kept, or somebody else has changed the files.
+        SatchelError: A file, or the log, can't be read or written.
+    """
+    said, attached = await said_at(satchel, session.id, turn)
+    restored = await files_since(satchel, session, turn, only_looks=not files)
+    if files:
+        check_restored(restored)
+    names = restored.names + restored.conflicts if restored is not None else ()
+    new = await satchel.sessions.branch(session.id, turn, undoes=True)
+    if names:
+        which = f"the files that tools changed from turn {turn} of it on"
+        kept = f"{which} are as they were before: " if files else f"{which} stay changed: "
+        what = f"The user went back to an earlier message of this conversation, and {kept}{', '.join(names)}."
+        # The model would take the files to be as it has seen them.
+        await satchel.post(new, what, source="the user's /rewind")
+        if files:
+            await satchel.post(
+                session.id, f"Undone: {which} ({', '.join(names)}).", source="the user's /rewind"
+            )
+    return Rewound(session_id=new, said=said, files=attached, changed=names)
+
+
+async def said_at(satchel: Satchel, session_id: str, number: int) -> tuple[str, int]:
+    """The words of the message that began a turn, and how many files were attached to it.
+
+    Raises:
+        NotFound: There is no such turn.
+    """
+    found: list[SessionTurn] = []
+
+    def visit(turn: SessionTurn) -> None:
+        if turn.number == number and turn.start is not None:
+            found.append(turn)
+
+    await satchel.sessions.read_turns(session_id, visit)
+    if not found or found[0].start is None:
+        raise NotFound(f"This conversation has no message {number}.")
+    return found[0].said, len(found[0].start.message.files)
+
+
+async def files_since(satchel: Satchel, session: Session, turn: int, *, only_looks: bool) -> Restored | None:
+    """Put back what the file tools changed from a turn on, or only look; None if that is nothing.
+
+    Raises:
+        UsageError: A turn is running, or nothing of the session is kept.
+        SatchelError: A file can't be read or written.
+    """
+    if session.running is not None:
+        raise UsageError("A turn is running. Wait until it ends, or interrupt it.")
+    if session.path is None:
+        raise UsageError("Nothing of this conversation is kept, so nothing can be undone.")
+    look = partial(undo, since=turn, only_looks=only_looks)
+    return await satchel.parts.pool.run(look, session.path.with_suffix(".spill"))
+
+
+def turns_of(restored: Restored) -> str:
+    """Which turns these are, in words."""
+    if restored.turn == restored.last:
+        return f"turn {restored.turn}"
+    return f"turns {restored.turn} to {restored.last}"
+
+
+def check_restored(restored: Restored | None) -> None:
+    """Check that nobody else changed the files.
+
+    Raises:
+        UsageError: Somebody did, so nothing was written.
+    """
+    if restored is not None and restored.conflicts:
+        raise UsageError(
+            f"Nothing was written, because these files have changed since {turns_of(restored)}: "
+            f"{', '.join(restored.conflicts)}."
+        )

@@ -1,0 +1,149 @@
+"""Capabilities that call other capabilities, in the real sandbox."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from satchel.capabilities.access import sentences
+from satchel.capabilities.allowances import Allowances
+from satchel.capabilities.records import Access, Wanted
+from satchel.capabilities.running import outcome_to_json
+from satchel.config import PermissionRule
+from satchel.config.settings import RuleAction
+from satchel.errors import Refused, UsageError
+from satchel.sandbox.broker import brokered
+from tests.capabilities.test_sandboxed import opened
+from tests.capabilities.world import BY_BUILDER, cases, draft, register
+from tests.requirements import requirement
+
+pytestmark = pytest.mark.anyio
+
+ANY = {"type": "object"}
+
+
+def calling(name: str, times: int = 1, **more: Any) -> Any:
+    """A capability that calls another one, and returns its last result."""
+    code = f"""
+from satchel_calls import call
+
+def run(args: dict) -> str:
+    for number in range({times}):
+        text = call("{name}", {{"city": "Ulm"}})
+    return f"{{text}} {{number}}"
+"""
+    return draft(**{"code": code, "input_schema": ANY, "hosts": [f"capability:{name}"], **more})
+
+
+@requirement("capabilities:calls")
+async def test_a_capability_calls_another_one_once_the_user_has_approved_it_and_the_call_is_recorded(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as home:
+        greets = draft(
+            code="""
+import os
+from pathlib import Path
+
+def run(args: dict) -> str:
+    kept = Path(os.environ["SATCHEL_STATE"]) / "count"
+    count = len(kept.read_text()) + 1 if kept.exists() else 1
+    kept.write_text("x" * count)
+    return f"{args['city']} {count}"
+""",
+            state=True,
+        )
+        await register(home.catalogue, "greet", greets)
+        lines = cases(
+            {"name": "asks", "input": {}, "expect": {"equals": "Ulm 1 0"}, "network": True},
+            {"name": "again", "input": {}, "expect": {"equals": "Ulm 1 0"}, "network": True},
+            {"name": "no list", "input": {"city": []}, "expect": {"error": "city"}},
+        )
+        schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+        await home.catalogue.request(Wanted(name="twice", description="x"))
+        made = calling("greet", cases=lines, input_schema=schema)
+        done = await home.registrar.register("twice", made, provenance=BY_BUILDER)
+        assert not done.is_active
+        assert done.to_approve == Access(hosts=("capability:greet",))
+        assert sentences(done.to_approve) == (
+            "It may call the capability greet, and give it what it was given.",
+        )
+        done = await home.registrar.approve("twice")
+        assert done.is_active
+        assert [check.passed for check in done.checks] == [True, True, True]
+        # The cases have neither seen nor changed what `greet` keeps for the user.
+        outcome = await home.runner.run("twice", {})
+        assert (outcome.result, outcome.status) == ("Ulm 1 0", "ok")
+        assert outcome_to_json(outcome)["calls"] == [{"by": "twice", "capability": "greet", "status": "ok"}]
+        assert (await home.runner.run("twice", {})).result == "Ulm 2 0"
+        assert len(await home.catalogue.runs((await home.catalogue.get("greet")).id)) == 2
+
+
+@requirement("capabilities:calls:bounded")
+async def test_a_call_reaches_no_further_than_its_caller_and_ends(tmp_path: Path) -> None:
+    async with opened(tmp_path) as home:
+        await register(home.catalogue)
+        await register(home.catalogue, "weather", draft(hosts=["api.example.org:443"], secrets=["KEY"]))
+        home.environ["KEY"] = "k"
+
+        async def tries(name: str, made: Any) -> str:
+            await register(home.catalogue, name, made)
+            outcome = await home.runner.run(name, {})
+            assert outcome.status == "error"
+            assert outcome.calls[-1].status == "refused"
+            return outcome.error
+
+        more = await tries("more", calling("weather"))
+        assert "weather reaches api.example.org:443, KEY, which more may not" in more
+        assert "never may not call 'greet'" in await tries(
+            "never", calling("greet", hosts=["capability:other"])
+        )
+        assert "at most 20 calls" in await tries("many", calling("greet", times=25))
+        await register(home.catalogue, "second", calling("first"))
+        assert "first calls second calls first: that is not allowed" in await tries(
+            "first", calling("second", hosts=["capability:first", "capability:second"])
+        )
+        # What is not named is refused where it is registered, by its name.
+        refused = cases(
+            {"name": "a", "input": {}, "expect": {"contains": "x"}},
+            {"name": "b", "input": {}, "expect": {"error": "x"}},
+        )
+        with pytest.raises(UsageError, match="capability:greet, which nobody has approved"):
+            await home.registrar.register(
+                "never", calling("greet", hosts=[], cases=refused), provenance=BY_BUILDER
+            )
+        # A rule that has the user asked about each call, or forbids them, holds for calls by others.
+        actions: tuple[RuleAction, ...] = ("ask", "deny")
+        for action in actions:
+            with pytest.raises(Refused, match="is not called by another capability"):
+                Allowances([PermissionRule(action=action, tool="cap_greet")]).check_call("greet")
+        Allowances([PermissionRule(action="ask", tool="cap_other")]).check_call("greet")
+
+
+@requirement("capabilities:calls:bounded")
+@pytest.mark.parametrize(
+    "words", [b"junk\n", b'{"name": 1, "input": {}}\n', b"[" * 100_000 + b"\n", b"x" * (1 << 21)]
+)
+async def test_what_is_no_question_ends_the_conversation_with_the_host(words: bytes) -> None:
+    async def never(_name: str, _input: Any) -> tuple[str, bool]:
+        raise AssertionError("nothing was asked")
+
+    async with brokered(never) as fd:
+        with socket.socket(fileno=os.dup(fd)) as guest:
+            os.close(fd)
+            guest.setblocking(False)
+            with anyio.fail_after(60):
+                rest = memoryview(words)
+                while rest:
+                    await anyio.wait_writable(guest)
+                    try:
+                        rest = rest[guest.send(rest) :]
+                    except (BrokenPipeError, ConnectionResetError):
+                        break
+                await anyio.wait_readable(guest)
+                assert guest.recv(10) == b""
