@@ -52,6 +52,9 @@ def test_one_search_finds_conversations_memories_documents_and_settings(
     assert [words for _, words in found["Documents"]] == [
         "Manual (manual.md, page 1) Zephyr valves open at 3 bar."
     ]
+    told = {group["name"]: group["results"] for group in client.get("/api/search?q=zephyr+valve").json()}
+    assert told["Memories"][0]["path"] == f"/memories/{kept}"
+    assert list(told) == ["Conversations", "Memories", "Documents"]
     settings = groups_of(open_page(page_client, "/search?q=day+dollars"))["Settings"]
     assert ("/settings?q=budget.day_usd", "Budget: Day in dollars") in settings
     assert ("/usage", "Usage") in groups_of(open_page(page_client, "/search?q=cost"))["Settings"]
