@@ -930,6 +930,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "web-pages:markdown", "issue 12", "Nothing in a model's Markdown runs or is fetched, and Markdown in pieces is shown as the whole is."),
     built(12, "web-pages:search", "issue 25 §3", "One search, with Ctrl-K on every page, finds conversations, memories, documents, capabilities and settings."),
     built(12, "web-pages:memories:many", "issue 25 §4", "Several memories are pinned, held back, ended or forgotten at once on their page."),
+    built(25, "cli:find", "issue 25 §3", "`satchel find` is the one search in the terminal, and GET /api/search over HTTP."),
     built(12, "web-pages:phone", "issue 25 §7", "The pages can be installed on a phone, take what other apps share, and have targets of 44 pixels for a finger."),
     built(12, "web-pages:sessions", "DESIGN 10", "Sessions are listed, searched, renamed, exported and deleted in the browser."),
     built(25, "cli:wizard:key", "issue 25 §1", "The terminal takes a pasted key: it is not shown, is kept in a file of mode 600 and in no setting."),

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Page
 
 from satchel.errors import StorageError
 from tests.requirements import requirement
@@ -52,6 +52,9 @@ def test_one_search_finds_conversations_memories_documents_and_settings(
     assert [words for _, words in found["Documents"]] == [
         "Manual (manual.md, page 1) Zephyr valves open at 3 bar."
     ]
+    told = {group["name"]: group["results"] for group in client.get("/api/search?q=zephyr+valve").json()}
+    assert told["Memories"][0]["path"] == f"/memories/{kept}"
+    assert list(told) == ["Conversations", "Memories", "Documents"]
     settings = groups_of(open_page(page_client, "/search?q=day+dollars"))["Settings"]
     assert ("/settings?q=budget.day_usd", "Budget: Day in dollars") in settings
     assert ("/usage", "Usage") in groups_of(open_page(page_client, "/search?q=cost"))["Settings"]
@@ -115,17 +118,72 @@ def test_a_shared_file_has_what_was_said_and_pictures_and_nothing_that_is_privat
     assert "Share as a file" in page_client.get(f"/chat/{id}").text
 
 
+def shares(page: Page, origin: str) -> None:
+    """Do what a phone does when another app shares a file and words with the pages."""
+    page.evaluate(
+        """origin => {
+            const form = document.createElement("form");
+            Object.assign(form, { method: "post", enctype: "multipart/form-data", action: `${origin}/share` });
+            for (const [name, value] of [["title", "A page"], ["text", "Look"], ["url", "example.org/x"]])
+                form.append(Object.assign(document.createElement("input"), { name, value }));
+            const chosen = new DataTransfer();
+            chosen.items.add(new File(["shared bytes"], "shared.txt", { type: "text/plain" }));
+            const files = Object.assign(document.createElement("input"), { type: "file", name: "files" });
+            files.files = chosen.files;
+            form.append(files);
+            document.body.append(form);
+            form.submit();
+        }""",
+        origin,
+    )
+
+
+def uploads(world: World) -> int:
+    folder = Path(world.home, "uploads")
+    return len(list(folder.iterdir())) if folder.exists() else 0
+
+
 @requirement("web-pages:phone")
-def test_the_pages_are_installable_and_take_what_another_app_shares(world: World, chromium: Browser) -> None:
+def test_what_another_app_shares_waits_in_the_field_and_no_file_is_sent_without_a_click(
+    world: World, chromium: Browser
+) -> None:
+    with logged_in_window(chromium, world) as window:
+        page = window.new_page()
+        page.goto("./sessions")
+        page.evaluate("navigator.serviceWorker.ready.then(() => null)")
+        shares(page, world.url)
+        page.get_by_role("button", name="Attach", exact=True).and_(page.locator("#told button")).wait_for()
+        assert page.input_value("#message") == "A page\nLook\nexample.org/x"
+        assert page.locator("#attached li").count() == 0
+        assert uploads(world) == 0
+        page.locator("#told button").click()
+        page.wait_for_selector("#attached input[name=attached]", state="attached")
+        assert "shared.txt" in page.inner_text("#attached")
+        assert page.evaluate("caches.keys()") == []
+        page.locator("form[action$='/logout'] button").click()
+        page.wait_for_url("**/login*")
+        page.wait_for_function("async () => !(await navigator.serviceWorker.getRegistrations()).length")
+
+
+@requirement("web-pages:phone")
+def test_the_server_itself_takes_nothing_that_is_shared(world: World, page_client: httpx2.Client) -> None:
+    before = uploads(world)
+    for url in (f"{world.url}/share", "/share"):
+        answer = page_client.post(url, files={"files": ("a.txt", b"a")}, headers={"origin": world.url})
+        assert answer.status_code in (401, 403)
+    assert uploads(world) == before
+
+
+@requirement("web-pages:phone")
+def test_the_pages_are_installable_and_have_targets_for_a_finger(world: World, chromium: Browser) -> None:
     with logged_in_window(chromium, world, viewport={"width": 390, "height": 800}, has_touch=True) as window:
         page = window.new_page()
-        page.goto("./?title=A+page&message=Look&url=example.org/x")
-        page.wait_for_selector("#message")
-        assert page.input_value("#message") == "A page\nLook\nexample.org/x"
+        page.goto("./?message=Look")
+        assert page.input_value("#message") == "Look"
         devtools = window.new_cdp_session(page)
         manifest = devtools.send("Page.getAppManifest")
         assert manifest["errors"] == []
-        assert json.loads(manifest["data"])["share_target"]["params"]["text"] == "message"
+        assert json.loads(manifest["data"])["share_target"]["action"] == "/share"
         errors = devtools.send("Page.getInstallabilityErrors")["installabilityErrors"]
         # A test's window keeps nothing, which is the only reason.
         assert [error["errorId"] for error in errors] == ["in-incognito"]
@@ -134,4 +192,3 @@ def test_the_pages_are_installable_and_take_what_another_app_shares(world: World
             "all => all.map(e => [e.textContent, e.offsetHeight]).filter(([, h]) => h > 1 && h < 44)",
         )
         assert low == []
-    assert not Path(world.home, "uploads").exists() or not list(Path(world.home, "uploads").iterdir())

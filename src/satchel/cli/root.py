@@ -20,6 +20,7 @@ _COMMANDS = {
         "List, show, search, rename, pin, archive, export and delete conversations.",
     ),
     "memory": ("satchel.cli.memory:memory", "Add, search, list, show and forget memories."),
+    "find": ("satchel.cli.find:find", "Find conversations, memories, documents, capabilities and settings."),
     "tool": ("satchel.cli.tool:tool", "List, show, run, approve and write tools."),
     "capability": (
         "satchel.cli.capability:capability",

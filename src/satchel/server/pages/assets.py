@@ -79,7 +79,9 @@ def asset_answer(version: str, name: str, headers: Headers) -> Response:
     asset = found.get(name)
     if asset is None:
         raise NotFound("There is no such file.")
-    keep = {"etag": asset.etag, "cache-control": _KEEP if version == current else _ASK_AGAIN}
+    # The one worker is for what apps share, at a path outside of this folder.
+    scope = {"service-worker-allowed": "/"} if name == "worker.js" else {}
+    keep = {**scope, "etag": asset.etag, "cache-control": _KEEP if version == current else _ASK_AGAIN}
     if asset.etag in headers.get("if-none-match", ""):
         return Response(status_code=304, headers=keep)
     return Response(asset.body, media_type=asset.media_type, headers=keep)

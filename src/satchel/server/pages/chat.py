@@ -72,10 +72,8 @@ async def begin(
     service: Serves,
     private: bool = False,
     message: Annotated[str, Query(max_length=20_000)] = "",
-    title: Annotated[str, Query(max_length=2_000)] = "",
-    url: Annotated[str, Query(max_length=10_000)] = "",
 ) -> Response:
-    """A page on which a new session begins, with what an address or another app's "Share" puts into the field."""
+    """A page on which a new session begins, with what an address puts into the field."""
     return await page(
         request,
         "chat.html",
@@ -83,7 +81,7 @@ async def begin(
         current="/chat",
         session=None,
         turns=(),
-        draft="\n".join(dict.fromkeys(filter(None, (title, message, url)))),
+        draft=message,
         is_private=private,
         ahead=[] if private else await _ahead(service),
         **await _composer(service, None),

@@ -9,13 +9,14 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from satchel.errors import SatchelError
+from satchel.errors import SatchelError, StorageError
+from satchel.runtime import Satchel
 from satchel.runtime.lines import one_line
 from satchel.server.pages.settings import found_settings
 from satchel.server.pages.site import page
-from satchel.server.service import Serves, Service
+from satchel.server.service import Serves
 
-__all__ = ["router"]
+__all__ = ["Group", "Result", "find_everything", "router"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -25,14 +26,16 @@ _SNIPPET_CHARS: Final = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Result:
+class Result:
+    """One of them: the path of its page, what it says, and what it is about."""
+
     path: str
     words: str
     meta: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
+class Group:
     """The results of one kind.
 
     Attributes:
@@ -41,7 +44,7 @@ class _Group:
     """
 
     name: str
-    results: Sequence[_Result] = ()
+    results: Sequence[Result] = ()
     more: str = ""
     problem: str = ""
 
@@ -50,29 +53,33 @@ class _Group:
 async def search(
     request: Request, service: Serves, q: Annotated[str, Query(max_length=1000)] = ""
 ) -> Response:
-    """The best of every kind. A kind that can't be searched now says why; the others are shown."""
-    words = q.strip()
-    groups: list[_Group] = []
-    for name, find in _KINDS.items() if words else ():
+    """The best of every kind."""
+    groups = await find_everything(service.satchel, q)
+    return await page(request, "search.html", title="Search", q=q.strip(), groups=groups)
+
+
+async def find_everything(satchel: Satchel, words: str) -> list[Group]:
+    """The best of every kind that has something. A kind that can't be searched now says why."""
+    groups: list[Group] = []
+    for name, find in _KINDS.items() if words.strip() else ():
         try:
-            groups += await find(service, words)
+            groups += await find(satchel, words.strip())
         except SatchelError as error:
-            groups.append(_Group(name=name, problem=str(error)))
-    groups = [group for group in groups if group.results or group.problem]
-    return await page(request, "search.html", title="Search", q=words, groups=groups)
+            groups.append(Group(name=name, problem=str(error)))
+    return [group for group in groups if group.results or group.problem]
 
 
-async def _conversations(service: Service, words: str) -> Sequence[_Group]:
-    store = service.satchel.sessions
+async def _conversations(satchel: Satchel, words: str) -> Sequence[Group]:
+    store = satchel.sessions
     wanted = words.lower().split()
     infos = [*await store.listed(), *await store.listed(archived=True)]
     titled = {
-        info.id: _Result(path=f"/chat/{info.id}", words=info.title, meta=f"{info.last_at:%-d %B %Y}")
+        info.id: Result(path=f"/chat/{info.id}", words=info.title, meta=f"{info.last_at:%-d %B %Y}")
         for info in infos
         if info.turns and all(word in info.title.lower() for word in wanted)
     }
     said = [
-        _Result(
+        Result(
             path=f"/chat/{hit.session_id}#turn-{hit.turn}",
             words=hit.snippet,
             meta=f"{hit.title or 'Untitled'}, turn {hit.turn}, {hit.kind}",
@@ -80,37 +87,41 @@ async def _conversations(service: Service, words: str) -> Sequence[_Group]:
         for hit in await store.search(words, limit=2 * _MOST)
         if hit.session_id not in titled
     ]
-    return (_Group(name="Conversations", results=[*titled.values(), *said][:_MOST], more="/sessions?q="),)
+    return (Group(name="Conversations", results=[*titled.values(), *said][:_MOST], more="/sessions?q="),)
 
 
-async def _memories(service: Service, words: str) -> Sequence[_Group]:
-    memories: list[_Result] = []
-    passages: list[_Result] = []
-    for hit in await service.memory.search(words, limit=4 * _MOST, relevant_only=True, folded=True):
+async def _memories(satchel: Satchel, words: str) -> Sequence[Group]:
+    memories: list[Result] = []
+    passages: list[Result] = []
+    if satchel.memory is None:
+        raise StorageError("Memory is off (memory.enabled) or could not be opened.")
+    for hit in await satchel.memory.search(words, limit=4 * _MOST, relevant_only=True, folded=True):
         memory = hit.memory
         file = memory.source.document.rpartition("/")[2]
         (passages if file else memories).append(
-            _Result(
+            Result(
                 path=f"/memories/{memory.id}",
                 words=one_line(memory.content, _SNIPPET_CHARS),
                 meta=f"{file}, {memory.source.place}" if file else f"{memory.said_at:%-d %B %Y}",
             )
         )
     return (
-        _Group(name="Memories", results=memories[:_MOST], more="/memories?q="),
-        _Group(name="Documents", results=passages[:_MOST]),
+        Group(name="Memories", results=memories[:_MOST], more="/memories?q="),
+        Group(name="Documents", results=passages[:_MOST]),
     )
 
 
-async def _capabilities(service: Service, words: str) -> Sequence[_Group]:
-    found = await service.capabilities.lookup.search(
+async def _capabilities(satchel: Satchel, words: str) -> Sequence[Group]:
+    if satchel.capabilities is None:
+        raise StorageError("Capabilities are unavailable. `satchel doctor` shows why.")
+    found = await satchel.capabilities.lookup.search(
         words, limit=_MOST, statuses=("active", "building", "proposed", "failed", "disabled")
     )
     return (
-        _Group(
+        Group(
             name="Capabilities",
             results=[
-                _Result(
+                Result(
                     path=f"/capabilities/{one.capability.name}",
                     words=one.capability.name,
                     meta=one_line(one.capability.description, _SNIPPET_CHARS),
@@ -122,9 +133,9 @@ async def _capabilities(service: Service, words: str) -> Sequence[_Group]:
     )
 
 
-async def _settings(_: Service, words: str) -> Sequence[_Group]:
-    found = [_Result(path=path, words=name, meta=about) for path, name, about in found_settings(words)]
-    return (_Group(name="Settings", results=found[:_MOST], more="/settings?q="),)
+async def _settings(_: Satchel, words: str) -> Sequence[Group]:
+    found = [Result(path=path, words=name, meta=about) for path, name, about in found_settings(words)]
+    return (Group(name="Settings", results=found[:_MOST], more="/settings?q="),)
 
 
 _KINDS: Final = {

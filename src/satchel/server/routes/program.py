@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -15,6 +16,7 @@ from satchel.runtime.tooling import ToolEntry
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.metrics import METRICS_TYPE
+from satchel.server.pages.search import find_everything
 from satchel.server.service import Serves, Service
 from satchel.tools import Registry
 
@@ -51,6 +53,14 @@ async def metrics(service: Serves) -> Response:
     """Show counts and times of requests, turns and streams in the text format of Prometheus."""
     gauges = {"satchel_turns_running": ("Turns that run now.", float(service.sessions.running))}
     return Response(service.metrics.text(gauges=gauges), media_type=METRICS_TYPE)
+
+
+@router.get("/api/search", response_model=list[shapes.FoundGroup], summary="Search everything")
+async def search(
+    service: Serves, q: Annotated[str, Query(min_length=1, max_length=1000, examples=["router"])]
+) -> Response:
+    """Search conversations, memories, documents, capabilities and settings: the best six of each kind."""
+    return JsonAnswer([asdict(group) for group in await find_everything(service.satchel, q)])
 
 
 @router.get("/api/tools", response_model=list[shapes.Tool], summary="List tools")

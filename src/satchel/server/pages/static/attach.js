@@ -69,6 +69,7 @@ export function attaching(composer, say) {
   }
 
   return {
+    add,
     get count() { return list.childElementCount; },
     get isBusy() { return list.querySelector("[aria-busy]") !== null; },
     clear() { list.replaceChildren(); },

@@ -324,6 +324,25 @@ function begun(said) {
 
 const attached = attaching(composer, (words) => tell(notice(words)));
 
+// What another app shared. Any page can post to the worker what apps do, so files are sent to Satchel after a click only.
+if (new URLSearchParams(location.search).has("shared") && navigator.serviceWorker) {
+  navigator.serviceWorker.addEventListener("message", ({ data: { shared } }) => {
+    if (!shared) { tell(notice("What was shared did not arrive. Share it again.", "warn")); return; }
+    if (shared.text) { message.value = shared.text; keepDraft(); }
+    if (!shared.files.length) return;
+    const said = notice(`Another app shared ${shared.files.map((file) => file.name).join(", ")}.`, "asks");
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Attach";
+    button.addEventListener("click", () => { said.remove(); attached.add(shared.files); });
+    said.append(button);
+    tell(said);
+  });
+  navigator.serviceWorker.startMessages();
+  navigator.serviceWorker.ready.then((worker) => worker.active.postMessage("shared"));
+  history.replaceState(null, "", inPlace("/"));
+}
+
 async function send(text, { shows = true } = {}) {
   const fields = new FormData(composer);
   fields.set("message", text);

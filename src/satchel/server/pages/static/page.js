@@ -6,7 +6,11 @@
 
 // The path below which this browser finds all pages; see browser_access.py.
 const place = /^\/s\/[0-9a-f]{32}(?=\/|$)/.exec(location.pathname)?.[0] ?? "";
-if (place) localStorage.setItem("place", place);
+if (place) {
+  localStorage.setItem("place", place);
+  // Only for what other apps share. A window that keeps nothing may refuse.
+  navigator.serviceWorker?.register(new URL("worker.js", import.meta.url), { scope: "/" }).catch(() => {});
+}
 
 export const inPlace = (path) => place + path;
 export const logInAgain = () => location.assign(`/login?ended=1&next=${encodeURIComponent(location.pathname.slice(place.length) || "/")}`);
