@@ -20,6 +20,7 @@ from satchel.capabilities.files import FileReader, below, given_files
 from satchel.capabilities.records import Access, Capability
 from satchel.config.home import ensure_home
 from satchel.errors import Refused, SatchelError, StorageError, UsageError
+from satchel.plain import as_json
 from satchel.sandbox.port import (
     Artifact,
     Denial,
@@ -124,24 +125,9 @@ class Outcome:
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """For `satchel capability run --json` (DESIGN 3.3) and the HTTP interface."""
     return {
-        "status": outcome.status,
-        "result": outcome.result,
-        "error": outcome.error,
-        "traceback": outcome.traceback,
-        "stdout": outcome.stdout,
-        "stderr": outcome.stderr,
-        "truncated": outcome.truncated,
-        "exit": outcome.exit,
+        **as_json(replace(outcome, artifacts=())),
         "wall_ms": round(outcome.wall_ms, 1),
-        "peak_mb": outcome.peak_mb,
-        "backend": outcome.backend,
-        "denied": [{"kind": d.kind, "target": d.target, "reason": d.reason} for d in outcome.denied],
-        "artifacts": [{"path": a.path, "bytes": len(a.content)} for a in outcome.artifacts],
-        "omitted": list(outcome.omitted),
-        "capability": outcome.capability,
-        "version": outcome.version,
-        "edited": outcome.edited,
-        "failing": outcome.failing,
+        "artifacts": [{"path": each.path, "bytes": len(each.content)} for each in outcome.artifacts],
     }
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from satchel.capabilities.cases import CaseResult
 from satchel.config import Mode
 from satchel.events import Consent
 from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Tier, Trust
@@ -36,8 +37,6 @@ __all__ = [
     "Cancelled",
     "Capability",
     "CapabilityShown",
-    "CaseResult",
-    "Change",
     "Changed",
     "ChatRequest",
     "Checked",
@@ -47,7 +46,6 @@ __all__ = [
     "Hit",
     "Input",
     "MemoryEdit",
-    "MemoryStats",
     "NewMemory",
     "Observed",
     "ObserveRequest",
@@ -408,19 +406,6 @@ class Hit(_Answered):
     signals: dict[str, float | None]
 
 
-class Change(_Answered):
-    """A change of a memory."""
-
-    id: str
-    memory_id: str
-    action: str
-    at: str
-    who: str
-    why: str
-    before: dict[str, Any]
-    after: dict[str, Any]
-
-
 class Changed(_Answered):
     """A change that was made."""
 
@@ -431,21 +416,6 @@ class Receipt(_Answered):
     """What was forgotten: in the store, in session logs, and which backups may still hold it."""
 
     receipt: list[dict[str, Any]]
-
-
-class MemoryStats(_Answered):
-    """What the store holds."""
-
-    memories: int
-    by_kind: dict[str, int]
-    by_tier: dict[str, int]
-    by_type: dict[str, int]
-    sessions: int
-    embedder: str | None
-    embedded: int
-    forgotten: int
-    oldest: str | None
-    newest: str | None
 
 
 _Spheres = Annotated[list[_Word], Field(max_length=6)]
@@ -769,15 +739,6 @@ class RunOutcome(_Answered):
     stderr: str
     wall_ms: float
     backend: str
-
-
-class CaseResult(_Answered):
-    """How a case went."""
-
-    name: str
-    passed: bool | None
-    reason: str
-    wall_ms: float
 
 
 class Tested(_Answered):
