@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import anyio
 
@@ -23,7 +23,9 @@ from satchel.tools.mcp.tool import caller_of
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.tools.visible import visible
 
-__all__ = ["DISPLAYS", "LIST_TOOL", "READ_TOOL", "Attachment", "Mentions", "ServerResources"]
+__all__ = ["DISPLAYS", "LIST_TOOL", "READ_TOOL", "Attachment", "Mentions", "ServerResources", "listed"]
+
+T = TypeVar("T")
 
 LIST_TOOL, READ_TOOL = "list_mcp_resources", "read_mcp_resource"
 DISPLAYS: Final[Mapping[str, Display]] = dict.fromkeys((LIST_TOOL, READ_TOOL), Display())
@@ -86,23 +88,7 @@ class ServerResources:
             Them, by server, and a sentence for each server that could not be asked.
         """
         wanted = [each for each in self._offering() if server in ("", each.name)]
-        listed: dict[str, tuple[Resource, ...] | Failed] = {}
-
-        async def ask(one: McpServer) -> None:
-            listed[one.name] = await one.resources()
-
-        async with anyio.create_task_group() as group:
-            for each in wanted:
-                group.start_soon(ask, each)
-        found: list[Resource] = []
-        problems: list[str] = []
-        for each in wanted:
-            match listed[each.name]:
-                case Failed(reason=reason):
-                    problems.append(f"The MCP server {each.name} did not list its resources: {reason}.")
-                case resources:
-                    found += resources
-        return tuple(found), tuple(problems)
+        return await listed(wanted, McpServer.resources, "resources")
 
     async def read(self, server: str, uri: str, context: ToolContext, files: list[FileBlock]) -> str:
         """Read a resource as text; bytes are kept in files, which are added to `files`, and the text says where.
@@ -230,6 +216,29 @@ class ServerResources:
         except NotFound as error:
             # The reason may be in the server's words.
             return ToolResult(text=str(error), is_error=True, untrusted=True)
+
+
+async def listed(
+    servers: Sequence[McpServer], ask: Callable[[McpServer], Awaitable[tuple[T, ...] | Failed]], what: str
+) -> tuple[tuple[T, ...], tuple[str, ...]]:
+    """Ask servers at the same time for what they offer; see `ServerResources.all` for what comes back."""
+    answers: dict[str, tuple[T, ...] | Failed] = {}
+
+    async def ask_one(one: McpServer) -> None:
+        answers[one.name] = await ask(one)
+
+    async with anyio.create_task_group() as group:
+        for each in servers:
+            group.start_soon(ask_one, each)
+    found: list[T] = []
+    problems: list[str] = []
+    for each in servers:
+        match answers[each.name]:
+            case Failed(reason=reason):
+                problems.append(f"The MCP server {each.name} did not list its {what}: {reason}.")
+            case offers:
+                found += offers
+    return tuple(found), tuple(problems)
 
 
 async def _attachment(key: tuple[str, str], text: str, room: int, context: ToolContext) -> Attachment:

@@ -278,14 +278,6 @@ class McpToolset:
             self._notify(problem)
         return found
 
-    async def read_resource(self, server: str, uri: str, context: ToolContext) -> str:
-        """Read a resource as text; bytes are kept in files, and the text says where.
-
-        Raises:
-            NotFound: There is no such server or resource, or it can't be read; says why.
-        """
-        return await self._resources.read(server, uri, context, [])
-
     async def complete_mention(self, word: str) -> tuple[str, ...]:
         """The mentions that begin like a word, such as `@fil` or `@files:file:///a`.
 
