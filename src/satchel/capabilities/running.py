@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -66,18 +66,8 @@ _SANDBOX_FRAMES: Final = re.compile(
 """The first frames of a traceback, which are the sandbox's and tell nobody anything."""
 
 
-class LayerMaker(Protocol):
-    """Makes the folder with the packages of a list of requirements; see `satchel.sandbox.layers`."""
-
-    async def __call__(self, requirements: Sequence[str]) -> Path | None:
-        """The folder, or None if there are no requirements.
-
-        Raises:
-            UsageError: A requirement is not acceptable, does not exist or has no wheel.
-        """
-        ...
-
-
+LayerMaker: TypeAlias = Callable[[Sequence[str]], Awaitable[Path | None]]
+"""Makes the folder with the packages of some requirements, None if there are none; see `satchel.sandbox.layers`."""
 Secrets: TypeAlias = Callable[[str], str | None]
 """Gives the value of an environment variable, or None."""
 Clean: TypeAlias = Callable[[str], Awaitable[str]]

@@ -14,18 +14,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from satchel.capabilities.cases import CaseResult
 from satchel.config import Mode
 from satchel.events import Consent
-from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Tier, Trust
+from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Source, Tier, Trust
 from satchel.memory.store.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.messages import FileBlock
+from satchel.runtime.session_state import RunningState
 from satchel.sessions.attachments import MOST_FILES
 
 __all__ = [
     "TurnRequest",
     "SessionState",
     "BegunTurn",
-    "RunningTurn",
     "Opening",
-    "Exchange",
     "Completion",
     "Command",
     "Agenda",
@@ -213,14 +212,6 @@ class Opening(FromOutside):
     private: bool = Field(False, description="The new conversation is private: nothing of it is remembered.")
 
 
-class RunningTurn(_Answered):
-    """A turn that runs, the number of the event before its first one, and the id that its message had in line."""
-
-    turn: int
-    after_seq: int
-    waited: str
-
-
 class BegunTurn(_Answered):
     """A turn that was begun, or whose message waits until the running one ends."""
 
@@ -242,7 +233,7 @@ class SessionState(_Answered):
     mode: str
     usage: dict[str, Any]
     last_seq: int = Field(description="The number of the newest event.")
-    running: RunningTurn | None
+    running: RunningState | None
     is_interrupted: bool = Field(description="The program stopped during the newest turn.")
     question: dict[str, Any] | None = Field(
         description="The question that the next message answers, as an event."
@@ -295,17 +286,6 @@ class Completion(_Answered):
 
     word: str
     help: str
-
-
-class Exchange(_Answered):
-    """What the user said in one turn, and the answer."""
-
-    turn: int
-    at: str
-    said: str
-    answer: str
-    question: dict[str, Any] | None = Field(description="The question that ended the turn, as an event.")
-    status: str | None = Field(description="null if the turn never ended.")
 
 
 class Cancelled(_Answered):
@@ -387,15 +367,6 @@ class SessionHit(_Answered):
 
 
 # Memory
-
-
-class Source(_Answered):
-    """Where a memory comes from."""
-
-    session: str | None = None
-    turn: int | None = None
-    position: int | None = None
-    quote: str | None = None
 
 
 class Hit(_Answered):

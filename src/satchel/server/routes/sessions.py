@@ -18,7 +18,7 @@ from satchel.runtime import RunningTurn, Session
 from satchel.runtime.commands import completions, find_command
 from satchel.runtime.hosting import last_exchanges, said_before
 from satchel.runtime.lines import counted
-from satchel.runtime.recap import MOST_SAID
+from satchel.runtime.recap import MOST_SAID, Exchange
 from satchel.runtime.session_state import state_of
 from satchel.server import shapes
 from satchel.server.command_run import CommandRun
@@ -293,7 +293,7 @@ async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> R
         return JsonAnswer(begun, status_code=201)
 
 
-@router.get("/{id}/exchanges", response_model=list[shapes.Exchange], summary="The last exchanges")
+@router.get("/{id}/exchanges", response_model=list[Exchange], summary="The last exchanges")
 async def exchanges(service: Serves, id: str, limit: Annotated[int, Query(ge=1, le=100)] = 3) -> Response:
     """Show the newest exchanges, oldest first."""
     if service.satchel.has_open(id) and not await _is_logged(service, id):

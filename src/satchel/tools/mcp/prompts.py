@@ -9,7 +9,7 @@ from typing import Any
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.tools.mcp.exchange import Failed, InputNeeded
 from satchel.tools.mcp.offers import Prompt
-from satchel.tools.mcp.resources import Attachment, listed
+from satchel.tools.mcp.resources import AttachedText, listed
 from satchel.tools.mcp.results import block_text
 from satchel.tools.mcp.server import McpServer
 from satchel.tools.mcp.tool import caller_of
@@ -41,7 +41,7 @@ class ServerPrompts:
         wanted = [s for s in self._servers.values() if s.has_prompts and (start or s.state == "ready")]
         return await listed(wanted, McpServer.prompts, "prompts")
 
-    async def run(self, command: str, words: str, context: ToolContext) -> Attachment:
+    async def run(self, command: str, words: str, context: ToolContext) -> AttachedText:
         """Get a prompt with its arguments filled in.
 
         Args:
@@ -70,7 +70,7 @@ class ServerPrompts:
                 if isinstance(outcome, Failed | InputNeeded):
                     reason = outcome.reason if isinstance(outcome, Failed) else "it asks for input"
                     raise SatchelError("\n".join([f"/{command} gave no prompt: {reason}.", *notes]))
-                return Attachment(source=f"/{command}", text=await _text(prompt, outcome, notes, context))
+                return AttachedText(source=f"/{command}", text=await _text(prompt, outcome, notes, context))
         raise NotFound(f"There is no command /{command}: no MCP server offers such a prompt.")
 
 
