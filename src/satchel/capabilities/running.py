@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -138,32 +138,24 @@ class _Job:
     is_trial: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Runner:
-    """Runs the capabilities of one catalogue."""
+    """Runs the capabilities of one catalogue.
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        sandbox: Callable[[], Awaitable[Sandbox]],
-        *,
-        layers: LayerMaker,
-        secret: Secrets,
-        clean: Clean | None = None,
-    ) -> None:
-        """Start nothing yet.
+    Attributes:
+        catalogue: Where the capabilities are.
+        sandbox: Gives the sandbox; raises `NoSandbox` if there is none. Called for each run.
+        layers: Gives the packages.
+        secret: Gives the values of secrets.
+        clean: Removes what looks like a secret from a text that is recorded; None records it as it is.
+    """
 
-        Args:
-            catalogue: Where the capabilities are.
-            sandbox: Gives the sandbox; raises `NoSandbox` if there is none. Called for each run.
-            layers: Gives the packages.
-            secret: Gives the values of secrets.
-            clean: Removes what looks like a secret from a text that is recorded; None records it as it is.
-        """
-        self._catalogue = catalogue
-        self._sandbox = sandbox
-        self._layers = layers
-        self._secret = secret
-        self._clean = clean
+    catalogue: Catalogue
+    sandbox: Callable[[], Awaitable[Sandbox]]
+    _: KW_ONLY
+    layers: LayerMaker
+    secret: Secrets
+    clean: Clean | None = None
 
     async def run(
         self,
@@ -191,10 +183,10 @@ class Runner:
             NoSandbox: There is no sandbox.
             SandboxError: The sandbox failed.
         """
-        capability = await self._catalogue.get(name)
+        capability = await self.catalogue.get(name)
         if capability.status != "active":
             raise Refused(not_active(capability))
-        checkout = await self._catalogue.checkout(capability)
+        checkout = await self.catalogue.checkout(capability)
         job = _Job(
             name=capability.name,
             version=capability.version,
@@ -215,14 +207,14 @@ class Runner:
     async def _record(self, capability: Capability, outcome: Outcome, input: Mapping[str, Any]) -> Capability:
         error = "\n".join(part for part in (outcome.error, outcome.traceback) if part)
         kept: Any = None if outcome.ok else input
-        if self._clean is not None and not outcome.ok:
-            error = await self._clean(error)
-            text = await self._clean(json.dumps(input, ensure_ascii=False))
+        if self.clean is not None and not outcome.ok:
+            error = await self.clean(error)
+            text = await self.clean(json.dumps(input, ensure_ascii=False))
             try:
                 kept = json.loads(text)
             except ValueError:
                 kept = None  # Not worth keeping without its form.
-        return await self._catalogue.record_run(
+        return await self.catalogue.record_run(
             capability.id,
             version=outcome.version,
             status=outcome.status,
@@ -293,7 +285,7 @@ class Runner:
             return _refused(
                 job, "bad_input", "The input does not fit the schema: " + "; ".join(problems) + "."
             )
-        secrets = {name: self._secret(name) for name in job.access.secrets}
+        secrets = {name: self.secret(name) for name in job.access.secrets}
         missing = [name for name, value in secrets.items() if not value]
         if missing:
             return _refused(
@@ -302,8 +294,8 @@ class Runner:
                 f"{job.name} needs {' and '.join(missing)}, and no value is set. Set it in the environment in which "
                 "Satchel starts.",
             )
-        sandbox = await self._sandbox()
-        layer = await self._layers(job.requirements) if job.requirements else None
+        sandbox = await self.sandbox()
+        layer = await self.layers(job.requirements) if job.requirements else None
         if job.state is not None:
             await anyio.to_thread.run_sync(_ready_state, job.state, job.name)
         async with AsyncExitStack() as stack:

@@ -298,11 +298,9 @@ class HostedModel(ABC):
         if not answer.is_finished:
             raise self._cut(None)
 
-    def _deltas(
-        self, events: Iterable[tuple[str, str]], answer: AnswerAssembler, offered_tools: bool
-    ) -> list[Delta]:
+    def _deltas(self, events: Iterable[str], answer: AnswerAssembler, offered_tools: bool) -> list[Delta]:
         deltas: list[Delta] = []
-        for _, data in events:
+        for data in events:
             if not data.startswith("[DONE]"):
                 deltas += answer.feed(self._checked(_json_object(data), data, offered_tools))
         return deltas

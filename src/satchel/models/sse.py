@@ -11,14 +11,18 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class EventReader:
-    """Takes bytes and yields the name ("" without one) and the `data` of each event. Ids and comments are ignored."""
+    """Takes bytes and yields the `data` of each event. Ids and comments are ignored.
+
+    Attributes:
+        name: Of the event that was yielded last; "" without one.
+    """
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._data: list[bytes] = []
-        self._name = b""
+        self.name = ""
 
-    def feed(self, piece: bytes) -> Iterator[tuple[str, str]]:
+    def feed(self, piece: bytes) -> Iterator[str]:
         """The events that this piece completes."""
         if b"\n" not in piece and b"\r" not in piece:
             # A line in many pieces is joined only once, at its end.
@@ -32,8 +36,10 @@ class EventReader:
         self._rest = [last + b"\r" if held else last]
         for line in lines:
             yield from self._line(line)
+            if not line:
+                self.name = ""
 
-    def finish(self) -> Iterator[tuple[str, str]]:
+    def finish(self) -> Iterator[str]:
         """The event that the end of the stream completes, because some servers omit the final empty line."""
         rest = b"".join(self._rest).rstrip(b"\r")
         self._rest = []
@@ -41,13 +47,12 @@ class EventReader:
             yield from self._line(rest)
         yield from self._line(b"")
 
-    def _line(self, line: bytes) -> Iterator[tuple[str, str]]:
+    def _line(self, line: bytes) -> Iterator[str]:
         if line.startswith(b"data:"):
             self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
         elif line.startswith(b"event:"):
-            self._name = line[6:].strip()
-        elif not line:
-            if self._data:
-                data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
-                yield self._name.decode("utf-8", "replace"), data.decode("utf-8", "replace")
-            self._name, self._data = b"", []
+            self.name = line[6:].strip().decode("utf-8", "replace")
+        elif not line and self._data:
+            data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
+            self._data = []
+            yield data.decode("utf-8", "replace")

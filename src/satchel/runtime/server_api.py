@@ -145,8 +145,8 @@ async def sent_events(answer: httpx2.Response) -> AsyncGenerator[tuple[str, str]
     """The name and the data of each server-sent event of an answer. Raises what `httpx2` raises."""
     reader = EventReader()
     async for chunk in answer.aiter_bytes():
-        for event in reader.feed(chunk):
-            yield event
+        for data in reader.feed(chunk):
+            yield reader.name, data
 
 
 def _unreachable(error: Exception) -> ServerUnavailable:
