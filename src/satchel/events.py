@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime
 from types import UnionType
-from typing import Any, ClassVar, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from satchel.messages import (
     Block,
@@ -73,6 +73,8 @@ __all__ = [
     "TurnStatus",
     "event_from_json",
     "event_to_json",
+    "fields_from_json",
+    "fields_to_json",
     "is_transient",
     "record_from_json",
     "record_to_json",
@@ -683,7 +685,7 @@ def is_transient(event: Event) -> bool:
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """The event as plain JSON data, with `type` first."""
-    return {"type": event.type, **_to_json(event)}
+    return {"type": event.type, **fields_to_json(event)}
 
 
 def event_from_json(value: Mapping[str, Any]) -> Event:
@@ -696,24 +698,31 @@ def event_from_json(value: Mapping[str, Any]) -> Event:
     cls = _CLASSES.get(value["type"])
     if cls is None:
         raise ValueError(f"No event is of type {value['type']!r}.")
-    event: Event = _from_json(cls, value)
+    event: Event = fields_from_json(cls, value)
     return event
 
 
+_D = TypeVar("_D")
 _Convert: TypeAlias = Callable[[Any], Any]
 _Codec: TypeAlias = tuple[_Convert, _Convert] | None
 """How a field is converted to JSON data and back; None if it is JSON data already."""
 _KNOWN: dict[type[Any], dict[str, _Codec]] = {}
 
 
-def _to_json(value: Any) -> dict[str, Any]:
+def fields_to_json(value: Any) -> dict[str, Any]:
+    """A dataclass as plain JSON data: its fields in order, events and messages in them too."""
     return {
         name: codec[0](getattr(value, name)) if codec else getattr(value, name)
         for name, codec in _codecs(type(value)).items()
     }
 
 
-def _from_json(cls: type[Any], value: Mapping[str, Any]) -> Any:
+def fields_from_json(cls: type[_D], value: Mapping[str, Any]) -> _D:
+    """Inverse of `fields_to_json`. Unknown fields are ignored.
+
+    Raises:
+        ValueError, KeyError, TypeError: It is no such dataclass.
+    """
     return cls(
         **{
             name: codec[1](value[name]) if codec else value[name]
@@ -750,13 +759,29 @@ def _codec(annotation: Any) -> _Codec:
             lambda values: tuple(item[1](v) for v in values)
         )
     if get_origin(annotation) in (Union, UnionType):
-        held = [part for part in get_args(annotation) if part is not type(None)]
-        assert all(_codec(part) is None for part in held), f"{annotation} needs a codec of its own"
-        return None
+        held = [codec for part in get_args(annotation) if (codec := _codec(part)) is not None]
+        if not held:
+            return None
+        assert len(get_args(annotation)) == 2, f"{annotation} needs a codec of its own"
+        to, back = held[0]
+        return (lambda value: None if value is None else to(value)), (
+            lambda value: None if value is None else back(value)
+        )
+    if annotation is datetime:
+        return datetime.isoformat, datetime.fromisoformat
     if is_dataclass(annotation):
         cls: Any = annotation
-        return _to_json, lambda value: _from_json(cls, value)
+        if cls in _CLASSES.values():
+            return event_to_json, lambda value: _event_of(cls, value)
+        return fields_to_json, lambda value: fields_from_json(cls, value)
     return None
+
+
+def _event_of(cls: type[_D], value: Mapping[str, Any]) -> _D:
+    event = event_from_json(value)
+    if not isinstance(event, cls):
+        raise ValueError(f"An event of type {event.type!r} stands where another belongs.")
+    return event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from satchel.messages import Block, TextBlock, ToolUseBlock
 from satchel.models.identifiers import CallIds
-from satchel.models.json_answer import PREAMBLE_CHARS, JsonAnswerReader, read_answer
+from satchel.models.json_answer import PREAMBLE_CHARS, JsonAnswerReader
 from tests.requirements import requirement
 
 
@@ -107,7 +107,7 @@ ANSWERS: list[tuple[str, tuple[Block, ...]]] = [
 @requirement("models:layers:json", "models:layers:text", "models:arguments:unparsed")
 @pytest.mark.parametrize(("text", "blocks"), ANSWERS)
 def test_an_answer_is_read_as_what_it_says(text: str, blocks: tuple[Block, ...]) -> None:
-    assert read_answer(text, ids()) == blocks
+    assert read_in_pieces([text])[1] == blocks
 
 
 @pytest.mark.parametrize(("text", "blocks"), ANSWERS)
@@ -139,7 +139,9 @@ def test_no_part_of_a_call_is_ever_shown() -> None:
 
 def test_ids_of_calls_differ_from_those_of_the_history() -> None:
     taken = CallIds(lambda: {"call_1", "call_2"})
-    (block,) = read_answer('{"action": {"tool": "t", "input": {}}}', taken)
+    reader = JsonAnswerReader()
+    reader.feed('{"action": {"tool": "t", "input": {}}}')
+    (block,) = reader.finish(taken)[1]
     assert isinstance(block, ToolUseBlock)
     assert block.id == "call_3"
 
@@ -200,7 +202,7 @@ def cut(text: str, places: list[int]) -> list[str]:
 @example('```json\n{"final": "a\\ud83d\\ude00"}', [20, 25])
 def test_how_an_answer_is_cut_into_pieces_changes_nothing(text: str, places: list[int]) -> None:
     shown, blocks = read_in_pieces(cut(text, places))
-    assert blocks == read_answer(text, ids())
+    assert blocks == read_in_pieces([text])[1]
     words = "".join(block.text for block in blocks if isinstance(block, TextBlock))
     assert shown == words or not shown.strip()
 
@@ -217,11 +219,11 @@ def test_calls_that_are_written_are_the_calls_that_are_read(
         before + json.dumps({"actions": actions}),
         before + "\n".join(json.dumps({"action": action}, ensure_ascii=False) for action in actions),
     ):
-        blocks = read_answer(text, ids())
+        blocks = read_in_pieces([text])[1]
         assert [(block.name, block.input) for block in blocks if isinstance(block, ToolUseBlock)] == calls
 
 
 @given(st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"])), st.booleans())
 def test_a_final_that_is_written_is_the_final_that_is_read(text: str, ascii_only: bool) -> None:
-    blocks = read_answer(json.dumps({"final": text}, ensure_ascii=ascii_only), ids())
+    blocks = read_in_pieces([json.dumps({"final": text}, ensure_ascii=ascii_only)])[1]
     assert blocks == (said(text) if text.strip() else ())

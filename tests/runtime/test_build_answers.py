@@ -11,11 +11,12 @@ import pytest
 
 from satchel.builder.records import Build
 from satchel.capabilities import Wanted
+from satchel.events import fields_from_json, fields_to_json
 from satchel.models.scripted import ScriptedModel
 from satchel.runtime import Satchel, Session
 from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
-from satchel.runtime.session_state import state_from_json, state_of, state_to_json
+from satchel.runtime.session_state import SessionState, state_of
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -150,7 +151,7 @@ async def test_a_late_answer_is_told_what_became_of_the_question_until_something
         assert not (await hear(session, "yes")).is_message, "the next process knows it, too"
         state = state_of(session)
         assert state.settled
-        assert state_from_json(state_to_json(state)) == state
+        assert fields_from_json(SessionState, fields_to_json(state)) == state
         await session.run_turn("Never mind.")
         assert (await hear(session, "yes")).is_message, "it answers what was said since"
         await ask(satchel, session, "greet", "q2", "yes", "no")
@@ -206,7 +207,7 @@ async def test_an_answer_after_the_end_of_a_build_is_offered_as_a_change(tmp_pat
         assert [line.text for line in shown.lines] == [late.note]
         # The model has used it of its own accord: what it said may be what "2" answers, but not "Fahrenheit".
         session.build_news.begin_turn("")
-        assert state_from_json(state_to_json(state_of(session))).went_on
+        assert fields_from_json(SessionState, fields_to_json(state_of(session))).went_on
         assert (await hear(session, "2")).is_message
         assert (await hear(session, "Fahrenheit")) == late
         await session.run_turn("Thanks.")

@@ -7,15 +7,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import anyio
 from acp.schema import HttpMcpServer, McpServerStdio
 
 from satchel.config import McpServerSettings, Settings
 from satchel.errors import NotFound, UsageError
+from satchel.events import fields_from_json
 from satchel.runtime import Satchel
-from satchel.runtime.hosting import Host, LocalHost, SharedSession
+from satchel.runtime.hosting import LocalHost, SharedSession
 from satchel.runtime.remote import RemoteHost
 from satchel.runtime.tooling import mcp_tools
 
@@ -48,13 +49,13 @@ class Held:
     release: Callable[[], Awaitable[None]]
 
 
-class SessionPlace(Protocol):
-    """Opens and lists sessions."""
+class LocalPlace:
+    """Sessions of this process."""
 
-    @property
-    def host(self) -> Host:
-        """Runs `/` commands."""
-        ...
+    def __init__(self, satchel: Satchel) -> None:
+        """`satchel` is opened and closed by the caller."""
+        self.host = LocalHost(satchel)
+        self._satchel = satchel
 
     async def open(self, session_id: str | None, *, cwd: Path, servers: Sequence[Any]) -> Held:
         """Begin a session, or open one by its full id.
@@ -62,37 +63,13 @@ class SessionPlace(Protocol):
         Args:
             session_id: None begins one.
             cwd: Its working directory.
-            servers: The MCP servers that the editor wants used in it.
+            servers: The MCP servers that the editor wants used in it. They start in its folder, as the editor itself
+                would start them.
 
         Raises:
             UsageError: A server can't be used.
             SatchelError: As `Satchel.session`.
         """
-        ...
-
-    async def known(self) -> Sequence[EditorSession]:
-        """The sessions, the most recent first."""
-        ...
-
-    async def delete(self, session_id: str) -> None:
-        """Delete the log of a session.
-
-        Raises:
-            NotFound: There is none.
-        """
-        ...
-
-
-class LocalPlace:
-    """Sessions of this process."""
-
-    def __init__(self, satchel: Satchel) -> None:
-        """`satchel` is opened and closed by the caller."""
-        self.host: Host = LocalHost(satchel)
-        self._satchel = satchel
-
-    async def open(self, session_id: str | None, *, cwd: Path, servers: Sequence[Any]) -> Held:
-        """See `SessionPlace`. The servers start in the session's folder, as the editor itself would start them."""
         entries = [replace(_entry(server), cwd=str(cwd)) for server in servers]
         if not entries:
             session = await self._satchel.session(session_id, cwd=cwd, interactive=True)
@@ -109,14 +86,18 @@ class LocalPlace:
         return Held(session=session, notice="", release=toolset.aclose)
 
     async def known(self) -> Sequence[EditorSession]:
-        """See `SessionPlace`."""
+        """The sessions, the most recent first."""
         return [
             EditorSession(id=info.id, cwd=info.cwd, title=info.title, last_at=info.last_at)
             for info in await self._satchel.sessions.listed()
         ]
 
     async def delete(self, session_id: str) -> None:
-        """See `SessionPlace`."""
+        """Delete the log of a session.
+
+        Raises:
+            NotFound: There is none.
+        """
         await self._satchel.sessions.delete(session_id)
 
 
@@ -125,12 +106,12 @@ class ServedPlace:
 
     def __init__(self, host: RemoteHost, settings: Settings) -> None:
         """`host` is connected and left by the caller."""
-        self.host: Host = host
+        self.host = host
         self._remote = host
         self._settings = settings
 
     async def open(self, session_id: str | None, *, cwd: Path, servers: Sequence[Any]) -> Held:
-        """See `SessionPlace`. The server has its own MCP servers; the editor's are not sent to it."""
+        """See `LocalPlace`. The server has its own MCP servers; the editor's are not sent to it."""
         entries = [_entry(server) for server in servers]
         session = await self._remote.session(session_id, cwd=cwd, interactive=True)
         notice = ""
@@ -143,23 +124,19 @@ class ServedPlace:
         return Held(session=session, notice=notice, release=_nothing)
 
     async def known(self) -> Sequence[EditorSession]:
-        """See `SessionPlace`."""
+        """See `LocalPlace`."""
         found = await (await self._remote.api()).get("/api/sessions", limit=_MOST_LISTED)
-        return [
-            EditorSession(
-                id=each["id"],
-                cwd=each["cwd"],
-                title=each["title"],
-                last_at=datetime.fromisoformat(each["last_at"]),
-            )
-            for each in found
-        ]
+        return [fields_from_json(EditorSession, each) for each in found]
 
     async def delete(self, session_id: str) -> None:
-        """See `SessionPlace`."""
+        """See `LocalPlace`."""
         if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", session_id):
             raise NotFound(f"There is no session {session_id[:80]!r}.")
         await (await self._remote.api()).delete(f"/api/sessions/{session_id}")
+
+
+SessionPlace: TypeAlias = LocalPlace | ServedPlace
+"""Opens and lists sessions."""
 
 
 async def _nothing() -> None:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from satchel.errors import UsageError
+from satchel.plain import as_json
 from satchel.tools.input_schema import InputSchema, check_schema
 
 __all__ = ["Case", "CaseResult", "judge", "parse_cases", "result_to_json"]
@@ -79,12 +80,7 @@ class CaseResult:
 
 def result_to_json(result: CaseResult) -> dict[str, Any]:
     """For the catalogue and `satchel capability test --json`."""
-    return {
-        "name": result.name,
-        "passed": result.passed,
-        "reason": result.reason,
-        "wall_ms": round(result.wall_ms, 1),
-    }
+    return {**as_json(result), "wall_ms": round(result.wall_ms, 1)}
 
 
 def parse_cases(text: str) -> tuple[Case, ...]:

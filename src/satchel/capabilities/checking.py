@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -176,7 +176,7 @@ class Registrar:
                     capability=capability,
                     number=version.number,
                     is_active=capability.version == version.number,
-                    checks=tuple(_check_from_json(check) for check in version.checks),
+                    checks=tuple(CaseResult(**check) for check in version.checks),
                     to_approve=package.manifest.access.without(approved),
                 )
         return None
@@ -354,10 +354,4 @@ def _shared(wanted: Access, missing: Access) -> Access:
         hosts=tuple(host for host in wanted.hosts if host not in missing.hosts),
         secrets=tuple(name for name in wanted.secrets if name not in missing.secrets),
         state=wanted.state and not missing.state,
-    )
-
-
-def _check_from_json(value: Any) -> CaseResult:
-    return CaseResult(
-        name=value["name"], passed=value["passed"], reason=value["reason"], wall_ms=value["wall_ms"]
     )

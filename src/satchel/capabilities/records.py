@@ -317,7 +317,3 @@ def provenance_from_json(value: Mapping[str, Any]) -> Provenance:
         made_by=made_by if made_by in ("user", "import") else "builder",
         **{name: str(value.get(name, "")) for name in names},
     )
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else at.isoformat()

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -21,6 +21,7 @@ from satchel.capabilities.files import FileReader, below, given_files
 from satchel.capabilities.records import CALLED, Access, Capability
 from satchel.config.home import ensure_home
 from satchel.errors import Refused, SatchelError, StorageError, UsageError
+from satchel.plain import as_json
 from satchel.sandbox.port import (
     Artifact,
     Denial,
@@ -70,18 +71,8 @@ _SANDBOX_FRAMES: Final = re.compile(
 """The first frames of a traceback, which are the sandbox's and tell nobody anything."""
 
 
-class LayerMaker(Protocol):
-    """Makes the folder with the packages of a list of requirements; see `satchel.sandbox.layers`."""
-
-    async def __call__(self, requirements: Sequence[str]) -> Path | None:
-        """The folder, or None if there are no requirements.
-
-        Raises:
-            UsageError: A requirement is not acceptable, does not exist or has no wheel.
-        """
-        ...
-
-
+LayerMaker: TypeAlias = Callable[[Sequence[str]], Awaitable[Path | None]]
+"""Makes the folder with the packages of some requirements, None if there are none; see `satchel.sandbox.layers`."""
 Secrets: TypeAlias = Callable[[str], str | None]
 """Gives the value of an environment variable, or None."""
 Clean: TypeAlias = Callable[[str], Awaitable[str]]
@@ -163,25 +154,9 @@ class Outcome:
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """For `satchel capability run --json` (DESIGN 3.3) and the HTTP interface."""
     return {
-        "status": outcome.status,
-        "result": outcome.result,
-        "error": outcome.error,
-        "traceback": outcome.traceback,
-        "stdout": outcome.stdout,
-        "stderr": outcome.stderr,
-        "truncated": outcome.truncated,
-        "exit": outcome.exit,
+        **as_json(replace(outcome, artifacts=())),
         "wall_ms": round(outcome.wall_ms, 1),
-        "peak_mb": outcome.peak_mb,
-        "backend": outcome.backend,
-        "denied": [{"kind": d.kind, "target": d.target, "reason": d.reason} for d in outcome.denied],
-        "artifacts": [{"path": a.path, "bytes": len(a.content)} for a in outcome.artifacts],
-        "omitted": list(outcome.omitted),
-        "capability": outcome.capability,
-        "version": outcome.version,
-        "edited": outcome.edited,
-        "failing": outcome.failing,
-        "calls": [{"by": c.by, "capability": c.capability, "status": c.status} for c in outcome.calls],
+        "artifacts": [{"path": each.path, "bytes": len(each.content)} for each in outcome.artifacts],
     }
 
 
@@ -202,35 +177,26 @@ class _Job:
     is_trial: bool = False
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Runner:
-    """Runs the capabilities of one catalogue."""
+    """Runs the capabilities of one catalogue.
 
-    def __init__(
-        self,
-        catalogue: Catalogue,
-        sandbox: Callable[[], Awaitable[Sandbox]],
-        *,
-        layers: LayerMaker,
-        secret: Secrets,
-        clean: Clean | None = None,
-        may_call: Callable[[str], Awaitable[None]] | None = None,
-    ) -> None:
-        """Start nothing yet.
+    Attributes:
+        catalogue: Where the capabilities are.
+        sandbox: Gives the sandbox; raises `NoSandbox` if there is none. Called for each run.
+        layers: Gives the packages.
+        secret: Gives the values of secrets.
+        clean: Removes what looks like a secret from a text that is recorded; None records it as it is.
+        may_call: Raises `Refused` if the rules don't let another capability call this one.
+    """
 
-        Args:
-            catalogue: Where the capabilities are.
-            sandbox: Gives the sandbox; raises `NoSandbox` if there is none. Called for each run.
-            layers: Gives the packages.
-            secret: Gives the values of secrets.
-            clean: Removes what looks like a secret from a text that is recorded; None records it as it is.
-            may_call: Raises `Refused` if the rules don't let another capability call this one.
-        """
-        self._catalogue = catalogue
-        self._sandbox = sandbox
-        self._layers = layers
-        self._secret = secret
-        self._clean = clean
-        self._may_call = may_call
+    catalogue: Catalogue
+    sandbox: Callable[[], Awaitable[Sandbox]]
+    _: KW_ONLY
+    layers: LayerMaker
+    secret: Secrets
+    clean: Clean | None = None
+    may_call: Callable[[str], Awaitable[None]] | None = None
 
     async def run(
         self,
@@ -260,10 +226,10 @@ class Runner:
             NoSandbox: There is no sandbox.
             SandboxError: The sandbox failed.
         """
-        capability = await self._catalogue.get(name)
+        capability = await self.catalogue.get(name)
         if capability.status != "active":
             raise Refused(not_active(capability))
-        checkout = await self._catalogue.checkout(capability)
+        checkout = await self.catalogue.checkout(capability)
         trial = chain.trial if chain is not None else None
         folder = capability.path if trial is None else trial / capability.name
         job = _Job(
@@ -288,14 +254,14 @@ class Runner:
     async def _record(self, capability: Capability, outcome: Outcome, input: Mapping[str, Any]) -> Capability:
         error = "\n".join(part for part in (outcome.error, outcome.traceback) if part)
         kept: Any = None if outcome.ok else input
-        if self._clean is not None and not outcome.ok:
-            error = await self._clean(error)
-            text = await self._clean(json.dumps(input, ensure_ascii=False))
+        if self.clean is not None and not outcome.ok:
+            error = await self.clean(error)
+            text = await self.clean(json.dumps(input, ensure_ascii=False))
             try:
                 kept = json.loads(text)
             except ValueError:
                 kept = None  # Not worth keeping without its form.
-        return await self._catalogue.record_run(
+        return await self.catalogue.record_run(
             capability.id,
             version=outcome.version,
             status=outcome.status,
@@ -367,7 +333,7 @@ class Runner:
             return _refused(
                 job, "bad_input", "The input does not fit the schema: " + "; ".join(problems) + "."
             )
-        secrets = {name: self._secret(name) for name in job.access.secrets}
+        secrets = {name: self.secret(name) for name in job.access.secrets}
         missing = [name for name, value in secrets.items() if not value]
         if missing:
             return _refused(
@@ -376,8 +342,8 @@ class Runner:
                 f"{job.name} needs {' and '.join(missing)}, and no value is set. Set it in the environment in which "
                 "Satchel starts.",
             )
-        sandbox = await self._sandbox()
-        layer = await self._layers(job.requirements) if job.requirements else None
+        sandbox = await self.sandbox()
+        layer = await self.layers(job.requirements) if job.requirements else None
         if job.state is not None:
             await anyio.to_thread.run_sync(_ready_state, job.state, job.name)
         limits = _limits(job, timeout_s)
@@ -425,7 +391,7 @@ class Runner:
         if number >= _MOST_CALLS:
             return f"One run makes at most {_MOST_CALLS} calls of other capabilities.", False
         try:
-            called = await self._catalogue.get(name)
+            called = await self.catalogue.get(name)
             if called.name in chain.names or len(chain.names) >= _MOST_DEEP:
                 return f"{' calls '.join((*chain.names, called.name))}: that is not allowed.", False
             # What the user approved for this one, for calls of it, is not to reach further through another one.
@@ -435,8 +401,8 @@ class Runner:
                     f"`secrets` of {job.name}, so that the user is asked.",
                     False,
                 )
-            if self._may_call is not None:
-                await self._may_call(called.name)
+            if self.may_call is not None:
+                await self.may_call(called.name)
             outcome = await self.run(
                 called.id,
                 input,

@@ -49,7 +49,6 @@ exec(compile(code, "code.py", "exec"), {"__name__": "__main__"})
 """Runs code as if it were a script in the skill's folder, so that it can import the skill's modules."""
 _MOST_CODE: Final = 60_000
 """Characters: an argument of a program has at most 128 KiB."""
-_OUT: Final = "out/"
 _INLINE = re.compile(r"(?m)^# /// script[ \t]*$\s(?P<content>(?:^#(?:| .*)$\s)+)^# ///[ \t]*$")
 """Metadata inside of a script (PEP 723)."""
 _MOST_SCRIPT_BYTES: Final = 1_000_000

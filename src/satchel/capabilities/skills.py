@@ -132,18 +132,13 @@ class Skills:
         """
         self._folders = tuple(folders)
         self._skills: dict[str, Skill] = {}
-        self._problems: tuple[SkillProblem, ...] = ()
+        self.problems: tuple[SkillProblem, ...] = ()
         self._read: dict[Path, tuple[tuple[int, ...], Skill]] = {}
 
     @property
     def all(self) -> tuple[Skill, ...]:
         """Those that are offered, by name, as found by the last `look`."""
         return tuple(self._skills[name] for name in sorted(self._skills))
-
-    @property
-    def problems(self) -> tuple[SkillProblem, ...]:
-        """Those that are not offered, as found by the last `look`."""
-        return self._problems
 
     def look(self) -> None:
         """Look for skills; reads every SKILL.md that is new or has changed. What can't be read is a problem."""
@@ -161,7 +156,7 @@ class Skills:
                 if first is not skill and first.folder != skill.folder:
                     reason = f"There is another skill with the name {skill.name}, in {first.folder}."
                     problems.append(SkillProblem(path=folder, reason=reason))
-        self._skills, self._problems = skills, tuple(problems)
+        self._skills, self.problems = skills, tuple(problems)
 
     def _skill(self, folder: Path, place: SkillFolder) -> Skill:
         found = (folder / DOCUMENT).stat()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 
 import click
 
@@ -46,14 +47,7 @@ def doctor(fix: bool, yes: bool, scope: str, as_json: bool) -> int:
     if as_json:
         shown = checkup_to_json(found)
         if repaired is not None:
-            shown["repaired"] = {
-                "reindexed": repaired.reindexed,
-                "orphans": repaired.orphans,
-                "stripped": repaired.stripped,
-                "emptied": repaired.emptied,
-                "redacted": repaired.redacted,
-                "embedded": repaired.embedded,
-            }
+            shown["repaired"] = replace(repaired, taken_out=())
         say_json(shown)
     else:
         _show(found, repaired)

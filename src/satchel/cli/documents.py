@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -43,7 +42,7 @@ def add_file(paths: tuple[Path, ...], scope: str, as_json: bool) -> None:
 
     outcomes = with_home(take_in, scope)
     if as_json:
-        say_json([asdict(one) for one in outcomes])
+        say_json(list(outcomes))
     failed = sum(one.outcome == "failed" for one in outcomes)
     if failed or not outcomes:
         raise UsageError(
@@ -60,7 +59,7 @@ def documents(scope: str, as_json: bool) -> None:
     """List the documents that are remembered."""
     found = with_memory(lambda memory: memory.documents(), scope)
     if as_json:
-        say_json([asdict(one) for one in found])
+        say_json(list(found))
         return
     for one in found:
         say(f"{plain(one.path)}  {plain(one.title)}  {counted(one.passages, 'passage')}")

@@ -8,7 +8,7 @@ import re
 import select
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -22,31 +22,6 @@ Complete = Callable[[str], Awaitable[Sequence[tuple[str, str]]]]
 """Returns the completions of the last word of a text, each with a short help text."""
 
 
-class LineReader(Protocol):
-    """Reads what the user says."""
-
-    async def read(self, prompt: str, *, toolbar: str = "") -> str:
-        """The next message, which may have several lines. What is typed when this is cancelled begins the next one.
-
-        Raises:
-            EOFError: The input has ended.
-            KeyboardInterrupt: The user pressed Ctrl-C.
-        """
-        ...
-
-    async def ask(self, prompt: str) -> str:
-        """The answer to a question: one line, which is not added to the history. Raises like `read`."""
-        ...
-
-    def keep(self, text: str) -> None:
-        """Begin the next message with a text that could not be sent."""
-        ...
-
-    def drop_typed_ahead(self) -> None:
-        """Discard keys that were typed before now. Call it before showing a question, which they can't answer."""
-        ...
-
-
 class PlainLines:
     """Lines from a pipe or a file. A line that ends with a backslash continues on the next."""
 
@@ -54,7 +29,7 @@ class PlainLines:
         self._limiter = anyio.CapacityLimiter(1)
 
     async def read(self, prompt: str, *, toolbar: str = "") -> str:
-        """See `LineReader`; nothing is printed."""
+        """See `Editor`; nothing is printed."""
         lines: list[str] = []
         while True:
             raw = await anyio.to_thread.run_sync(
@@ -68,7 +43,7 @@ class PlainLines:
             lines.append(line[:-1])
 
     async def ask(self, prompt: str) -> str:
-        """See `LineReader`."""
+        """See `Editor`."""
         return await self.read(prompt)
 
     def keep(self, text: str) -> None:
@@ -108,7 +83,12 @@ class Editor:
         return cls(complete=none, recent=nothing)
 
     async def read(self, prompt: str, *, toolbar: str = "") -> str:
-        """See `LineReader`."""
+        """The next message, which may have several lines. What is typed when this is cancelled begins the next one.
+
+        Raises:
+            EOFError: The input has ended.
+            KeyboardInterrupt: The user pressed Ctrl-C.
+        """
         if self._session is None:
             self._session = self._make([text async for text in self._recent()])
         # Imported when used, see `ask`.
@@ -127,11 +107,11 @@ class Editor:
                 raise
 
     def keep(self, text: str) -> None:
-        """See `LineReader`."""
+        """Begin the next message with a text that could not be sent."""
         self._draft = text
 
     async def ask(self, prompt: str) -> str:
-        """See `LineReader`."""
+        """The answer to a question: one line, which is not added to the history. Raises like `read`."""
         # Imported when used: it takes a tenth of a second, and only a terminal needs it.
         from prompt_toolkit import PromptSession  # noqa: PLC0415
 
@@ -139,7 +119,7 @@ class Editor:
         return await once.prompt_async(prompt, handle_sigint=False)
 
     def drop_typed_ahead(self) -> None:
-        """See `LineReader`."""
+        """Discard keys that were typed before now. Call it before showing a question, which they can't answer."""
         # Not available on every system, and only useful with a terminal.
         import termios  # noqa: PLC0415
 
@@ -166,6 +146,10 @@ class Editor:
             reserve_space_for_menu=4,
             input=terminal,
         )
+
+
+LineReader: TypeAlias = Editor | PlainLines
+"""Reads what the user says."""
 
 
 def keep_typed_ahead() -> None:

@@ -10,29 +10,17 @@ import io
 import re
 import shutil
 from collections.abc import Callable
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from satchel.cli.output import plain
 from satchel.tui.markdown import first_settled, laid_out
 
-__all__ = ["MarkdownStream", "PlainStream", "TextStream"]
+__all__ = ["MarkdownStream", "PlainStream"]
 
 _PAINT_S = 0.05
 """Seconds between two repaints. Twenty a second look smooth; a block that takes long to lay out is painted less
 often."""
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-
-
-class TextStream(Protocol):
-    """Shows an answer's text piece by piece."""
-
-    def feed(self, text: str) -> None:
-        """Show the next piece."""
-        ...
-
-    def finish(self) -> None:
-        """End the text, so that what follows begins on a new line. Does nothing if there was no text."""
-        ...
 
 
 class PlainStream:
@@ -43,14 +31,14 @@ class PlainStream:
         self._is_at_start = True
 
     def feed(self, text: str) -> None:
-        """See `TextStream`."""
+        """Show the next piece."""
         if text:
             self._out.write(plain(text))
             self._out.flush()
             self._is_at_start = text.endswith("\n")
 
     def finish(self) -> None:
-        """See `TextStream`."""
+        """End the text, so that what follows begins on a new line. Does nothing if there was no text."""
         if not self._is_at_start:
             self._out.write("\n")
             self._out.flush()
@@ -88,13 +76,13 @@ class MarkdownStream:
         self._has_settled = False
 
     def feed(self, text: str) -> None:
-        """See `TextStream`."""
+        """See `PlainStream`."""
         self._tail += plain(text)
         if self._monotonic_s() >= self._next_paint_s:
             self._paint()
 
     def finish(self) -> None:
-        """See `TextStream`."""
+        """See `PlainStream`."""
         self._settle_blocks(is_complete=True)
         if self._tail.strip() or self._shown:
             self._settle(self._tail)

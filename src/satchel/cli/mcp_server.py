@@ -7,6 +7,7 @@ import os
 import sys
 import webbrowser
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 import anyio
@@ -86,17 +87,9 @@ def _count(number: int, thing: str) -> str:
 
 
 def _to_json(server: KnownServer) -> dict[str, Any]:
-    return {
-        "name": server.name,
-        "transport": server.transport,
-        "address": server.address,
-        "enabled": server.enabled,
-        "tools": server.tools,
-        "waiting": server.waiting,
-        "logged_in": server.has_login,
-        "file": server.file,
-        "problem": server.problem,
-    }
+    found = asdict(server)
+    found["logged_in"] = found.pop("has_login")
+    return found
 
 
 @mcp_server.command()

@@ -39,16 +39,7 @@ def list_(provider: str | None, as_json: bool) -> None:
                 {
                     "chosen": choice.name if choice is not None else None,
                     "why": choice.why if choice is not None else None,
-                    "providers": [
-                        {
-                            "name": p.name,
-                            "kind": p.kind,
-                            "state": p.state,
-                            "models": list(p.models),
-                            "reason": p.reason,
-                        }
-                        for p in providers
-                    ],
+                    "providers": list(providers),
                 }
             )
             return

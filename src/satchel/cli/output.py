@@ -8,8 +8,10 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from dataclasses import is_dataclass
 from typing import Any, TextIO, cast
 
+from satchel.plain import as_json
 from satchel.tui.plain_text import is_plain, plain
 
 __all__ = [
@@ -105,13 +107,17 @@ def tell(text: str) -> None:
 
 def json_text(value: Any, *, indent: int | None = None) -> str:
     """JSON that is safe to show on a terminal: characters as they are, or escaped where they could control it."""
-    text = json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+    text = json.dumps(as_json(value), ensure_ascii=False, indent=indent, default=_data)
     # JSON escapes what is below 0x20; the other control characters can only be inside strings.
     if any(not is_plain(c) or "\ud800" <= c <= "\udfff" for c in text if c >= "\x7f"):
-        return json.dumps(value, indent=indent, default=str)
+        return json.dumps(as_json(value), indent=indent, default=_data)
     return text
 
 
+def _data(value: object) -> Any:
+    return as_json(value) if is_dataclass(value) else str(value)
+
+
 def say_json(value: Any) -> None:
-    """Print JSON data to stdout: indented on a terminal, otherwise on one line."""
+    """Print JSON data to stdout, records as their fields: indented on a terminal, otherwise on one line."""
     print(json_text(value, indent=2 if is_terminal(sys.stdout) else None))

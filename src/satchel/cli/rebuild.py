@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import anyio
 import click
 
@@ -31,9 +29,9 @@ def rebuild(as_json: bool) -> None:
         if as_json:
             say_json(
                 {
-                    "journal": asdict(done.journal),
+                    "journal": done.journal,
                     "messages": done.logs.lacking,
-                    "capabilities": [asdict(each) for each in done.capabilities],
+                    "capabilities": list(done.capabilities),
                     "damaged_logs": list(done.logs.damaged),
                     "set_aside": None if done.aside is None else str(done.aside),
                 }

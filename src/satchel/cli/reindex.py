@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 
 import anyio
 import click
@@ -56,7 +55,7 @@ def reindex(embedder: str | None, calibrate: bool, drop_old: bool, as_json: bool
     if embedder is not None and done.in_use:
         set_value(read_settings().config_path, "memory.embedder", embedder)
     if as_json:
-        say_json(asdict(done))
+        say_json(done)
     else:
         _tell(done, switched=embedder is not None)
     if done.trouble is not None:

@@ -17,7 +17,7 @@ from satchel.cli.settings import read_settings
 from satchel.errors import StorageUnwritable, UsageError
 from satchel.events import SessionFiled
 from satchel.runtime.lines import FILING, session_line
-from satchel.sessions import SearchHit, SessionInfo, SessionStore, info_to_json, to_json, to_markdown
+from satchel.sessions import SessionInfo, SessionStore, hit_to_json, info_to_json, to_json, to_markdown
 
 __all__ = ["session"]
 
@@ -90,24 +90,12 @@ def search(query: tuple[str, ...], limit: int, as_json: bool) -> None:
     """
     hits = _with_sessions(lambda store: store.search(" ".join(query), limit=limit))
     if as_json:
-        say_json([_hit_to_json(hit) for hit in hits])
+        say_json([hit_to_json(hit) for hit in hits])
     else:
         for hit in hits:
             say(f"{hit.session_id}  turn {hit.turn}, {hit.kind}: {hit.snippet}")
     if not hits:
         tell(f"No conversation contains {' '.join(query)!r}.")
-
-
-def _hit_to_json(hit: SearchHit) -> dict[str, Any]:
-    return {
-        "session": hit.session_id,
-        "title": hit.title,
-        "seq": hit.seq,
-        "turn": hit.turn,
-        "kind": hit.kind,
-        "at": hit.at,
-        "snippet": hit.snippet,
-    }
 
 
 @session.command()

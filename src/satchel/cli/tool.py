@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -56,7 +57,7 @@ def list_(source: str | None, as_json: bool) -> None:
     """List all tools, and the files in the tools' folders that can't be used, with the reason."""
     entries = [entry for entry in _with_satchel(_entries) if source in (None, entry.source)]
     if as_json:
-        say_json([_entry_to_json(entry) for entry in entries])
+        say_json(list(entries))
         return
     say_rows((each.name, each.source, each.status, one_line(each.description, 80)) for each in entries)
     for entry in entries:
@@ -64,17 +65,6 @@ def list_(source: str | None, as_json: bool) -> None:
             tell(f"! {entry.name}: {entry.reason}")
     if not entries:
         tell("There are no tools.")
-
-
-def _entry_to_json(entry: ToolEntry) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "source": entry.source,
-        "description": entry.description,
-        "status": entry.status,
-        "reason": entry.reason,
-        "origin": entry.origin,
-    }
 
 
 @tool.command()
@@ -91,7 +81,7 @@ def show(name: str, as_json: bool) -> None:
             close = registry.close_matches(name)
             hint = f"Did you mean {' or '.join(close)}?" if close else "`satchel tool list` lists them."
             raise NotFound(f"There is no tool {name!r}. {hint}")
-        shown = _entry_to_json(entries[0])
+        shown: dict[str, Any] = asdict(entries[0])
         if found is not None:
             shown["input_schema"] = dict(found.spec.input_schema)
             if found.spec.returns is not None:

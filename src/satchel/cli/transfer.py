@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def export(
     report = with_home(carry, scope)
     sys.stdout.buffer.flush()
     if as_json:
-        say_json(asdict(report))
+        say_json(report)
         return
     tell(
         f"Exported {counted(report.memories, 'memory', 'memories')}, {counted(report.edges, 'link')}, "

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO, assert_never
 
-from satchel.cli.markdown import MarkdownStream, PlainStream, TextStream
+from satchel.cli.markdown import MarkdownStream, PlainStream
 from satchel.cli.output import is_terminal, plain, wrapped
 from satchel.events import (
     AskUser,
@@ -76,7 +76,7 @@ class TurnView:
         self._with_usage = with_usage
         self._monotonic_s = monotonic_s
         self._progressed_s = -_PROGRESS_S
-        self._text: TextStream | None = None
+        self._text: PlainStream | MarkdownStream | None = None
         if text_out is not None:
             self._text = (
                 MarkdownStream(text_out, monotonic_s=monotonic_s)

@@ -19,6 +19,7 @@ from typing import Any, Final
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.toml_file import TomlFile, read_toml
 from satchel.errors import ConfigError
+from satchel.plain import as_json
 
 __all__ = [
     "SKILL_FOLDERS",
@@ -212,15 +213,7 @@ def _load(home: Path) -> dict[Path, TrustRecord]:
 def _change(home: Path, edit: Callable[[dict[Path, TrustRecord]], Mapping[Path, TrustRecord]]) -> None:
     ensure_home(home)
     with locked_folder(home):
-        folders = {
-            str(folder): {
-                "settings": record.settings,
-                "instructions": record.instructions,
-                "tools": dict(record.tools),
-                "skills": dict(record.skills),
-            }
-            for folder, record in edit(_load(home)).items()
-        }
+        folders = {str(folder): as_json(record) for folder, record in edit(_load(home)).items()}
         replace_file(home / _TRUSTED, json.dumps({"folders": folders}, indent=2) + "\n")
 
 

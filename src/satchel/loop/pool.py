@@ -11,8 +11,8 @@ import asyncio
 import contextlib
 import contextvars
 import threading
-from collections import deque
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 import anyio
@@ -28,34 +28,6 @@ _MOST_LOST = 64
 against the process's thread limit; a program with so many has to be restarted anyway."""
 
 
-class _Job:
-    """One function to run, and its outcome."""
-
-    __slots__ = ("context", "done", "error", "finished", "function", "loop", "lost", "result", "started")
-
-    def __init__(self, function: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
-        self.function = function
-        self.loop = loop
-        self.context = contextvars.copy_context()
-        self.done = anyio.Event()
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.started = False
-        self.finished = False
-        self.lost = False
-
-    def run(self) -> None:
-        """Run the function in the current thread, and wake the task that waits for it."""
-        try:
-            self.result = self.context.run(self.function)
-        # A boundary between threads: the waiting task raises whatever the function raised.
-        except BaseException as error:  # noqa: BLE001
-            self.error = error
-        # If the event loop was closed meanwhile, nobody waits.
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self.done.set)
-
-
 class ToolPool:
     """Runs blocking functions on up to `workers` threads, in the order in which they were submitted.
 
@@ -69,11 +41,9 @@ class ToolPool:
         Args:
             workers: The number of threads; at least 1.
         """
-        self._workers = workers
-        self._condition = threading.Condition()
-        self._jobs: deque[_Job] = deque()
-        self._threads = 0
-        self._idle = 0
+        self._free = anyio.Semaphore(workers, fast_acquire=True)
+        self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
+        """What each idle thread waits for: its next job, or None to end."""
         self._lost = 0
         self._closed = False
 
@@ -84,74 +54,67 @@ class ToolPool:
             SatchelError: The pool is closed, or too many functions hang in it.
             BaseException: What the function raised.
         """
-        job = _Job(lambda: function(*args), asyncio.get_running_loop())
-        self._submit(job)
-        try:
-            await job.done.wait()
-        except BaseException:
-            self._abandon(job)
-            raise
-        if job.error is not None:
-            error = job.error
+        if self._closed:
+            raise SatchelError("The threads for tools are closed, because the session has ended.")
+        if self._lost >= _MOST_LOST:
+            raise SatchelError(f"{self._lost} tool functions hang and can't be stopped. Restart the program.")
+        async with self._free:
+            error, result = await self._run(lambda: function(*args))
+        if error is not None:
             # `StopIteration` can't pass through an await: it would end the coroutine silently.
             if isinstance(error, StopIteration | GeneratorExit):
                 raise RuntimeError(f"The function raised {type(error).__name__}.") from error
             raise error
-        result: T = job.result
-        return result
+        found: T = result
+        return found
+
+    async def _run(self, function: Callable[[], Any]) -> tuple[BaseException | None, Any]:
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        ended: asyncio.Future[tuple[BaseException | None, Any]] = loop.create_future()
+        thread = self._idle.pop() if self._idle else _start_thread()
+
+        def end(error: BaseException | None, result: Any) -> None:
+            is_lost = ended.cancelled()
+            self._lost -= is_lost
+            if is_lost or self._closed:
+                thread.put(None)
+            else:
+                self._idle.append(thread)
+                ended.set_result((error, result))
+
+        def work() -> None:
+            error, result = None, None
+            try:
+                # If it was cancelled before it began, nobody waits for it: it must not run.
+                result = None if ended.cancelled() else context.run(function)
+            # A boundary between threads: the waiting task raises whatever the function raised.
+            except BaseException as raised:  # noqa: BLE001
+                error = raised
+            # If the event loop was closed meanwhile, nobody waits.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(end, error, result)
+
+        thread.put(work)
+        try:
+            return await ended
+        except BaseException:
+            ended.cancel()
+            self._lost += ended.cancelled()
+            raise
 
     def close(self) -> None:
         """Refuse new work. Idle threads end now, busy ones when their function returns. It may be called twice."""
-        with self._condition:
-            self._closed = True
-            self._condition.notify_all()
+        self._closed = True
+        while self._idle:
+            self._idle.pop().put(None)
 
-    def _submit(self, job: _Job) -> None:
-        with self._condition:
-            if self._closed:
-                raise SatchelError("The threads for tools are closed, because the session has ended.")
-            if self._lost >= _MOST_LOST:
-                raise SatchelError(
-                    f"{self._lost} tool functions hang and can't be stopped. Restart the program."
-                )
-            self._jobs.append(job)
-            if self._idle >= len(self._jobs):
-                self._condition.notify()
-            elif self._threads < self._workers:
-                self._start_thread()
 
-    def _abandon(self, job: _Job) -> None:
-        with self._condition:
-            if not job.started:
-                # It has not started, and nobody waits for it: it must not run.
-                self._jobs.remove(job)
-            elif not job.finished:
-                job.lost = True
-                self._lost += 1
-                self._threads -= 1
-                if self._jobs:
-                    self._start_thread()
+def _start_thread() -> SimpleQueue[Callable[[], None] | None]:
+    jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
-    def _start_thread(self) -> None:
-        self._threads += 1
-        threading.Thread(target=self._work, name="satchel-tool", daemon=True).start()
+    def work() -> None:
+        while (job := jobs.get()) is not None:
+            job()
 
-    def _work(self) -> None:
-        while True:
-            with self._condition:
-                while not self._jobs:
-                    if self._closed:
-                        self._threads -= 1
-                        return
-                    self._idle += 1
-                    self._condition.wait()
-                    self._idle -= 1
-                job = self._jobs.popleft()
-                job.started = True
-            job.run()
-            with self._condition:
-                job.finished = True
-                if job.lost:
-                    # A new thread took its place when it was abandoned.
-                    self._lost -= 1
-                    return
+    threading.Thread(target=work, name="satchel-tool", daemon=True).start()
+    return jobs

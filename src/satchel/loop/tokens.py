@@ -52,7 +52,7 @@ class TokenEstimator:
         """
         self._counter = counter
         self._name = name if counter is not None else ""
-        self._bytes_per_token = _START
+        self.bytes_per_token = _START
         self._counted_bytes, self._counted_tokens = round(_START * _PRIOR_TOKENS), _PRIOR_TOKENS
         self._provider_counts = False
 
@@ -66,23 +66,18 @@ class TokenEstimator:
         """Whether the caller's counter is in use."""
         return self._counter is not None
 
-    @property
-    def bytes_per_token(self) -> float:
-        """What was learned, in [1, 8]."""
-        return self._bytes_per_token
-
     def tokens(self, size: int) -> int:
         """The tokens that so many bytes will have."""
-        return round(size / self._bytes_per_token)
+        return round(size / self.bytes_per_token)
 
     def bytes(self, tokens: int) -> int:
         """The bytes that so many tokens have."""
-        return round(tokens * self._bytes_per_token)
+        return round(tokens * self.bytes_per_token)
 
     def learn(self, size: int, tokens: int) -> None:
         """A provider counted `tokens` in a request of `size` bytes."""
         if size > 0 and tokens > 0 and _LEAST <= size / tokens <= _MOST:
-            self._bytes_per_token = size / tokens
+            self.bytes_per_token = size / tokens
             self._provider_counts = True
 
     def sample(self, texts: Iterable[str]) -> Failure | None:
@@ -103,11 +98,11 @@ class TokenEstimator:
                 tokens = _checked(self._counter(piece), piece, size)
             except Exception as error:  # noqa: BLE001
                 self._counter = None
-                self._bytes_per_token = _START
+                self.bytes_per_token = _START
                 return failure_event("token counter", error)
             self._counted_bytes += size
             self._counted_tokens += tokens
-        self._bytes_per_token = min(_MOST, max(_LEAST, self._counted_bytes / self._counted_tokens))
+        self.bytes_per_token = min(_MOST, max(_LEAST, self._counted_bytes / self._counted_tokens))
         return None
 
 

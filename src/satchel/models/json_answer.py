@@ -28,7 +28,6 @@ __all__ = [
     "FoundCall",
     "Verdict",
     "begins_answer",
-    "read_answer",
     "whole_answer",
 ]
 
@@ -267,13 +266,6 @@ class FoundCall:
     tool: str
     input: dict[str, Any] | None
     raw: str = ""
-
-
-def read_answer(text: str, ids: CallIds) -> tuple[Block, ...]:
-    """The blocks of a complete answer."""
-    reader = JsonAnswerReader()
-    reader.feed(text)
-    return reader.finish(ids)[1]
 
 
 def begins_answer(text: str) -> Verdict:

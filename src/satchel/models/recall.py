@@ -39,12 +39,7 @@ class RecallModel:
 
     def __init__(self, *, provider: str = "none") -> None:
         """Store the provider's name in the configuration."""
-        self._provider = provider
-
-    @property
-    def provider(self) -> str:
-        """The provider's name in the configuration."""
-        return self._provider
+        self.provider = provider
 
     @property
     def model(self) -> str:
@@ -65,7 +60,7 @@ class RecallModel:
             blocks=(TextBlock(text=text),),
             stop_reason="end_turn",
             usage=Usage(cost_usd=0.0),
-            provider=self._provider,
+            provider=self.provider,
             model=self.model,
         )
 

@@ -94,28 +94,13 @@ class ScriptedModel:
     ) -> None:
         """Store the script and the properties of the model."""
         self._script = script
-        self._provider = provider
-        self._model = model
-        self._context_window = context_window
+        self.provider = provider
+        self.model = model
+        self.context_window = context_window
         self._position = 0
         self._calls = 0
         self.requests: list[ModelRequest] = []
         self.is_closed = False
-
-    @property
-    def provider(self) -> str:
-        """The provider that was passed to the constructor."""
-        return self._provider
-
-    @property
-    def model(self) -> str:
-        """The model name that was passed to the constructor."""
-        return self._model
-
-    @property
-    def context_window(self) -> int | None:
-        """The context window that was passed to the constructor."""
-        return self._context_window
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """See `ChatModel.stream`."""
@@ -137,14 +122,14 @@ class ScriptedModel:
             raise reply.error
         if reply.cut:
             raise ModelUnavailable(
-                f"{self._provider}:{self._model} cut the connection before its answer was whole."
+                f"{self.provider}:{self.model} cut the connection before its answer was whole."
             )
         yield Completion(
             blocks=blocks,
             stop_reason=reply.stop_reason or ("tool_use" if reply.calls else "end_turn"),
             usage=reply.usage or _estimated(request, blocks),
-            provider=self._provider,
-            model=self._model,
+            provider=self.provider,
+            model=self.model,
         )
 
     async def aclose(self) -> None:

@@ -11,11 +11,16 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 class EventReader:
-    """Takes bytes and yields the `data` of each event. Names, ids and comments are ignored."""
+    """Takes bytes and yields the `data` of each event. Ids and comments are ignored.
+
+    Attributes:
+        name: Of the event that was yielded last; "" without one.
+    """
 
     def __init__(self) -> None:
         self._rest: list[bytes] = []
         self._data: list[bytes] = []
+        self.name = ""
 
     def feed(self, piece: bytes) -> Iterator[str]:
         """The events that this piece completes."""
@@ -31,6 +36,8 @@ class EventReader:
         self._rest = [last + b"\r" if held else last]
         for line in lines:
             yield from self._line(line)
+            if not line:
+                self.name = ""
 
     def finish(self) -> Iterator[str]:
         """The event that the end of the stream completes, because some servers omit the final empty line."""
@@ -43,6 +50,8 @@ class EventReader:
     def _line(self, line: bytes) -> Iterator[str]:
         if line.startswith(b"data:"):
             self._data.append(line[6:] if line.startswith(b"data: ") else line[5:])
+        elif line.startswith(b"event:"):
+            self.name = line[6:].strip().decode("utf-8", "replace")
         elif not line and self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             self._data = []

@@ -25,7 +25,7 @@ from satchel.runtime.serving import HOOKS_FILE, serving
 from satchel.storage import HEAD, REVISIONS
 from satchel.storage.copies import copy_database, is_in_use, revision_of
 
-__all__ = ["Backup", "Restored", "back_up", "interrupted_restore", "restore"]
+__all__ = ["Backup", "RestoredHome", "back_up", "interrupted_restore", "restore"]
 
 _FORMAT: Final = 1
 _MANIFEST: Final = "satchel-backup.json"
@@ -63,7 +63,7 @@ class Backup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Restored:
+class RestoredHome:
     """A finished restore; `aside` is where the previous home is now, or None if there was none."""
 
     home: Path
@@ -139,7 +139,7 @@ def _drop_unfinished(target: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
+def restore(archive: Path, home: Path, *, clock: Clock) -> RestoredHome:
     """Replace a home by a backup; the previous home is kept beside it, or in it if it is a mount point.
 
     Args:
@@ -184,7 +184,7 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> Restored:
         raise StorageUnwritable(f"{home} could not be replaced: {error.strerror or error}.") from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    return Restored(home=home, files=count, aside=aside)
+    return RestoredHome(home=home, files=count, aside=aside)
 
 
 def interrupted_restore(home: Path) -> str:

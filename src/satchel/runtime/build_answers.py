@@ -12,14 +12,14 @@ from satchel.events import AskUser, BuildPosted
 from satchel.runtime.build_news import BuildNews
 from satchel.runtime.options import chosen_option
 
-__all__ = ["Asked", "Heard", "hear_late", "hear_line", "option_of"]
+__all__ = ["AskedSession", "Heard", "hear_late", "hear_line", "option_of"]
 
 _YES_OR_NO: Final = frozenset(
     ("y", "yes", "n", "no", "ok", "okay", "sure", "allow", "deny", "never", "always")
 )
 
 
-class Asked(Protocol):
+class AskedSession(Protocol):
     """What this needs of a session, local or shared; `Session` documents the members."""
 
     @property
@@ -45,7 +45,7 @@ class Heard:
     is_message: bool = False
 
 
-async def hear_line(session: Asked, text: str, *, by: str) -> Heard:
+async def hear_line(session: AskedSession, text: str, *, by: str) -> Heard:
     """Hand a line to the build that it answers, if it answers one.
 
     It does if it is one of the options of an open question, or if the question came after the user's last message and
@@ -104,7 +104,9 @@ async def hear_line(session: Asked, text: str, *, by: str) -> Heard:
     return Heard(is_message=True)
 
 
-async def hear_late(session: Asked, text: str, question: BuildPosted, end: BuildPosted, *, by: str) -> Heard:
+async def hear_late(
+    session: AskedSession, text: str, question: BuildPosted, end: BuildPosted, *, by: str
+) -> Heard:
     """Take an answer to a question that is settled: the Builder gets it if it went on without one and is still at work.
 
     Args:

@@ -10,7 +10,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -20,7 +20,7 @@ from satchel.capabilities.access import sentences
 from satchel.clock import local_day
 from satchel.config import Mode
 from satchel.errors import NotFound, SatchelError, UsageError
-from satchel.events import Event, Notice, event_from_json, event_to_json
+from satchel.events import Event, Notice, fields_from_json, fields_to_json
 from satchel.runtime.build_answers import hear_late
 from satchel.runtime.lines import (
     FILING,
@@ -134,16 +134,8 @@ class CommandResult:
 
 def result_to_json(result: CommandResult) -> dict[str, Any]:
     """What a command did, as plain JSON data. Of a `Confirm`, that is its question."""
-    change = result.change
-    return {
-        "lines": [{"text": line.text, "kind": line.kind} for line in result.lines],
-        "events": [event_to_json(event) for event in result.events],
-        "confirm": result.confirm.question if result.confirm is not None else None,
-        "change": None if change is None else asdict(change),
-        "message": result.message,
-        "resumes": result.resumes,
-        "leaves": result.leaves,
-    }
+    question = result.confirm.question if result.confirm is not None else None
+    return {**fields_to_json(replace(result, confirm=None)), "confirm": question}
 
 
 def result_from_json(
@@ -154,16 +146,9 @@ def result_from_json(
     Raises:
         ValueError, KeyError, TypeError: It is no such result.
     """
-    change = value["change"]
-    return CommandResult(
-        lines=tuple(CommandLine(text=line["text"], kind=line["kind"]) for line in value["lines"]),
-        events=tuple(event_from_json(event) for event in value["events"]),
-        confirm=Confirm(question=value["confirm"], proceed=proceed) if value["confirm"] else None,
-        change=SessionChange(**change) if change is not None else None,
-        message=value["message"],
-        resumes=value["resumes"],
-        leaves=value["leaves"],
-    )
+    result = fields_from_json(CommandResult, {**value, "confirm": None})
+    confirm = Confirm(question=value["confirm"], proceed=proceed) if value["confirm"] else None
+    return replace(result, confirm=confirm)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from satchel.clock import Clock
@@ -18,41 +19,33 @@ LIMIT_S = 10.0
 """The time limit for one message; the loop gives a hook as long (`TurnLimits.hook_timeout_s`)."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class McpContext:
     """A hook (`satchel.loop.OnTurnStart`) that looks at the user's words.
 
     It reads each resource that they mention as `@SERVER:ADDRESS`, and gets the prompt if they begin with
     `/mcp__SERVER__PROMPT`.
+
+    Attributes:
+        mcp: Reads resources and gets prompts.
+        environment: Of the session; says where long resources are stored.
+        clock: The session's clock.
+        notify: Called with a sentence for each resource or prompt that is unavailable.
     """
 
-    def __init__(
-        self,
-        mcp: McpToolset,
-        *,
-        environment: CallEnvironment,
-        clock: Clock,
-        notify: Callable[[str], None],
-    ) -> None:
-        """Make the hook of one session.
-
-        Args:
-            mcp: Reads resources and gets prompts.
-            environment: Of the session; says where long resources are stored.
-            clock: The session's clock.
-            notify: Called with a sentence for each resource or prompt that is unavailable.
-        """
-        self._mcp = mcp
-        self._environment = environment
-        self._clock = clock
-        self._notify = notify
+    mcp: McpToolset
+    _: KW_ONLY
+    environment: CallEnvironment
+    clock: Clock
+    notify: Callable[[str], None]
 
     async def on_turn_start(self, start: TurnStart) -> AddContext | None:
         """Read what the message mentions."""
         text, context = start.message.text, self._context(start.turn)
         found = [await self._prompt(text, context)]
-        mentions = await self._mcp.resolve_mentions(text, context)
+        mentions = await self.mcp.resolve_mentions(text, context)
         for notice in mentions.notices:
-            self._notify(notice)
+            self.notify(notice)
         found += [attachment.text for attachment in mentions.attachments]
         added = "\n\n".join(part for part in found if part)
         return AddContext(text=added, untrusted=True) if added else None
@@ -62,13 +55,13 @@ class McpContext:
         if not command.startswith("/mcp__"):
             return ""
         try:
-            return (await self._mcp.run_prompt(command, words, context)).text
+            return (await self.mcp.run_prompt(command, words, context)).text
         except SatchelError as error:
-            self._notify(str(error))
+            self.notify(str(error))
             return ""
 
     def _context(self, turn: int) -> ToolContext:
-        environment = self._environment
+        environment = self.environment
         return ToolContext(
             session_id=environment.session_id,
             turn=turn,
@@ -79,7 +72,7 @@ class McpContext:
             state=environment.state,
             progress=_unseen,
             blocking=environment.pool.run,
-            clock=self._clock,
+            clock=self.clock,
             timeout_s=LIMIT_S,
             environ=environment.environ,
         )

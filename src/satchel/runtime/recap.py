@@ -1,14 +1,18 @@
-"""The last exchanges of a conversation, shown to a user who returns to it."""
+"""What is shown to a user who returns: the conversations, and the last exchanges of one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from satchel.events import AskUser, TurnStatus
 from satchel.sessions.view import SessionTurn
 
-__all__ = ["Exchange", "exchange_of"]
+__all__ = ["MOST_SAID", "Exchange", "ListedSession", "exchange_of"]
+
+MOST_SAID: Final = 200
+"""Earlier messages for the arrow keys."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +32,16 @@ class Exchange:
     answer: str = ""
     question: AskUser | None = None
     status: TurnStatus | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedSession:
+    """A session in a list; `title` is the user's first message, shortened."""
+
+    id: str
+    title: str
+    last_at: datetime
+    turns: int
 
 
 def exchange_of(turn: SessionTurn) -> Exchange:

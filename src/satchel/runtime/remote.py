@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +36,7 @@ from satchel.events import (
     TurnResumed,
     TurnStart,
     event_from_json,
+    fields_from_json,
     is_transient,
     record_from_json,
 )
@@ -47,11 +47,11 @@ from satchel.messages import FileBlock, Usage, block_to_json
 from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.build_news import BuildNews
 from satchel.runtime.commands import CommandResult, SlashCommand, result_from_json
-from satchel.runtime.hosting import MOST_SAID, ListedSession, SharedSession
-from satchel.runtime.recap import Exchange
+from satchel.runtime.recap import MOST_SAID, Exchange, ListedSession
 from satchel.runtime.server_api import ServerApi, error_of
 from satchel.runtime.serving import Serving, serving
-from satchel.runtime.session_state import SessionState, state_from_json
+from satchel.runtime.session import Session
+from satchel.runtime.session_state import SessionState
 from satchel.runtime.turns import RunningTurn, TurnResult, result_of
 from satchel.sessions.view import SessionView
 from satchel.tasks import background_tasks
@@ -147,13 +147,13 @@ class RemoteHost:
         mode: Mode | None = None,
         private: bool = False,
         interactive: bool = False,
-        like: SharedSession | None = None,
+        like: Session | RemoteSession | None = None,
         cwd: Path | None = None,
     ) -> RemoteSession:
-        """See `Host`. A session that is open in the server already keeps its working directory.
+        """See `LocalHost`. A session that is open in the server already keeps its working directory.
 
         Args:
-            session_id: See `Host`, and so is the rest.
+            session_id: See `LocalHost`, and so is the rest.
             last: See there.
             model: See there.
             mode: See there.
@@ -182,47 +182,39 @@ class RemoteHost:
 
     async def open(self, wish: Mapping[str, Any]) -> SessionState:
         """Open a session in the server."""
-        return state_from_json(await (await self.api()).post("/api/sessions", wish))
+        return fields_from_json(SessionState, await (await self.api()).post("/api/sessions", wish))
 
     async def command(
         self,
-        session: SharedSession,
+        session: Session | RemoteSession,
         command: SlashCommand,
         rest: str,
         *,
         show: Callable[[Event], None],
         tell: Callable[[str], None],
     ) -> CommandResult:
-        """See `Host`. The server runs it."""
+        """See `LocalHost`. The server runs it."""
         return await _own(session).command(f"/{command.name} {rest}".rstrip(), show=show, tell=tell)
 
-    async def completions(self, text: str, session: SharedSession) -> Sequence[tuple[str, str]]:
-        """See `Host`; none while the server is gone."""
+    async def completions(self, text: str, session: Session | RemoteSession) -> Sequence[tuple[str, str]]:
+        """See `LocalHost`; none while the server is gone."""
         with suppress(SatchelError):
             found = await (await self.api()).get(f"/api/sessions/{session.id}/completions", text=text)
             return [(each["word"], each["help"]) for each in found]
         return ()
 
-    async def exchanges(self, session: SharedSession, count: int) -> Sequence[Exchange]:
-        """See `Host`."""
+    async def exchanges(self, session: Session | RemoteSession, count: int) -> Sequence[Exchange]:
+        """See `LocalHost`."""
         found = await (await self.api()).get(f"/api/sessions/{session.id}/exchanges", limit=count)
-        return [_exchange(each) for each in found]
+        return [fields_from_json(Exchange, each) for each in found]
 
     async def sessions(self) -> Sequence[ListedSession]:
-        """See `Host`."""
+        """See `LocalHost`."""
         found = await (await self.api()).get("/api/sessions", limit=1000)
-        return [
-            ListedSession(
-                id=each["id"],
-                title=each["title"],
-                last_at=datetime.fromisoformat(each["last_at"]),
-                turns=each["turns"],
-            )
-            for each in found
-        ]
+        return [fields_from_json(ListedSession, each) for each in found]
 
     async def said_before(self) -> AsyncIterator[str]:
-        """See `Host`; nothing while the server is gone."""
+        """See `LocalHost`; nothing while the server is gone."""
         with suppress(SatchelError):
             for text in await (await self.api()).get("/api/sessions/said", limit=MOST_SAID):
                 yield text
@@ -237,26 +229,14 @@ def other_version(found: Serving) -> str:
     )
 
 
-def _own(session: SharedSession) -> RemoteSession:
+def _own(session: Session | RemoteSession) -> RemoteSession:
     # Interfaces pass back only sessions that this host opened.
     assert isinstance(session, RemoteSession)
     return session
 
 
-def _exchange(value: Mapping[str, Any]) -> Exchange:
-    question = event_from_json(value["question"]) if value["question"] else None
-    return Exchange(
-        turn=value["turn"],
-        at=datetime.fromisoformat(value["at"]),
-        said=value["said"],
-        answer=value["answer"],
-        question=question if isinstance(question, AskUser) else None,
-        status=value["status"],
-    )
-
-
 class RemoteSession:
-    """One client's view of a session in the server, from `RemoteHost.session`. A `SharedSession`.
+    """One client's view of a session in the server, from `RemoteHost.session`.
 
     It follows the session's events all the time. When the connection breaks, it looks for the server, continues after
     the last event that it has, and reports both in a `Notice`.
@@ -380,7 +360,7 @@ class RemoteSession:
         """See `Session.catch_up`. Without a connection, nothing new is known."""
         with suppress(ServerUnavailable):
             answer = await (await self._host.api()).get(f"/api/sessions/{self.id}/state")
-            self._take_builds(state_from_json(answer))
+            self._take_builds(fields_from_json(SessionState, answer))
 
     @property
     def waiting(self) -> tuple[MessageWaiting, ...]:
@@ -629,7 +609,7 @@ class RemoteSession:
         """Get the session's state."""
         before = self._running
         answer = await (await self._host.api()).get(f"/api/sessions/{self.id}/state")
-        self._take_state(state_from_json(answer), before)
+        self._take_state(fields_from_json(SessionState, answer), before)
 
     def _take_state(self, state: SessionState, before: RunningTurn | None = None) -> None:
         """Take over the session's state; `before` is the turn that was running when it was requested."""
@@ -653,7 +633,7 @@ class RemoteSession:
         """Get the mode, which a plan that is proposed or approved may have changed."""
         with suppress(SatchelError):
             answer = await (await self._host.api()).get(f"/api/sessions/{self.id}/state")
-            self._state = replace(self._state, mode=state_from_json(answer).mode)
+            self._state = replace(self._state, mode=fields_from_json(SessionState, answer).mode)
 
     def _take_builds(self, state: SessionState) -> None:
         self._builds = BuildNews()

@@ -15,9 +15,10 @@ import httpx2
 from satchel import errors
 from satchel.config import Settings
 from satchel.errors import ConfigError, SatchelError, ServerUnavailable, UsageError
+from satchel.models.sse import EventReader
 from satchel.runtime.serving import Serving, read_token
 
-__all__ = ["ServerApi", "error_of", "http_client"]
+__all__ = ["ServerApi", "error_of", "http_client", "sent_events"]
 
 _REQUEST_S: Final = 60.0
 """The slowest request opens a long session, whose log is read."""
@@ -133,25 +134,19 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def _events(answer: httpx2.Response) -> AsyncGenerator[tuple[str, Any], None]:
-    """Read server-sent events. Lines are split at line feeds only: JSON may contain Unicode's other separators."""
-    pieces: list[bytes] = []
-    name, data = "", b""
     try:
-        async for chunk in answer.aiter_bytes():
-            *ends, rest = chunk.split(b"\n")
-            for end in ends:
-                line = b"".join([*pieces, end])
-                pieces = []
-                if line.startswith(b"event: "):
-                    name = line[7:].decode()
-                elif line.startswith(b"data: "):
-                    data = line[6:]
-                elif not line and data:
-                    yield name, json.loads(data)
-                    name, data = "", b""
-            pieces.append(rest)
+        async for name, data in sent_events(answer):
+            yield name, json.loads(data)
     except httpx2.HTTPError as error:
         raise _unreachable(error) from error
+
+
+async def sent_events(answer: httpx2.Response) -> AsyncGenerator[tuple[str, str], None]:
+    """The name and the data of each server-sent event of an answer. Raises what `httpx2` raises."""
+    reader = EventReader()
+    async for chunk in answer.aiter_bytes():
+        for data in reader.feed(chunk):
+            yield reader.name, data
 
 
 def _unreachable(error: Exception) -> ServerUnavailable:

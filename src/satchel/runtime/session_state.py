@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from satchel.config import Mode
-from satchel.events import (
-    AskUser,
-    BuildPosted,
-    Event,
-    MessageWaiting,
-    QuestionAsked,
-    event_from_json,
-    event_to_json,
-)
-from satchel.messages import Usage, usage_from_json, usage_to_json
+from satchel.events import AskUser, BuildPosted, MessageWaiting, QuestionAsked
+from satchel.messages import Usage
 
 if TYPE_CHECKING:
     from satchel.runtime.session import Session
 
-__all__ = ["RunningState", "SessionState", "state_from_json", "state_of", "state_to_json"]
-
-_E = TypeVar("_E")
+__all__ = ["RunningState", "SessionState", "state_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,71 +90,3 @@ def state_of(session: Session, *, failed_turn: int = 0, failure: str = "", proje
         failure=failure,
         project=project,
     )
-
-
-def state_to_json(state: SessionState) -> dict[str, Any]:
-    """The state as plain JSON data."""
-    running = state.running
-    return {
-        "id": state.id,
-        "cwd": state.cwd,
-        "private": state.private,
-        "turns": state.turns,
-        "model": state.model,
-        "mode": state.mode,
-        "usage": usage_to_json(state.usage),
-        "last_seq": state.last_seq,
-        "running": asdict(running) if running is not None else None,
-        "is_interrupted": state.is_interrupted,
-        "question": event_to_json(state.question) if state.question is not None else None,
-        "questions": [event_to_json(question) for question in state.questions],
-        "builds": [event_to_json(question) for question in state.builds],
-        "fresh": list(state.fresh),
-        "settled": [[event_to_json(question), event_to_json(end)] for question, end in state.settled],
-        "went_on": state.went_on,
-        "waiting": [event_to_json(message) for message in state.waiting],
-        "failed_turn": state.failed_turn,
-        "failure": state.failure,
-        "project": state.project,
-    }
-
-
-def state_from_json(value: Mapping[str, Any]) -> SessionState:
-    """Inverse of `state_to_json`. Unknown fields are ignored.
-
-    Raises:
-        ValueError, KeyError, TypeError: It is no such state.
-    """
-    running = value["running"]
-    return SessionState(
-        id=value["id"],
-        cwd=value["cwd"],
-        private=value["private"],
-        turns=value["turns"],
-        model=value["model"],
-        mode=value["mode"],
-        usage=usage_from_json(value["usage"]),
-        last_seq=value["last_seq"],
-        running=RunningState(**running) if running else None,
-        is_interrupted=value["is_interrupted"],
-        question=_event(value["question"], AskUser) if value["question"] else None,
-        questions=tuple(_event(each, QuestionAsked) for each in value["questions"]),
-        builds=tuple(_event(each, BuildPosted) for each in value["builds"]),
-        fresh=tuple(value.get("fresh", ())),
-        settled=tuple(
-            (_event(question, BuildPosted), _event(end, BuildPosted))
-            for question, end in value.get("settled", ())
-        ),
-        went_on=value.get("went_on", False),
-        waiting=tuple(_event(each, MessageWaiting) for each in value.get("waiting", ())),
-        failed_turn=value["failed_turn"],
-        failure=value["failure"],
-        project=value["project"],
-    )
-
-
-def _event(value: Mapping[str, Any], cls: type[_E]) -> _E:
-    event: Event = event_from_json(value)
-    if not isinstance(event, cls):
-        raise ValueError(f"An event of type {event.type!r} stands where another belongs.")
-    return event

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from satchel.config import mask_text
@@ -15,38 +16,36 @@ from satchel.tools import Annotations, ModeGate, PlannedCall, Registry, ToolSpec
 __all__ = ["SessionTools"]
 
 
+@dataclass(slots=True, eq=False)
 class SessionTools:
-    """Waits for executables and MCP servers before the first message, and takes in what changes between messages."""
+    """Waits for executables and MCP servers before the first message, and takes in what changes between messages.
 
-    def __init__(
-        self, offered: OfferedTools, *, parts: Parts, gate: ModeGate, cwd: Path, builds: Builds | None
-    ) -> None:
-        """Watch the tools of one session.
+    Attributes:
+        offered: Is updated.
+        parts: The executables, the MCP servers and the sandboxes.
+        gate: Decides whether an MCP server may be fetched.
+        cwd: The session's folder.
+        builds: Their catalogue may get other tools; None where nothing is built.
+    """
 
-        Args:
-            offered: Is updated.
-            parts: The executables, the MCP servers and the sandboxes.
-            gate: Decides whether an MCP server may be fetched.
-            cwd: The session's folder.
-            builds: Their catalogue may get other tools; None where nothing is built.
-        """
-        self._offered = offered
-        self._parts = parts
-        self._gate = gate
-        self._cwd = cwd
-        self._builds = builds
-        self._version: object = None
-        self._has_all = False
+    offered: OfferedTools
+    _: KW_ONLY
+    parts: Parts
+    gate: ModeGate
+    cwd: Path
+    builds: Builds | None
+    _version: object = field(default=None, init=False)
+    _has_all: bool = field(default=False, init=False)
 
     async def _begin_servers(self) -> None:
         """Start MCP servers whose tools are not known: in mode `auto` in the sandbox, and fetched after a question."""
-        mcp, boxing = self._parts.mcp, self._parts.boxes.workspace(self._cwd)
+        mcp, boxing = self.parts.mcp, self.parts.boxes.workspace(self.cwd)
         entries = mcp.unmet()
         if not entries:
             return
-        if self._gate.mode != "auto" or await boxing.lacking("mcp"):
+        if self.gate.mode != "auto" or await boxing.lacking("mcp"):
             for entry in entries:
-                mcp.begin_first(entry.name, None, self._cwd)
+                mcp.begin_first(entry.name, None, self.cwd)
             return
         planned = [
             PlannedCall(
@@ -62,9 +61,9 @@ class SessionTools:
             )
             for entry in entries
         ]
-        for entry, decision in zip(entries, await self._gate.decide(planned), strict=True):
+        for entry, decision in zip(entries, await self.gate.decide(planned), strict=True):
             if decision.allowed:
-                mcp.begin_first(entry.name, decision.box, self._cwd)
+                mcp.begin_first(entry.name, decision.box, self.cwd)
             else:
                 mcp.hold_back(entry.name, decision.reason)
 
@@ -74,32 +73,32 @@ class SessionTools:
         Returns:
             What the user should know about the tools.
         """
-        external = self._parts.external
+        external = self.parts.external
         version = await self._version_now()
         if self._has_all:
             if self._version != version:
                 self._version = version
                 await self._begin_servers()
-                await self._offered.update(wait=True)
+                await self.offered.update(wait=True)
             return []
         await self._begin_servers()
-        await self._offered.update(wait=True)
+        await self.offered.update(wait=True)
         self._version = version
         self._has_all = external.is_complete
         if not self._has_all:
             return [
                 "Some executables have not printed their schemas yet. They are available from the next message on."
             ]
-        return [*external.notices, *self._parts.mcp.outages()]
+        return [*external.notices, *self.parts.mcp.outages()]
 
     async def refresh(self) -> Registry:
         """See `Session.refresh_tools`."""
-        await self._parts.external.refresh()
-        await self._parts.mcp.refresh()
+        await self.parts.external.refresh()
+        await self.parts.mcp.refresh()
         self._has_all = True
         self._version = await self._version_now()
-        await self._offered.update(wait=True)
-        return self._offered.registry
+        await self.offered.update(wait=True)
+        return self.offered.registry
 
     async def _version_now(self) -> object:
         """Changes when MCP servers or the catalogue of capabilities have other tools than before, or rules change.
@@ -107,7 +106,7 @@ class SessionTools:
         Searches leave out what a rule denies.
         """
         catalogue: int | None = None
-        if self._builds is not None:
+        if self.builds is not None:
             with suppress(StorageError):
-                catalogue = await self._builds.catalogue.version()
-        return self._parts.mcp.version, catalogue, self._parts.settings.permissions
+                catalogue = await self.builds.catalogue.version()
+        return self.parts.mcp.version, catalogue, self.parts.settings.permissions

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import anyio
@@ -38,6 +39,7 @@ _SYSTEM: Final = (
 _AROUND: Final = re.compile(r"^(?:title:|[\W_])+|[\s\"'“”«»*_`.]+$", re.IGNORECASE)
 
 
+@dataclass(slots=True, eq=False)
 class Titling:
     """Gives one session a title, unless it has one.
 
@@ -45,29 +47,19 @@ class Titling:
         is_titled: It has one, of the user or of a model.
     """
 
-    def __init__(
-        self,
-        parts: Parts,
-        home: Home,
-        *,
-        is_titled: bool,
-        check_budget: Callable[[], Awaitable[None]],
-        count: Callable[[str, Asked], Awaitable[None]],
-        record: Callable[[SessionTitled], Awaitable[object]],
-    ) -> None:
-        """`check_budget` raises BudgetExceeded; `count` logs what a call for a purpose has cost."""
-        self.is_titled = is_titled
-        self._parts = parts
-        self._home = home
-        self._check_budget = check_budget
-        self._count = count
-        self._record = record
-        self._scope: anyio.CancelScope | None = None
-        self._ended = anyio.Event()
+    parts: Parts
+    home: Home
+    _: KW_ONLY
+    is_titled: bool
+    check_budget: Callable[[], Awaitable[None]]
+    count: Callable[[str, Asked], Awaitable[None]]
+    record: Callable[[SessionTitled], Awaitable[object]]
+    _scope: anyio.CancelScope | None = field(default=None, init=False)
+    _ended: anyio.Event = field(default_factory=anyio.Event, init=False)
 
     def begin(self, conversation: Conversation) -> None:
         """A turn has ended: ask for a title in the background, if one is due and the settings want it."""
-        background = self._parts.settings.background
+        background = self.parts.settings.background
         if (
             self.is_titled
             or self._scope is not None
@@ -80,7 +72,7 @@ class Titling:
             for one in conversation.last_words(2 * _MOST_TURNS)
         )
         self._scope, self._ended = anyio.CancelScope(), anyio.Event()
-        self._parts.background.start(self._run, self._scope, said)
+        self.parts.background.start(self._run, self._scope, said)
 
     def stop(self) -> None:
         """Drop the title that is being made: the session is closed, or words were forgotten that may be in it."""
@@ -98,7 +90,7 @@ class Titling:
             with scope:
                 title = await self._made(said)
                 if title and not self.is_titled:
-                    await self._record(self._home.titled(title, by="model"))
+                    await self.record(self.home.titled(title, by="model"))
         except SatchelError as error:
             _log.info("No title was made: %s", error)  # The first words name the session.
         finally:
@@ -107,12 +99,12 @@ class Titling:
 
     async def _made(self, said: str) -> str:
         """A title of at most 60 characters, or "" where there is none to be had."""
-        small = await self._parts.models.small()
+        small = await self.parts.models.small()
         if small.provider == "none":
             return ""
-        if self._parts.settings.background.is_limited:
-            (await self._home.background_day(local_day(self._parts.clock.now()))).check()
-        await self._check_budget()
+        if self.parts.settings.background.is_limited:
+            (await self.home.background_day(local_day(self.parts.clock.now()))).check()
+        await self.check_budget()
         message = Message(role="user", blocks=(TextBlock(text=said),))
         request = ModelRequest(system=_SYSTEM, messages=(message,), max_tokens=_ANSWER_TOKENS)
         asked: list[Asked] = []
@@ -121,5 +113,5 @@ class Titling:
         finally:
             with anyio.CancelScope(shield=True):
                 for each in asked:
-                    await self._count(TITLE, each)
+                    await self.count(TITLE, each)
         return title_of(_AROUND.sub("", answer.message.text.strip().partition("\n")[0]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from satchel.clock import Clock
@@ -15,23 +16,23 @@ from satchel.tools.port import Tool
 __all__ = ["ToolIndex"]
 
 
+@dataclass(slots=True, eq=False)
 class ToolIndex:
-    """A separate store that is derived from the tools; deleting its file loses nothing."""
+    """A separate store that is derived from the tools; deleting its file loses nothing.
 
-    def __init__(self, place: Path, *, embedder: Embedder | str, clock: Clock, home: Path) -> None:
-        """Nothing is opened before the first search.
+    Attributes:
+        place: The database file of the index.
+        embedder: Memory's; "none" searches by words only.
+        clock: For the times in the store.
+        home: SATCHEL_HOME.
+    """
 
-        Args:
-            place: The database file of the index.
-            embedder: Memory's; "none" searches by words only.
-            clock: For the times in the store.
-            home: SATCHEL_HOME.
-        """
-        self._place = place
-        self._embedder = embedder
-        self._clock = clock
-        self._home = home
-        self._filled: frozenset[str] = frozenset()
+    place: Path
+    _: KW_ONLY
+    embedder: Embedder | str
+    clock: Clock
+    home: Path
+    _filled: frozenset[str] = field(default_factory=frozenset, init=False)
 
     async def find(self, query: str, tools: Sequence[Tool], *, limit: int) -> Sequence[str]:
         """See `ToolFinder`.
@@ -41,11 +42,11 @@ class ToolIndex:
         """
         names = {_key(tool): tool.spec.name for tool in tools}
         async with Memory.open(
-            self._place,
-            embedder=self._embedder,
+            self.place,
+            embedder=self.embedder,
             scope="tools",
-            clock=self._clock,
-            home=self._home,
+            clock=self.clock,
+            home=self.home,
             back_fill=False,
             redact=False,
         ) as memory:

@@ -22,7 +22,6 @@ from satchel.sandbox.job import Scene, scratch_folder
 from satchel.sandbox.outcome import FLOOD, exit_code, judge, redacted, text_of
 from satchel.sandbox.port import (
     CommandEntry,
-    Egress,
     Feature,
     Limits,
     Network,
@@ -37,7 +36,7 @@ from satchel.sandbox.port import (
     WorkspaceBox,
 )
 from satchel.sandbox.process import ProcessResult, StartedProcess, Tape
-from satchel.sandbox.proxy import open_egress
+from satchel.sandbox.proxy import EgressProxy, open_egress
 from satchel.sandbox.session import FolderSession
 
 __all__ = ["Audience", "BaseBackend", "most_report_bytes", "scene_of"]
@@ -118,7 +117,9 @@ class BaseBackend(ABC):
         return contextlib.nullcontext()
 
     @asynccontextmanager
-    async def _scene(self, spec: RunSpec, folder: Path | None) -> AsyncIterator[tuple[Scene, Egress | None]]:
+    async def _scene(
+        self, spec: RunSpec, folder: Path | None
+    ) -> AsyncIterator[tuple[Scene, EgressProxy | None]]:
         """Make the folders of a run, and its way out, and remove them afterwards."""
         code_dir = spec.entry.code_dir if isinstance(spec.entry, PythonEntry) else None
         for path in (code_dir, spec.layer, folder, *spec.read_only, *spec.writable):

@@ -29,7 +29,6 @@ __all__ = [
     "CommandEntry",
     "CommandResult",
     "Denial",
-    "Egress",
     "Feature",
     "Limits",
     "Network",
@@ -213,29 +212,6 @@ class Denial:
     kind: Literal["network"]
     target: str
     reason: str
-
-
-class Egress(Protocol):
-    """The proxy of one run, session or box: `proxy.open_egress(network, folder=…)` is a context manager that gives it.
-
-    A backend makes `socket` visible in the sandbox and starts `guest/forwarder.py` there with it: a small server on
-    127.0.0.1 that passes connections on to the socket. `forwarder.start(socket_path)` returns the environment
-    variables (`HTTPS_PROXY`, …) that lead programs to it.
-
-    Attributes:
-        socket: A Unix socket in `folder`.
-        denied: What was refused so far.
-    """
-
-    @property
-    def socket(self) -> Path:
-        """See above."""
-        ...
-
-    @property
-    def denied(self) -> Sequence[Denial]:
-        """See above."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

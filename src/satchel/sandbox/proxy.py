@@ -172,7 +172,11 @@ class ProxyLimits:
 
 
 class EgressProxy:
-    """Serves one sandbox; made by `open_egress`.
+    """The proxy of one run, session or box; made by `open_egress`.
+
+    A backend makes `socket` visible in the sandbox and starts `guest/forwarder.py` there with it: a small server on
+    127.0.0.1 that passes connections on to the socket. `forwarder.start(socket_path)` returns the environment
+    variables (`HTTPS_PROXY`, …) that lead programs to it.
 
     Attributes:
         socket: The Unix socket.

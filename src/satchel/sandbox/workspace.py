@@ -45,8 +45,8 @@ from satchel.sandbox.job import (
 )
 from satchel.sandbox.named import follow, roots_of
 from satchel.sandbox.paths import LedElsewhere, make_folder, opened, step_by_step
-from satchel.sandbox.port import Boxed, Denial, Egress, Network, Watch, WorkspaceBox
-from satchel.sandbox.proxy import open_egress
+from satchel.sandbox.port import Boxed, Denial, Network, Watch, WorkspaceBox
+from satchel.sandbox.proxy import EgressProxy, open_egress
 from satchel.sandbox.selfrun import kind_of
 from satchel.sandbox.tree import Tree, last_look
 
@@ -179,7 +179,7 @@ class _Workspace:
         owner: tuple[int, int] | None,
         group: Path | None,
         scratch: Path,
-        egress: Egress | None,
+        egress: EgressProxy | None,
         private: Sequence[Path],
         special: Sequence[Path],
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -128,6 +129,7 @@ class _Api(FastAPI):
         return self.openapi_schema
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class App:
     """The application, with its orderly stop.
 
@@ -138,12 +140,10 @@ class App:
         browsers: Which browsers are logged in.
     """
 
-    def __init__(self, api: FastAPI, gate: RequestGate, service: Service, browsers: Browsers) -> None:
-        """Use `create_app`."""
-        self.api = api
-        self.browsers = browsers
-        self.gate = gate
-        self.service = service
+    api: FastAPI
+    gate: RequestGate
+    service: Service
+    browsers: Browsers
 
     async def stop(self) -> None:
         """Take no more work, interrupt the running turns, wait until each has ended validly, and end the streams.

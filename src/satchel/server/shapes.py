@@ -11,20 +11,20 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from satchel.capabilities.cases import CaseResult
 from satchel.config import Mode
 from satchel.events import Consent
-from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Tier, Trust
+from satchel.memory import Discretion, Kind, MemoryRecord, MemoryType, Source, Tier, Trust
 from satchel.memory.store.cues import MOST_CUE_CHARS, MOST_CUES
 from satchel.messages import FileBlock
+from satchel.runtime.session_state import RunningState
 from satchel.sessions.attachments import MOST_FILES
 
 __all__ = [
     "TurnRequest",
     "SessionState",
     "BegunTurn",
-    "RunningTurn",
     "Opening",
-    "Exchange",
     "Completion",
     "Command",
     "Agenda",
@@ -36,8 +36,6 @@ __all__ = [
     "Cancelled",
     "Capability",
     "CapabilityShown",
-    "CaseResult",
-    "Change",
     "Changed",
     "ChatRequest",
     "Checked",
@@ -49,7 +47,6 @@ __all__ = [
     "Hit",
     "Input",
     "MemoryEdit",
-    "MemoryStats",
     "NewMemory",
     "Observed",
     "ObserveRequest",
@@ -217,14 +214,6 @@ class Opening(FromOutside):
     private: bool = Field(False, description="The new conversation is private: nothing of it is remembered.")
 
 
-class RunningTurn(_Answered):
-    """A turn that runs, the number of the event before its first one, and the id that its message had in line."""
-
-    turn: int
-    after_seq: int
-    waited: str
-
-
 class BegunTurn(_Answered):
     """A turn that was begun, or whose message waits until the running one ends."""
 
@@ -246,7 +235,7 @@ class SessionState(_Answered):
     mode: str
     usage: dict[str, Any]
     last_seq: int = Field(description="The number of the newest event.")
-    running: RunningTurn | None
+    running: RunningState | None
     is_interrupted: bool = Field(description="The program stopped during the newest turn.")
     question: dict[str, Any] | None = Field(
         description="The question that the next message answers, as an event."
@@ -299,17 +288,6 @@ class Completion(_Answered):
 
     word: str
     help: str
-
-
-class Exchange(_Answered):
-    """What the user said in one turn, and the answer."""
-
-    turn: int
-    at: str
-    said: str
-    answer: str
-    question: dict[str, Any] | None = Field(description="The question that ended the turn, as an event.")
-    status: str | None = Field(description="null if the turn never ended.")
 
 
 class Cancelled(_Answered):
@@ -424,34 +402,12 @@ class FoundGroup(_Answered):
 # Memory
 
 
-class Source(_Answered):
-    """Where a memory comes from."""
-
-    session: str | None = None
-    turn: int | None = None
-    position: int | None = None
-    quote: str | None = None
-
-
 class Hit(_Answered):
     """A memory that was found, with its score and what that is made of; `is_over` says that its time is over."""
 
     memory: MemoryRecord
     score: float
     signals: dict[str, float | None]
-
-
-class Change(_Answered):
-    """A change of a memory."""
-
-    id: str
-    memory_id: str
-    action: str
-    at: str
-    who: str
-    why: str
-    before: dict[str, Any]
-    after: dict[str, Any]
 
 
 class Changed(_Answered):
@@ -464,21 +420,6 @@ class Receipt(_Answered):
     """What was forgotten: in the store, in session logs, and which backups may still hold it."""
 
     receipt: list[dict[str, Any]]
-
-
-class MemoryStats(_Answered):
-    """What the store holds."""
-
-    memories: int
-    by_kind: dict[str, int]
-    by_tier: dict[str, int]
-    by_type: dict[str, int]
-    sessions: int
-    embedder: str | None
-    embedded: int
-    forgotten: int
-    oldest: str | None
-    newest: str | None
 
 
 _Spheres = Annotated[list[_Word], Field(max_length=6)]
@@ -802,15 +743,6 @@ class RunOutcome(_Answered):
     stderr: str
     wall_ms: float
     backend: str
-
-
-class CaseResult(_Answered):
-    """How a case went."""
-
-    name: str
-    passed: bool | None
-    reason: str
-    wall_ms: float
 
 
 class Tested(_Answered):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from satchel.sessions.client_history import ClientHistory, ClientPlace
 from satchel.sessions.ephemeral import EphemeralJournal
-from satchel.sessions.export import info_to_json, to_json, to_markdown
+from satchel.sessions.export import hit_to_json, info_to_json, to_json, to_markdown
 from satchel.sessions.inbox import InboxEntry
 from satchel.sessions.index import LogFile, SearchHit
 from satchel.sessions.journal import Journal
@@ -31,6 +31,7 @@ __all__ = [
     "Skipped",
     "UsageRow",
     "Words",
+    "hit_to_json",
     "live_redactor",
     "info_to_json",
     "read_title",

@@ -27,10 +27,12 @@ from satchel.events import (
     record_to_json,
 )
 from satchel.messages import FileBlock
+from satchel.plain import as_json
+from satchel.sessions.index import SearchHit
 from satchel.sessions.summary import SessionInfo
 from satchel.sessions.view import LastWords, Part, Said, ToolCall, turns_in
 
-__all__ = ["info_to_json", "to_json", "to_markdown"]
+__all__ = ["hit_to_json", "info_to_json", "to_json", "to_markdown"]
 
 _FENCE = re.compile(r"`{3,}")
 
@@ -52,6 +54,12 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "branch_of": info.branch_of or None,
         "branch_turn": info.branch_turn or None,
     }
+
+
+def hit_to_json(hit: SearchHit) -> dict[str, Any]:
+    """A place that was found, as plain JSON data."""
+    found = as_json(hit)
+    return {"session": found.pop("session_id"), **found}
 
 
 def to_json(info: SessionInfo, records: Sequence[Record]) -> dict[str, Any]:

@@ -63,6 +63,7 @@ def function_tool(
     pattern_key: str = "",
     seldom: Sequence[str] = (),
     is_deferred: bool = False,
+    vouched_for: bool = False,
 ) -> Tool:
     """Make a tool from an async function.
 
@@ -80,6 +81,7 @@ def function_tool(
         pattern_key: See `ToolSpec`.
         seldom: See `ToolSpec`.
         is_deferred: See `ToolSpec`.
+        vouched_for: See `ToolSpec`.
     """
     return FunctionTool(
         spec=ToolSpec(
@@ -98,6 +100,7 @@ def function_tool(
             pattern_key=pattern_key,
             seldom=seldom,
             is_deferred=is_deferred,
+            vouched_for=vouched_for,
         ),
         function=function,
         effects_of=effects,

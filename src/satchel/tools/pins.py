@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -113,31 +113,24 @@ def pin_path(home: Path, kind: SourceKind, name: str = "", *, identity: str = ""
     return home / "pins" / f"{'-'.join(parts)}.json"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PinFile(Generic[T]):
-    """The pins of one source on disk. Several processes may use it: each change is made under a lock, atomically."""
+    """The pins of one source on disk. Several processes may use it: each change is made under a lock, atomically.
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        read: Callable[[Any], T | None],
-        write: Callable[[T], Mapping[str, Any]],
-        older: tuple[Path, Callable[[Any], Pins[T]]] | None = None,
-    ) -> None:
-        """Take the file's path; nothing is read.
+    Attributes:
+        path: See `pin_path`.
+        read: Turns JSON data into what was shown; None leaves the tool out. It may raise KeyError, TypeError or
+            ValueError.
+        write: The opposite.
+        older: The file of earlier releases and what reads its JSON. It is used until the first change, which
+            writes the new file and removes the old one.
+    """
 
-        Args:
-            path: See `pin_path`.
-            read: Turns JSON data into what was shown; None leaves the tool out. It may raise KeyError, TypeError or
-                ValueError.
-            write: The opposite.
-            older: The file of earlier releases and what reads its JSON. It is used until the first change, which
-                writes the new file and removes the old one.
-        """
-        self._path = path
-        self._read = read
-        self._write = write
-        self._older = older
+    path: Path
+    _: KW_ONLY
+    read: Callable[[Any], T | None]
+    write: Callable[[T], Mapping[str, Any]]
+    older: tuple[Path, Callable[[Any], Pins[T]]] | None = None
 
     def load(self) -> Pins[T] | None:
         """All pins; None where the source was never seen.
@@ -145,9 +138,9 @@ class PinFile(Generic[T]):
         Raises:
             UsageError: The file is damaged. Nothing in it is approved then, and nothing is written over it.
         """
-        found = self._load(self._path, self._from_json)
-        if found is None and self._older is not None:
-            found = self._load(*self._older)
+        found = self._load(self.path, self._from_json)
+        if found is None and self.older is not None:
+            found = self._load(*self.older)
         return found
 
     def change(self, edit: Callable[[Pins[T] | None], Pins[T]]) -> Pins[T]:
@@ -163,14 +156,14 @@ class PinFile(Generic[T]):
             UsageError: The file is damaged.
             StorageUnwritable: It can't be written; the old one is untouched.
         """
-        ensure_home(self._path.parent)
-        with locked_folder(self._path.parent):
+        ensure_home(self.path.parent)
+        with locked_folder(self.path.parent):
             before = self.load()
             after = edit(before)
             if after != before:
-                replace_file(self._path, json.dumps(self._to_json(after), indent=1) + "\n")
-                if self._older is not None:
-                    self._older[0].unlink(missing_ok=True)
+                replace_file(self.path, json.dumps(self._to_json(after), indent=1) + "\n")
+                if self.older is not None:
+                    self.older[0].unlink(missing_ok=True)
         return after
 
     def forget(self) -> bool:
@@ -179,7 +172,7 @@ class PinFile(Generic[T]):
         Returns:
             Whether there were any.
         """
-        paths = [self._path, *([self._older[0]] if self._older is not None else [])]
+        paths = [self.path, *([self.older[0]] if self.older is not None else [])]
         existed = [path.exists() for path in paths]
         for path in paths:
             path.unlink(missing_ok=True)
@@ -200,7 +193,7 @@ class PinFile(Generic[T]):
 
     def _to_json(self, pins: Pins[T]) -> dict[str, Any]:
         def written(pin: Pin[T]) -> dict[str, Any]:
-            return {"sha256": pin.sha256, "approved_at": pin.approved_at, "shown": self._write(pin.shown)}
+            return {"sha256": pin.sha256, "approved_at": pin.approved_at, "shown": self.write(pin.shown)}
 
         return {
             "form": _FORM,
@@ -217,7 +210,7 @@ class PinFile(Generic[T]):
             return {
                 name: Pin(sha256=str(each["sha256"]), shown=shown, approved_at=str(each["approved_at"]))
                 for name, each in raw.items()
-                if (shown := self._read(each["shown"])) is not None
+                if (shown := self.read(each["shown"])) is not None
             }
 
         return Pins(

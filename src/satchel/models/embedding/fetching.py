@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
@@ -21,6 +22,7 @@ class SourceFailed(Exception):
     """A source doesn't have the files. The message says why, as a part of a sentence; the next source is tried."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Fetching:
     """The context that a source works in.
 
@@ -30,29 +32,19 @@ class Fetching:
         environ: For started processes.
     """
 
-    def __init__(
-        self,
-        weights: ModelFiles,
-        folder: Path,
-        scratch: Path,
-        *,
-        environ: Mapping[str, str],
-        progress: Progress | None,
-        check_cancelled: Callable[[], None],
-    ) -> None:
-        """Store the values."""
-        self.weights = weights
-        self.folder = folder
-        self.scratch = scratch
-        self.environ = environ
-        self._progress = progress
-        self._check_cancelled = check_cancelled
+    weights: ModelFiles
+    folder: Path
+    scratch: Path
+    _: KW_ONLY
+    environ: Mapping[str, str]
+    progress: Progress | None
+    check_cancelled: Callable[[], None]
 
     def report(self, what: str, done: int, total: int) -> None:
         """Report progress. Raises if the caller was cancelled, so call it often."""
-        self._check_cancelled()
-        if self._progress is not None:
-            self._progress(what, done, total)
+        self.check_cancelled()
+        if self.progress is not None:
+            self.progress(what, done, total)
 
     def keep(self, file: WeightFile, read: Callable[[int], bytes]) -> None:
         """Copy one file into the folder, but not more than its expected size. The content is checked later.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -24,39 +25,30 @@ _RETRY_FETCH_S = 300
 seconds, and every command would wait for it."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class KeptWeights:
-    """The files of one model under a home."""
+    """The files of one model under a home.
 
-    def __init__(
-        self,
-        home: Path,
-        weights: ModelFiles,
-        *,
-        environ: Mapping[str, str],
-        clock: Clock,
-        progress: Progress | None = None,
-        fetch: Callable[..., Path] = fetch_weights,
-    ) -> None:
-        """Store the parameters.
+    Attributes:
+        home: SATCHEL_HOME.
+        weights: Which files.
+        environ: The environment of processes that fetch them.
+        clock: Determines when a failed fetch may be retried.
+        progress: Called while fetching, from another thread.
+        fetch: `fetch_weights`, or a function with the same arguments.
+    """
 
-        Args:
-            home: SATCHEL_HOME.
-            weights: Which files.
-            environ: The environment of processes that fetch them.
-            clock: Determines when a failed fetch may be retried.
-            progress: Called while fetching, from another thread.
-            fetch: `fetch_weights`, or a function with the same arguments.
-        """
-        self._home = home
-        self._weights = weights
-        self._environ = environ
-        self._clock = clock
-        self._progress = progress
-        self._fetch = fetch
+    home: Path
+    weights: ModelFiles
+    _: KW_ONLY
+    environ: Mapping[str, str]
+    clock: Clock
+    progress: Progress | None = None
+    fetch: Callable[..., Path] = fetch_weights
 
     def find(self) -> Path | None:
         """The folder with the files if they are there, otherwise None."""
-        return find_weights(self._home, weights=self._weights)
+        return find_weights(self.home, weights=self.weights)
 
     def folder(self) -> Path:
         """The folder with the files, fetched if they are not there. Call it from a thread of `Worker`.
@@ -67,22 +59,22 @@ class KeptWeights:
         folder = self.find()
         if folder is not None:
             return folder
-        note = self._home / "models" / f".{self._weights.folder}.failed"
+        note = self.home / "models" / f".{self.weights.folder}.failed"
         failure = self._recent_failure(note)
         try:
-            folder = self._fetch(
-                self._home,
-                environ=self._environ,
-                progress=self._progress,
-                weights=self._weights,
+            folder = self.fetch(
+                self.home,
+                environ=self.environ,
+                progress=self.progress,
+                weights=self.weights,
                 # The user may have installed the files since.
-                sources=local_sources(self._weights) if failure else None,
+                sources=local_sources(self.weights) if failure else None,
                 check_cancelled=anyio.from_thread.check_cancelled,
             )
         except EmbedderError as error:
             if failure is not None:
                 raise EmbedderError(failure) from error
-            text = json.dumps({"at": self._clock.now().isoformat(), "message": str(error)})
+            text = json.dumps({"at": self.clock.now().isoformat(), "message": str(error)})
             # Without the note, the next process tries again, which only costs time.
             with contextlib.suppress(OSError):
                 note.write_text(text, encoding="utf-8")
@@ -94,7 +86,7 @@ class KeptWeights:
         """The message of the last failed fetch of any process, if it was recent."""
         try:
             failure = json.loads(note.read_text(encoding="utf-8"))
-            age_s = (self._clock.now() - datetime.fromisoformat(failure["at"])).total_seconds()
+            age_s = (self.clock.now() - datetime.fromisoformat(failure["at"])).total_seconds()
             return str(failure["message"]) if 0 <= age_s < _RETRY_FETCH_S else None
         except (OSError, ValueError, TypeError, KeyError):
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final
 
 import anyio
@@ -60,29 +61,22 @@ def can_ask(context: ServerRequestContext[Any, Any]) -> bool:
     return asks is not None and (asks.form is not None or asks.url is None)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class ElicitingApprover:
-    """Asks about one call. It is an `Approver`."""
+    """Asks about one call. It is an `Approver`.
 
-    def __init__(
-        self,
-        context: ServerRequestContext[Any, Any],
-        params: CallToolRequestParams,
-        *,
-        client: str,
-        details: Sequence[str] = (),
-    ) -> None:
-        """Prepare to ask; nothing is asked yet.
+    Attributes:
+        context: Of the request.
+        params: The request.
+        client: The name of the client.
+        details: What the user should know in addition to the call.
+    """
 
-        Args:
-            context: Of the request.
-            params: The request.
-            client: The name of the client.
-            details: What the user should know in addition to the call.
-        """
-        self._context = context
-        self._params = params
-        self._client = client
-        self._details = details
+    context: ServerRequestContext[Any, Any]
+    params: CallToolRequestParams
+    _: KW_ONLY
+    client: str
+    details: Sequence[str] = ()
 
     async def approve(self, requests: Sequence[ApprovalRequest]) -> Sequence[Approval] | None:
         """See `Approver`.
@@ -91,7 +85,7 @@ class ElicitingApprover:
             InputNeeded: The client must be asked by a result.
         """
         form = ElicitRequestFormParams(message=self._message(requests), requested_schema=_FORM)
-        if self._context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
             answer = self._answered(form)
         else:
             answer = await self._ask(form)
@@ -106,16 +100,16 @@ class ElicitingApprover:
             shown = json.dumps(dict(request.call.input), ensure_ascii=False, default=str)
             if len(shown) > _MOST_SHOWN_CHARS:
                 shown = f"{shown[:_MOST_SHOWN_CHARS]}…"
-            parts.append(f"{self._client} wants to call {self._params.name} of Satchel with {visible(shown)}")
+            parts.append(f"{self.client} wants to call {self.params.name} of Satchel with {visible(shown)}")
             parts.append(f"It is asked because of {request.reason}.")
-        return "\n".join([*parts, *(visible(line) for line in self._details)])
+        return "\n".join([*parts, *(visible(line) for line in self.details)])
 
     def _answered(self, form: ElicitRequestFormParams) -> ElicitResult | None:
         """The answer that came with the repeated call. Its state is sealed and bound to the call, so an answer to
         another call is not taken for one to this.
         """
-        found = (self._params.input_responses or {}).get(_KEY)
-        if isinstance(found, ElicitResult) and self._params.request_state == _KEY:
+        found = (self.params.input_responses or {}).get(_KEY)
+        if isinstance(found, ElicitResult) and self.params.request_state == _KEY:
             return found
         raise InputRequired(
             InputRequiredResult(input_requests={_KEY: ElicitRequest(params=form)}, request_state=_KEY)
@@ -124,8 +118,8 @@ class ElicitingApprover:
     async def _ask(self, form: ElicitRequestFormParams) -> ElicitResult | None:
         with anyio.move_on_after(_WAIT_S):
             try:
-                return await self._context.session.elicit_form(
-                    form.message, form.requested_schema, self._context.request_id
+                return await self.context.session.elicit_form(
+                    form.message, form.requested_schema, self.context.request_id
                 )
             except MCPError:
                 return None  # The client can't be asked after all, or refused.

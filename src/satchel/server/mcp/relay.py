@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
 
 import anyio
@@ -17,7 +17,7 @@ from anyio.abc import TaskGroup
 
 from satchel.config import Settings
 from satchel.errors import SatchelError
-from satchel.runtime.server_api import http_client
+from satchel.runtime.server_api import http_client, sent_events
 from satchel.runtime.serving import Serving, serving
 from satchel.runtime.stdio import Lines, has_plain_id
 
@@ -289,34 +289,22 @@ class _Relay:
         await self._lines.send(json.dumps(error))
 
 
-class _closing:  # noqa: N801 - used like contextlib's
+@asynccontextmanager
+async def _closing(answer: httpx2.Response) -> AsyncIterator[None]:
     """Closes an answer even while the task is being cancelled."""
-
-    def __init__(self, answer: httpx2.Response) -> None:
-        self._answer = answer
-
-    async def __aenter__(self) -> None:
-        return None
-
-    async def __aexit__(self, *_: object) -> None:
+    try:
+        yield
+    finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(_FAREWELL_S):
-            await self._answer.aclose()
+            await answer.aclose()
 
 
 async def _events(answer: httpx2.Response) -> AsyncIterator[str]:
     """The data of each server-sent event."""
-    rest, data = b"", []
-    async for chunk in answer.aiter_bytes():
-        *ended, rest = (rest + chunk).split(b"\n")
-        for raw in ended:
-            line = raw.rstrip(b"\r")
-            if line.startswith(b"data:"):
-                data.append(line[5:].removeprefix(b" ").decode("utf-8", "replace"))
-            elif not line and data:
-                text = " ".join(data)
-                data = []
-                if text.strip():
-                    yield text
+    async for _, data in sent_events(answer):
+        # A message is one line.
+        if text := " ".join(data.split("\n")).strip():
+            yield text
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query
@@ -10,6 +9,7 @@ from starlette.responses import Response
 
 from satchel.errors import NotFound
 from satchel.memory import (
+    Change,
     Discretion,
     Episode,
     Filters,
@@ -19,6 +19,7 @@ from satchel.memory import (
     MemoryType,
     Mode,
     Related,
+    Stats,
     Tier,
     Trust,
     agenda_to_json,
@@ -136,13 +137,10 @@ async def search(
     return JsonAnswer([hit_to_json(hit, evidence.get(hit.memory.id, ())) for hit in hits])
 
 
-@router.get("/api/memories/stats", response_model=shapes.MemoryStats, summary="Count memories")
+@router.get("/api/memories/stats", response_model=Stats, summary="Count memories")
 async def stats(service: Serves) -> Response:
     """Count what is in the store."""
-    values: dict[str, Any] = asdict(await service.memory.stats())
-    for name in ("oldest", "newest"):
-        values[name] = values[name].isoformat() if values[name] is not None else None
-    return JsonAnswer(values)
+    return JsonAnswer(as_json(await service.memory.stats()))
 
 
 @router.get("/api/memories/{id}", response_model=MemoryRecord, summary="Show a memory")
@@ -183,9 +181,7 @@ async def related(
     return JsonAnswer(as_json(found))
 
 
-@router.get(
-    "/api/memories/{id}/history", response_model=list[shapes.Change], summary="Show a memory's changes"
-)
+@router.get("/api/memories/{id}/history", response_model=list[Change], summary="Show a memory's changes")
 async def history(service: Serves, id: str) -> Response:
     """List every change of a memory, oldest first. For a forgotten memory, the list has only the forgetting."""
     return JsonAnswer(as_json(await service.memory.history(id)))

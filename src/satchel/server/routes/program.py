@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from satchel.errors import NotFound, StorageError
 from satchel.messages import usage_to_json
+from satchel.plain import as_json
 from satchel.runtime.background_models import BACKGROUND
 from satchel.runtime.lines import spent_by_purpose
 from satchel.runtime.tooling import ToolEntry
@@ -82,15 +83,8 @@ async def show_tool(service: Serves, name: str) -> Response:
 
 def _tool(entry: ToolEntry, registry: Registry) -> dict[str, object]:
     found = registry.get(entry.name)
-    return {
-        "name": entry.name,
-        "source": entry.source,
-        "description": entry.description,
-        "status": entry.status,
-        "reason": entry.reason,
-        "origin": entry.origin,
-        "input_schema": dict(found.spec.input_schema) if found is not None else None,
-    }
+    schema = dict(found.spec.input_schema) if found is not None else None
+    return {**as_json(entry), "input_schema": schema}
 
 
 @router.get(

@@ -13,20 +13,21 @@ from fastapi import APIRouter, Header, HTTPException, Query
 from starlette.responses import Response
 
 from satchel.errors import NotFound, StorageLocked, UsageError
-from satchel.events import Record, event_to_json, record_to_json
+from satchel.events import Record, event_to_json, fields_to_json, record_to_json
 from satchel.runtime import RunningTurn, Session
 from satchel.runtime.commands import completions, find_command
-from satchel.runtime.hosting import MOST_SAID, last_exchanges, said_before
+from satchel.runtime.hosting import last_exchanges, said_before
 from satchel.runtime.lines import counted
+from satchel.runtime.recap import MOST_SAID, Exchange
 from satchel.runtime.rewinding import files_since, rewind
-from satchel.runtime.session_state import state_of, state_to_json
+from satchel.runtime.session_state import state_of
 from satchel.server import shapes
 from satchel.server.command_run import CommandRun
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.routes.documented import STREAMS
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EventStream, ServerEvent
-from satchel.sessions import info_to_json
+from satchel.sessions import hit_to_json, info_to_json
 
 __all__ = ["router"]
 
@@ -62,20 +63,7 @@ async def search(
 ) -> Response:
     """Search messages and the input and output of tools. Every word must occur, each as the beginning of a word."""
     hits = await service.satchel.sessions.search(q, limit=limit)
-    return JsonAnswer(
-        [
-            {
-                "session": hit.session_id,
-                "title": hit.title,
-                "seq": hit.seq,
-                "turn": hit.turn,
-                "kind": hit.kind,
-                "at": hit.at,
-                "snippet": hit.snippet,
-            }
-            for hit in hits
-        ]
-    )
+    return JsonAnswer([hit_to_json(hit) for hit in hits])
 
 
 @router.get("/said", response_model=list[str], summary="What the user said lately")
@@ -137,7 +125,7 @@ def _state(service: Service, session: Session) -> JsonAnswer:
     settings = service.satchel.settings
     project = str(settings.project) if settings.project is not None and settings.project_trusted else ""
     found = state_of(session, failed_turn=failed_turn, failure=failure, project=project)
-    return JsonAnswer(state_to_json(found))
+    return JsonAnswer(fields_to_json(found))
 
 
 @router.get("/{id}/state", response_model=shapes.SessionState, summary="Show a conversation's state")
@@ -322,24 +310,12 @@ async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> R
         return JsonAnswer(begun, status_code=201)
 
 
-@router.get("/{id}/exchanges", response_model=list[shapes.Exchange], summary="The last exchanges")
+@router.get("/{id}/exchanges", response_model=list[Exchange], summary="The last exchanges")
 async def exchanges(service: Serves, id: str, limit: Annotated[int, Query(ge=1, le=100)] = 3) -> Response:
     """Show the newest exchanges, oldest first."""
     if service.satchel.has_open(id) and not await _is_logged(service, id):
         return JsonAnswer([])
-    return JsonAnswer(
-        [
-            {
-                "turn": each.turn,
-                "at": each.at.isoformat(),
-                "said": each.said,
-                "answer": each.answer,
-                "question": event_to_json(each.question) if each.question is not None else None,
-                "status": each.status,
-            }
-            for each in await last_exchanges(service.satchel, id, limit)
-        ]
-    )
+    return JsonAnswer(list(map(fields_to_json, await last_exchanges(service.satchel, id, limit))))
 
 
 async def _is_logged(service: Service, id: str) -> bool:

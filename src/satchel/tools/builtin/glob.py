@@ -16,7 +16,7 @@ from satchel.sandbox.process import StreamName, run_process
 from satchel.tools.builtin.fence import Fence, Place, shown
 from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
-from satchel.tools.builtin.tree import MAX_ENTRIES, Found, GlobPattern, walk
+from satchel.tools.builtin.tree import MAX_ENTRIES, FoundPath, GlobPattern, walk
 from satchel.tools.display import Display, describe_search, show_found
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
@@ -94,7 +94,7 @@ def _split(pattern: str) -> tuple[str, str]:
     return (above or "/") if pattern.startswith("/") else above, "/".join(rest) + folder_slash
 
 
-async def _find(place: Place, pattern: str, context: ToolContext, *, wants_folders: bool) -> list[Found]:
+async def _find(place: Place, pattern: str, context: ToolContext, *, wants_folders: bool) -> list[FoundPath]:
     compiled = GlobPattern(pattern)
     ripgrep = find_ripgrep(context.environ)
     if not stat.S_ISDIR((await context.blocking(_state, place)).st_mode):
@@ -104,7 +104,7 @@ async def _find(place: Place, pattern: str, context: ToolContext, *, wants_folde
         return await _find_by_ripgrep(ripgrep, place.path, compiled, context)
     stopped = threading.Event()
 
-    def find() -> list[Found]:
+    def find() -> list[FoundPath]:
         return list(walk(place.path, pattern=compiled, goes_on=lambda: not stopped.is_set()))
 
     try:
@@ -124,7 +124,7 @@ def _state(place: Place) -> os.stat_result:
 
 async def _find_by_ripgrep(
     ripgrep: str, base: Path, pattern: GlobPattern, context: ToolContext
-) -> list[Found]:
+) -> list[FoundPath]:
     paths: list[str] = []
     rest = b""
     seen = 0
@@ -153,14 +153,14 @@ async def _find_by_ripgrep(
     return await context.blocking(_with_times, base, paths)
 
 
-def _with_times(base: Path, paths: list[str]) -> list[Found]:
-    found: list[Found] = []
+def _with_times(base: Path, paths: list[str]) -> list[FoundPath]:
+    found: list[FoundPath] = []
     for path in paths:
         try:
             state = os.lstat(base / path)
         except OSError:
             continue
-        found.append(Found(path=path, is_folder=False, mtime_ns=state.st_mtime_ns))
+        found.append(FoundPath(path=path, is_folder=False, mtime_ns=state.st_mtime_ns))
     return found
 
 

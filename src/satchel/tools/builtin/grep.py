@@ -298,26 +298,18 @@ async def _collect(
     return found, result
 
 
+@dataclass(slots=True, eq=False)
 class _Reader:
     """Turns the records of a search, by ripgrep or by the worker, into rows."""
 
-    def __init__(
-        self,
-        fence: Fence,
-        place: Place,
-        search: _Search,
-        is_wanted: Callable[[str], bool],
-        context: ToolContext,
-        found: _Found,
-    ) -> None:
-        self._fence = fence
-        self._place = place
-        self._search = search
-        self._is_wanted = is_wanted
-        self._context = context
-        self._found = found
-        self._rest = b""
-        self._names: dict[str, str] = {}
+    fence: Fence
+    place: Place
+    search: _Search
+    is_wanted: Callable[[str], bool]
+    context: ToolContext
+    found: _Found
+    _rest: bytes = field(default=b"", init=False)
+    _names: dict[str, str] = field(default_factory=dict, init=False)
 
     def feed(self, chunk: bytes) -> bool:
         """Process a piece of output; returns False when there are enough rows.
@@ -333,30 +325,30 @@ class _Reader:
                 at += 3
                 continue
             nul = data.find(b"\0", at)
-            end = nul if self._search.mode == "files" else data.find(b"\n", nul)
+            end = nul if self.search.mode == "files" else data.find(b"\n", nul)
             if nul < 0 or end < 0:
                 break
             path = self._path(REMARK.sub(b"", data[at:nul]))
-            wanted = not self._is_wanted(path) or self._add_row(path, data[nul + 1 : end])
+            wanted = not self.is_wanted(path) or self._add_row(path, data[nul + 1 : end])
             at = end + 1
         self._rest = data[at:]
         return wanted
 
     def finish(self) -> None:
         """Process what is left after the last record."""
-        if self._found.rows and self._found.rows[-1] == "--":
-            self._found.rows.pop()
-        if REMARK.search(self._rest) and not self._search.glob and not self._found.ended:
-            name = self._fence.name(self._place.path, self._context)
-            self._found.ended = f"{name} contains NULs; `grep -a` in bash also shows the matches after them"
+        if self.found.rows and self.found.rows[-1] == "--":
+            self.found.rows.pop()
+        if REMARK.search(self._rest) and not self.search.glob and not self.found.ended:
+            name = self.fence.name(self.place.path, self.context)
+            self.found.ended = f"{name} contains NULs; `grep -a` in bash also shows the matches after them"
 
     def _separate(self) -> None:
-        if self._found.rows and self._found.rows[-1] != "--":
-            self._found.rows.append("--")
+        if self.found.rows and self.found.rows[-1] != "--":
+            self.found.rows.append("--")
 
     def _add_row(self, path: str, rest: bytes) -> bool:
         """Add the row of a record; False when there are enough rows."""
-        found, mode, name = self._found, self._search.mode, self._name(path)
+        found, mode, name = self.found, self.search.mode, self._name(path)
         is_match = True
         row = name
         if mode == "count":
@@ -369,7 +361,7 @@ class _Reader:
             is_match = sign == ":"
             text = CUT_LINE.sub(" […]", match["text"].decode("utf-8", "replace").removesuffix("\r"))
             row = f"{name}{sign}{match['line'].decode()}{sign}{text}"
-        if is_match and found.matches == self._search.limit:
+        if is_match and found.matches == self.search.limit:
             found.ended = (
                 f"the first {found.matches}; there are more: narrow the pattern, the path or the glob"
             )
@@ -386,11 +378,11 @@ class _Reader:
 
     def _path(self, raw: bytes) -> str:
         path = os.fsdecode(raw)
-        return "" if path == str(self._place.path) else path.removeprefix("./")
+        return "" if path == str(self.place.path) else path.removeprefix("./")
 
     def _name(self, path: str) -> str:
         if path not in self._names:
-            self._names[path] = self._fence.name(self._place.path / path, self._context)
+            self._names[path] = self.fence.name(self.place.path / path, self.context)
         return self._names[path]
 
 

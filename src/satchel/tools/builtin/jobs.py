@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
@@ -144,31 +145,23 @@ class Job:
             del self._kept[:-KEPT_BYTES]
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
 class Jobs:
-    """The background commands of one open session."""
+    """The background commands of one open session.
 
-    def __init__(
-        self,
-        *,
-        spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
-        on_end: Callable[[Job], Awaitable[None]],
-        clock: Clock,
-        newest: int = 0,
-    ) -> None:
-        """Nothing runs yet.
+    Attributes:
+        spawn: Runs something in the background.
+        on_end: Told of each command that has ended, unless a call waits for it and says so itself.
+        clock: Says how long commands run.
+        newest: The highest number that the session used before.
+    """
 
-        Args:
-            spawn: Runs something in the background.
-            on_end: Told of each command that has ended, unless a call waits for it and says so itself.
-            clock: Says how long commands run.
-            newest: The highest number that the session used before.
-        """
-        self._spawn = spawn
-        self._on_end = on_end
-        self._clock = clock
-        self._newest = newest
-        self._jobs: dict[int, Job] = {}
-        self._is_closed = False
+    spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
+    on_end: Callable[[Job], Awaitable[None]]
+    clock: Clock
+    newest: int = 0
+    _jobs: dict[int, Job] = field(default_factory=dict, init=False)
+    _is_closed: bool = field(default=False, init=False)
 
     @property
     def all(self) -> tuple[Job, ...]:
@@ -190,8 +183,8 @@ class Jobs:
             raise UsageError("The session is closing. Nothing was started.")
         if len(self.running) >= MOST_RUNNING:
             raise UsageError(f"{MOST_RUNNING} background commands are running. Stop one of them first.")
-        self._newest += 1
-        job = self._jobs[self._newest] = Job(self._newest, command, untrusted=untrusted, clock=self._clock)
+        self.newest += 1
+        job = self._jobs[self.newest] = Job(self.newest, command, untrusted=untrusted, clock=self.clock)
         for old in [job for job in self.all if job.outcome][:-MOST_ENDED]:
             del self._jobs[old.number]
 
@@ -199,11 +192,11 @@ class Jobs:
             try:
                 await job.run(execute)
                 if not job.is_awaited:
-                    await self._on_end(job)
+                    await self.on_end(job)
             finally:
                 job.ended.set()
 
-        self._spawn(run)
+        self.spawn(run)
         return job
 
     def get(self, number: int) -> Job:

@@ -11,14 +11,14 @@ from satchel.tools.builtin.fence import Fence
 from satchel.tools.display import Display
 from satchel.tools.port import Tool
 
-__all__ = ["TEXT", "BuiltIn", "Given"]
+__all__ = ["TEXT", "BuiltIn", "ToolParts"]
 
 TEXT: Final[Mapping[str, Any]] = {"text": {"type": "string"}}
 """What a program prints that prints a text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class ToolParts:
     """What built-in tools are made with.
 
     Attributes:
@@ -42,7 +42,7 @@ class BuiltIn:
     """
 
     name: str
-    make: Callable[[Given], Tool]
+    make: Callable[[ToolParts], Tool]
     display: Display
     returns: Mapping[str, Any] | None = None
     described: str = ""

@@ -20,7 +20,7 @@ from satchel.config import process_environ
 from satchel.errors import SatchelError
 from satchel.tools.builtin.bash import MAX_TIMEOUT_S
 from satchel.tools.builtin.fence import Fence
-from satchel.tools.builtin.record import Given
+from satchel.tools.builtin.record import ToolParts
 from satchel.tools.builtin.seen import look, read_whole, remember
 from satchel.tools.builtin.toolset import BUILT_IN
 from satchel.tools.input_schema import InputSchema
@@ -95,7 +95,7 @@ def main(name: str) -> int:
 
 
 def _tool(name: str) -> Tool:
-    return BUILT_IN[name].make(Given(fence=Fence(home=None)))
+    return BUILT_IN[name].make(ToolParts(fence=Fence(home=None)))
 
 
 def _problem(tool: Tool, input: Any) -> str:

@@ -18,7 +18,7 @@ from satchel.tools.builtin.glob import GLOB
 from satchel.tools.builtin.grep import GREP
 from satchel.tools.builtin.jobs import JOBS
 from satchel.tools.builtin.propose_plan import PROPOSE_PLAN
-from satchel.tools.builtin.record import BuiltIn, Given
+from satchel.tools.builtin.record import BuiltIn, ToolParts
 from satchel.tools.builtin.think import THINK
 from satchel.tools.builtin.todo import TODO
 from satchel.tools.port import Toolset
@@ -60,7 +60,7 @@ def builtin_tools(
         bash_timeout_s: The time limit of a `bash` command that sets none (`[agent] tool_timeout_s`).
         boxes: Where boxed commands run; None if none do.
     """
-    given = Given(
+    given = ToolParts(
         fence=Fence(home=home, withheld=tuple(withheld)), bash_timeout_s=bash_timeout_s, boxes=boxes
     )
     return StaticToolset(tuple(tool.make(given) for tool in BUILT_IN.values()))

@@ -16,7 +16,7 @@ from satchel.errors import UsageError
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
 
-__all__ = ["MAX_ENTRIES", "Found", "GlobPattern", "walk"]
+__all__ = ["MAX_ENTRIES", "FoundPath", "GlobPattern", "walk"]
 
 MAX_ENTRIES = 200_000
 """A walk ends after this many files and folders; a large source tree has half as many."""
@@ -90,7 +90,7 @@ class GlobPattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundPath:
     """A file or folder of a walk; `path` is relative to its base, with slashes."""
 
     path: str
@@ -98,7 +98,7 @@ class Found:
     mtime_ns: int
 
 
-def walk(base: Path, *, pattern: GlobPattern | None, goes_on: Callable[[], bool]) -> Iterator[Found]:
+def walk(base: Path, *, pattern: GlobPattern | None, goes_on: Callable[[], bool]) -> Iterator[FoundPath]:
     """Every file and folder below `base`, a folder's names in byte order, folders before what they hold.
 
     Args:
@@ -129,7 +129,7 @@ def _walk(
     pattern: GlobPattern | None,
     states: frozenset[tuple[int, int]],
     goes_on: Callable[[], bool],
-) -> Iterator[Found]:
+) -> Iterator[FoundPath]:
     try:
         with os.scandir(folder) as listing:
             entries = sorted(listing, key=lambda entry: os.fsencode(entry.name))
@@ -149,7 +149,7 @@ def _walk(
             continue
         if pattern is None or pattern.accepts(following):
             with contextlib.suppress(OSError):
-                yield Found(
+                yield FoundPath(
                     path=path, is_folder=is_folder, mtime_ns=entry.stat(follow_symlinks=False).st_mtime_ns
                 )
         if is_folder:

@@ -71,7 +71,7 @@ class ExternalTool:
         self.timeout_s = timeout_s
         self._stamp = stamp
         self._boxes = boxes
-        self._spec = ToolSpec(
+        self.spec = ToolSpec(
             name=definition.name,
             description=definition.description,
             input_schema=definition.input_schema,
@@ -82,11 +82,6 @@ class ExternalTool:
             annotations=Annotations(boxed=boxes is not None),
             timeout_s=timeout_s + SPARE_S,
         )
-
-    @property
-    def spec(self) -> ToolSpec:
-        """Its description."""
-        return self._spec
 
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
         """The paths in the fields that its schema names under `effects`."""

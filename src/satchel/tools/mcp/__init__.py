@@ -7,12 +7,12 @@ from satchel.tools.mcp.offers import Resource as McpResource
 from satchel.tools.mcp.pins import PinStore
 from satchel.tools.mcp.places import filled_in
 from satchel.tools.mcp.redirects import listening, read_redirect
-from satchel.tools.mcp.resources import Attachment, Mentions
+from satchel.tools.mcp.resources import AttachedText, Mentions
 from satchel.tools.mcp.sampling import Sampled, Sampler, SamplingRequest
 from satchel.tools.mcp.toolset import McpStatus, McpToolset, WithheldTool
 
 __all__ = [
-    "Attachment",
+    "AttachedText",
     "LoginStore",
     "McpDefinition",
     "McpPrompt",

@@ -16,7 +16,7 @@ from satchel.tools.mcp.cleaning import cleaned
 from satchel.tools.mcp.definitions import (
     MAX_TOOLS,
     OUTPUT_SCHEMA_KEY,
-    Listing,
+    ToolListing,
     about_server,
     left_out,
     read_listing,
@@ -75,7 +75,7 @@ class Connection:
 
     # Lists
 
-    async def tools(self) -> Listing:
+    async def tools(self) -> ToolListing:
         """Its tools, and under reserved names what else it says (`about_server`)."""
         self._unreadable.clear()
         # One more than is allowed, so that the rest is told of.
@@ -101,7 +101,7 @@ class Connection:
             resources=offered.resources is not None and await self._has_any(self.resources),
             prompts=offered.prompts is not None and await self._has_any(self.prompts),
         )
-        return Listing(
+        return ToolListing(
             tools=(*about, *listing.tools),
             problems=(*self._unreadable, *problems, *listing.problems),
         )

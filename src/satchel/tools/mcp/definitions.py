@@ -21,7 +21,7 @@ __all__ = [
     "RESOURCES",
     "SERVER",
     "ServerDefinition",
-    "Listing",
+    "ToolListing",
     "about_server",
     "full_names",
     "left_out",
@@ -96,14 +96,14 @@ class ServerDefinition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class ToolListing:
     """The tools of a server, sorted by name, and one sentence for each that was left out."""
 
     tools: tuple[ServerDefinition, ...] = ()
     problems: tuple[str, ...] = ()
 
 
-def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) -> Listing:
+def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) -> ToolListing:
     """Read a server's list of tools, or what was stored of it. Nothing in it is trusted.
 
     Args:
@@ -127,7 +127,7 @@ def read_listing(server: str, raw: Iterable[object], *, is_known: bool = False) 
             problems.append(f"MCP server {server}: the tool {definition.name[:_SHORT]!r} is listed twice.")
         else:
             found[definition.name] = definition
-    return Listing(tools=tuple(found[name] for name in sorted(found)), problems=tuple(problems))
+    return ToolListing(tools=tuple(found[name] for name in sorted(found)), problems=tuple(problems))
 
 
 def about_server(instructions: str, *, resources: bool, prompts: bool) -> tuple[ServerDefinition, ...]:

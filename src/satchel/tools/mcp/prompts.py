@@ -6,12 +6,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import anyio
-
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.tools.mcp.exchange import Failed, InputNeeded
 from satchel.tools.mcp.offers import Prompt
-from satchel.tools.mcp.resources import Attachment
+from satchel.tools.mcp.resources import AttachedText, listed
 from satchel.tools.mcp.results import block_text
 from satchel.tools.mcp.server import McpServer
 from satchel.tools.mcp.tool import caller_of
@@ -41,25 +39,9 @@ class ServerPrompts:
             Them, by server, and a sentence for each server that could not be asked.
         """
         wanted = [s for s in self._servers.values() if s.has_prompts and (start or s.state == "ready")]
-        listed: dict[str, tuple[Prompt, ...] | Failed] = {}
+        return await listed(wanted, McpServer.prompts, "prompts")
 
-        async def ask(one: McpServer) -> None:
-            listed[one.name] = await one.prompts()
-
-        async with anyio.create_task_group() as group:
-            for each in wanted:
-                group.start_soon(ask, each)
-        found: list[Prompt] = []
-        problems: list[str] = []
-        for each in wanted:
-            match listed[each.name]:
-                case Failed(reason=reason):
-                    problems.append(f"The MCP server {each.name} did not list its prompts: {reason}.")
-                case prompts:
-                    found += prompts
-        return tuple(found), tuple(problems)
-
-    async def run(self, command: str, words: str, context: ToolContext) -> Attachment:
+    async def run(self, command: str, words: str, context: ToolContext) -> AttachedText:
         """Get a prompt with its arguments filled in.
 
         Args:
@@ -76,17 +58,19 @@ class ServerPrompts:
         for server in self._servers.values():
             if not (command.startswith(f"mcp__{server.name}__") and server.has_prompts):
                 continue
-            listed = await server.prompts()
-            if isinstance(listed, Failed):
-                raise SatchelError(f"The MCP server {server.name} did not list its prompts: {listed.reason}.")
-            prompt = next((each for each in listed if each.command == command), None)
+            offered = await server.prompts()
+            if isinstance(offered, Failed):
+                raise SatchelError(
+                    f"The MCP server {server.name} did not list its prompts: {offered.reason}."
+                )
+            prompt = next((each for each in offered if each.command == command), None)
             if prompt is not None:
                 arguments = arguments_of(prompt, words)
                 outcome, notes = await server.prompt(prompt.name, arguments, caller_of(context))
                 if isinstance(outcome, Failed | InputNeeded):
                     reason = outcome.reason if isinstance(outcome, Failed) else "it asks for input"
                     raise SatchelError("\n".join([f"/{command} gave no prompt: {reason}.", *notes]))
-                return Attachment(source=f"/{command}", text=await _text(prompt, outcome, notes, context))
+                return AttachedText(source=f"/{command}", text=await _text(prompt, outcome, notes, context))
         raise NotFound(f"There is no command /{command}: no MCP server offers such a prompt.")
 
 

@@ -19,7 +19,7 @@ from satchel.errors import SandboxError, SatchelError, UserError
 from satchel.tools.box import Box
 from satchel.tools.boxed import Workspaces, moved_notes
 from satchel.tools.mcp.connection import Connection, connect
-from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, Listing, ServerDefinition
+from satchel.tools.mcp.definitions import PROMPTS, RESERVED, RESOURCES, SERVER, ServerDefinition, ToolListing
 from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded, ServerRequest, roots_result
 from satchel.tools.mcp.failures import first_error, is_refusal, load_sdk, reason_of
 from satchel.tools.mcp.log import CappedLog
@@ -515,7 +515,7 @@ class McpServer:
         if self._connection is not None:
             await self._learn(await self._connection.tools())
 
-    async def _learn(self, listing: Listing) -> None:
+    async def _learn(self, listing: ToolListing) -> None:
         before = self.pins
         self.problems = listing.problems
         try:

@@ -24,7 +24,7 @@ from satchel.tools.mcp.offers import Prompt, Resource
 from satchel.tools.mcp.pins import PinStore
 from satchel.tools.mcp.places import Lookup
 from satchel.tools.mcp.prompts import ServerPrompts
-from satchel.tools.mcp.resources import Attachment, Mentions, ServerResources
+from satchel.tools.mcp.resources import AttachedText, Mentions, ServerResources
 from satchel.tools.mcp.sampling import Sampler
 from satchel.tools.mcp.server import McpServer, ServerBox, ServerHost, State
 from satchel.tools.mcp.tool import McpTool
@@ -278,14 +278,6 @@ class McpToolset:
             self._notify(problem)
         return found
 
-    async def read_resource(self, server: str, uri: str, context: ToolContext) -> str:
-        """Read a resource as text; bytes are kept in files, and the text says where.
-
-        Raises:
-            NotFound: There is no such server or resource, or it can't be read; says why.
-        """
-        return await self._resources.read(server, uri, context, [])
-
     async def complete_mention(self, word: str) -> tuple[str, ...]:
         """The mentions that begin like a word, such as `@fil` or `@files:file:///a`.
 
@@ -313,7 +305,7 @@ class McpToolset:
             self._notify(problem)
         return found
 
-    async def run_prompt(self, command: str, words: str, context: ToolContext) -> Attachment:
+    async def run_prompt(self, command: str, words: str, context: ToolContext) -> AttachedText:
         """Get a prompt, as text for the user's next message.
 
         Args:

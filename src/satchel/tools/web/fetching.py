@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
@@ -42,32 +42,24 @@ class FetchedPage:
     is_cut: bool
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Fetcher:
-    """Fetches pages. It keeps no cookies and sends no credentials."""
+    """Fetches pages. It keeps no cookies and sends no credentials.
 
-    def __init__(
-        self,
-        rules: AddressRules,
-        *,
-        timeout_s: float = 20.0,
-        max_bytes: int = 10_000_000,
-        max_redirects: int = 5,
-        kept_from: Callable[[str], str | None] = lambda _url: None,
-    ) -> None:
-        """Set the limits.
+    Attributes:
+        rules: Which addresses it may connect to.
+        timeout_s: The time limit for a page, including redirects.
+        max_bytes: The largest body, after decompression.
+        max_redirects: The most redirects in a row.
+        kept_from: Returns the user's rule that forbids a redirect to an address, or None.
+    """
 
-        Args:
-            rules: Which addresses it may connect to.
-            timeout_s: The time limit for a page, including redirects.
-            max_bytes: The largest body, after decompression.
-            max_redirects: The most redirects in a row.
-            kept_from: Returns the user's rule that forbids a redirect to an address, or None.
-        """
-        self._rules = rules
-        self._timeout_s = timeout_s
-        self._max_bytes = max_bytes
-        self._max_redirects = max_redirects
-        self._kept_from = kept_from
+    rules: AddressRules
+    _: KW_ONLY
+    timeout_s: float = 20.0
+    max_bytes: int = 10000000
+    max_redirects: int = 5
+    kept_from: Callable[[str], str | None] = lambda _url: None
 
     async def get(self, url: str, *, leaves_host: bool = True) -> FetchedPage:
         """Fetch a page.
@@ -84,12 +76,12 @@ class Fetcher:
         import httpx2  # noqa: PLC0415
 
         try:
-            with anyio.fail_after(self._timeout_s):
+            with anyio.fail_after(self.timeout_s):
                 async with httpx2.AsyncClient(
                     follow_redirects=False,
                     # The environment's proxies would resolve names themselves, bypassing the rules.
                     trust_env=False,
-                    timeout=self._timeout_s,
+                    timeout=self.timeout_s,
                     headers={
                         "User-Agent": "satchel",
                         "Accept": "text/html,*/*;q=0.8",
@@ -98,15 +90,15 @@ class Fetcher:
                 ) as client:
                     return await self._follow(client, url, leaves_host=leaves_host)
         except TimeoutError:
-            raise UsageError(f"{url[:200]} did not answer completely within {self._timeout_s:g} s.") from None
+            raise UsageError(f"{url[:200]} did not answer completely within {self.timeout_s:g} s.") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             raise UsageError(
                 f"{url[:200]} could not be fetched: {str(error) or type(error).__name__}."
             ) from error
 
     async def _follow(self, client: httpx2.AsyncClient, url: str, *, leaves_host: bool) -> FetchedPage:
-        for _ in range(self._max_redirects + 1):
-            target = await self._rules.check(url)
+        for _ in range(self.max_redirects + 1):
+            target = await self.rules.check(url)
             request = client.build_request(
                 "GET",
                 target.dialled_url,
@@ -124,7 +116,7 @@ class Fetcher:
                         raise Refused(
                             f"The page redirects to another host: {url[:200]}. If you need it, fetch that address."
                         )
-                    if rule := self._kept_from(url):
+                    if rule := self.kept_from(url):
                         raise Refused(
                             f"The page redirects to {url[:200]}, and the rule {rule!r} forbids that address."
                         )
@@ -134,7 +126,7 @@ class Fetcher:
             finally:
                 await response.aclose()
         raise SatchelError(
-            f"The page redirects more than {self._max_redirects} times; the last address was {url[:200]}."
+            f"The page redirects more than {self.max_redirects} times; the last address was {url[:200]}."
         )
 
     async def _read(self, target: Target, response: httpx2.Response) -> FetchedPage:
@@ -143,9 +135,9 @@ class Fetcher:
         # Decompressed here and not by the library, which would decompress a small piece of a bomb to gigabytes at
         # once.
         async for piece in response.aiter_raw():
-            body += inflate(piece, self._max_bytes + 1 - len(body))
-            if len(body) > self._max_bytes:
-                del body[self._max_bytes :]
+            body += inflate(piece, self.max_bytes + 1 - len(body))
+            if len(body) > self.max_bytes:
+                del body[self.max_bytes :]
                 is_cut = True
                 break
         kind, _, parameters = response.headers.get("content-type", "").partition(";")

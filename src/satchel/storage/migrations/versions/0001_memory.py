@@ -198,18 +198,3 @@ def upgrade() -> None:
     op.create_index("ix_memory_tombstones_changed", "memory_tombstones", ["space_id", "changed"])
     op.create_index("ix_memory_tombstones_place", "memory_tombstones", ["space_id", "place_hash"])
     op.create_index("ix_memory_tombstones_words", "memory_tombstones", ["space_id", "words_hash"])
-
-
-def downgrade() -> None:
-    for table in (
-        "memory_tombstones",
-        "memory_vectors",
-        "embedding_models",
-        "memory_edges",
-        "memory_words",
-        "memory_tags",
-        "memory_uses",
-        "memories",
-        "memory_spaces",
-    ):
-        op.drop_table(table)

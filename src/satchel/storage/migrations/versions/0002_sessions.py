@@ -57,10 +57,3 @@ def upgrade() -> None:
         "CREATE TRIGGER session_passage_delete AFTER DELETE ON session_passage BEGIN "
         "INSERT INTO session_fts (session_fts, rowid, text) VALUES ('delete', old.id, old.text); END"
     )
-
-
-def downgrade() -> None:
-    op.execute("DROP TABLE session_fts")
-    op.drop_table("session_passage")
-    op.drop_table("session_settled")
-    op.drop_table("session_log")

@@ -75,9 +75,3 @@ def upgrade() -> None:
         sa.Column("estimated", sa.Integer, nullable=False),
         sa.UniqueConstraint("space_id", "day", "purpose", "provider", "model", name="uq_memory_usage"),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("memory_usage")
-    op.drop_table("memory_distill_windows")
-    op.drop_table("memory_distilled")

@@ -78,16 +78,3 @@ def upgrade() -> None:
         ),
         sa.Column("words_hash", sa.Text, primary_key=True),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("memory_earlier_words")
-    op.drop_table("memory_compared")
-    op.drop_table("memory_changes")
-    op.drop_index("ix_memories_valid_to", "memories")
-    for table, column in (
-        ("memory_uses", "request"),
-        ("memories", "request"),
-        ("memory_spaces", "requests"),
-    ):
-        op.drop_column(table, column)

@@ -35,8 +35,3 @@ def upgrade() -> None:
     op.add_column("embedding_models", sa.Column("retired_at", sa.BigInteger))
     # What is there was made from longer passages and has no tokens. It is derived, and made again.
     op.execute("DELETE FROM memory_vectors")
-
-
-def downgrade() -> None:
-    op.drop_column("embedding_models", "retired_at")
-    op.drop_table("memory_tokens")

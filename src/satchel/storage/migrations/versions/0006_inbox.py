@@ -35,7 +35,3 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_index("ix_session_inbox_session", "session_inbox", ["session_id", "number"])
-
-
-def downgrade() -> None:
-    op.drop_table("session_inbox")

@@ -20,7 +20,3 @@ def upgrade() -> None:
     # What has a place in its session is recognised by that.
     op.execute("UPDATE memory_tombstones SET words_hash = NULL WHERE place_hash IS NOT NULL")
     op.execute("UPDATE memory_changes SET before = '{}' WHERE action = 'forget'")
-
-
-def downgrade() -> None:
-    """Nothing to do: the hashes are gone, and an older version needs none of them."""

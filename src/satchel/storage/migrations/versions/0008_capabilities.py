@@ -109,9 +109,3 @@ def upgrade() -> None:
         sa.Column("user_id", sa.Text, primary_key=True),
         sa.Column("changed", sa.BigInteger, nullable=False),
     )
-
-
-def downgrade() -> None:
-    for table in ("changes", "vectors", "runs", "approvals", "versions"):
-        op.drop_table(f"capability_{table}")
-    op.drop_table("capabilities")

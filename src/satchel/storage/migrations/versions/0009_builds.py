@@ -73,9 +73,3 @@ def upgrade() -> None:
         sa.Column("started_at", sa.BigInteger, nullable=False),
         sa.Column("seen_at", sa.BigInteger, nullable=False),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("executors")
-    op.drop_table("build_messages")
-    op.drop_table("builds")

@@ -16,7 +16,3 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("memory_spaces", sa.Column("arrays", sa.Text()))
-
-
-def downgrade() -> None:
-    op.drop_column("memory_spaces", "arrays")

@@ -23,7 +23,3 @@ def upgrade() -> None:
         sa.Column("owner", sa.Text, nullable=False),
         sa.Column("until", sa.BigInteger, nullable=False),
     )
-
-
-def downgrade() -> None:
-    op.drop_table("memory_claims")

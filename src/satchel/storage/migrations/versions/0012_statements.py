@@ -59,11 +59,3 @@ def upgrade() -> None:
 
 def _partial(name: str, table: str, columns: list[str], where: str) -> None:
     op.create_index(name, table, columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
-
-
-def downgrade() -> None:
-    op.drop_table("memory_statements")
-    op.drop_table("memory_readings")
-    op.drop_index("ix_memories_importance", "memories")
-    op.drop_index("ix_memories_pinned", "memories")
-    op.drop_column("memories", "pinned")

@@ -49,8 +49,3 @@ def _memory(name: str) -> sa.Column[int]:
         primary_key=True,
         autoincrement=False,
     )
-
-
-def downgrade() -> None:
-    op.drop_table("memory_cue_vectors")
-    op.drop_table("memory_cues")

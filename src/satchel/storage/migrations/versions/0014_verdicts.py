@@ -16,7 +16,3 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("memory_distilled", sa.Column("worth_by", sa.Text, nullable=False, server_default=""))
-
-
-def downgrade() -> None:
-    op.drop_column("memory_distilled", "worth_by")

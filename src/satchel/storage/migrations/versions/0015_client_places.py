@@ -26,7 +26,3 @@ def upgrade() -> None:
     )
     op.create_index("ix_session_client_place_session", "session_client_place", ["session_id", "number"])
     op.create_index("ix_session_client_place_written", "session_client_place", ["written_at"])
-
-
-def downgrade() -> None:
-    op.drop_table("session_client_place")

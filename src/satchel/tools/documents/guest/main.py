@@ -30,7 +30,7 @@ _LIGATURES = {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl
 Section = tuple[int | None, str, str]
 
 
-class Unreadable(Exception):
+class UnreadableDocument(Exception):
     """Why a document can't be read, as a sentence for the user."""
 
 
@@ -43,12 +43,12 @@ def run(args: dict[str, Any]) -> str:
         for section in sections:
             chars += len(section[2])
             if chars > _MOST_CHARS:
-                raise Unreadable(f"It has more than {_MOST_CHARS:,} characters of text.")
+                raise UnreadableDocument(f"It has more than {_MOST_CHARS:,} characters of text.")
             if section[2].strip():
                 taken.append(section)
         if not taken:
             return json.dumps({"error": "It has no text; its pages may be pictures.", "is_empty": True})
-    except Unreadable as error:
+    except UnreadableDocument as error:
         return json.dumps({"error": str(error)})
     except MemoryError:
         return json.dumps({"error": "Reading it takes more memory than a document may use."})
@@ -63,9 +63,9 @@ def _pdf(path: Path) -> tuple[str, Iterator[Section]]:
 
     reader = PdfReader(path)
     if reader.is_encrypted and not reader.decrypt(""):
-        raise Unreadable("It is encrypted and needs a password.")
+        raise UnreadableDocument("It is encrypted and needs a password.")
     if len(reader.pages) > _MOST_PAGES:
-        raise Unreadable(f"It has {len(reader.pages):,} pages; at most {_MOST_PAGES:,} are read.")
+        raise UnreadableDocument(f"It has {len(reader.pages):,} pages; at most {_MOST_PAGES:,} are read.")
     headings: dict[int, str] = {}
     _outline(reader, reader.outline, headings)
 
@@ -91,7 +91,7 @@ def _unpacked(path: Path) -> None:
     """Refuse an archive that expands too far. The sizes are those at which `zipfile` stops reading."""
     with zipfile.ZipFile(path) as archive:
         if sum(part.file_size for part in archive.infolist()) > _MOST_EXPANDED_BYTES:
-            raise Unreadable(f"It expands to more than {_MOST_EXPANDED_BYTES // 1_000_000} MB.")
+            raise UnreadableDocument(f"It expands to more than {_MOST_EXPANDED_BYTES // 1_000_000} MB.")
 
 
 def _table(rows: Iterable[Iterable[object]]) -> str:
@@ -180,7 +180,7 @@ def _epub(path: Path) -> tuple[str, Iterator[Section]]:
 def _xml(content: bytes) -> ElementTree.Element:
     # An entity can expand without end, and no EPUB needs one of its own.
     if b"<!ENTITY" in content:
-        raise Unreadable("It declares XML entities.")
+        raise UnreadableDocument("It declares XML entities.")
     return ElementTree.fromstring(content)
 
 
@@ -205,7 +205,7 @@ def _decoded(path: Path) -> str:
         if content.startswith(mark):
             return content.decode(name, "replace")
     if b"\0" in content[:4000]:
-        raise Unreadable("It is not text.")
+        raise UnreadableDocument("It is not text.")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError:
