@@ -24,6 +24,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Every Satchel that a test opens has threads, and for each glibc would keep an arena of its own: 75 of 421 MB after 104
 # tests of the server, of which nothing of Satchel stays alive. Workers read it when they start.
 os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+# OpenBLAS's threads spin while they wait for each other: with a worker for each core that is 0.1 s for each home opened.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _LIBC = ctypes.CDLL(None)
 
 # Where the environment forbids bytecode, every worker would compile every test, and every program all of Satchel.
