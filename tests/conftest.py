@@ -39,6 +39,10 @@ settings.register_profile("fuzz", deadline=None, print_blob=True, max_examples=1
 settings.load_profile("same")
 
 
+_LONG = ("_kill", "test_attacks", "test_box_attempts", "test_doors", "_states", "_in_chromium")
+"""Names of files with tests that take half a minute each on a busy machine."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are cores: some of the tests wait for the disk or for other processes at any time."""
@@ -47,7 +51,7 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first, so that none of them is left for one worker at the end."""
-    items.sort(key=lambda item: "_kill" not in item.path.name)
+    items.sort(key=lambda item: not any(word in item.path.name for word in _LONG))
 
 
 def pytest_collection_finish() -> None:
