@@ -276,7 +276,7 @@ COUNTERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-@requirement("embed:token-counter")
+@requirement("embed:token-counter", "loop:tokens:counter")
 async def test_a_counter_that_lies_is_used_no_more_and_ends_no_turn(tmp_path: Path) -> None:
     # A model that tells no counts.
     model = ScriptedModel(lambda _: Reply(text="Yes.", usage=Usage(cost_usd=0.0)), context_window=100_000)

@@ -36,7 +36,7 @@ from tests.killing import Killing, Line
 from tests.models.loopback import Answer, Asked
 from tests.requirements import requirement
 
-KILLS = 20
+KILLS = 10
 SEED = 20261122
 
 
@@ -238,7 +238,7 @@ async def test_a_build_that_is_cut_around_any_write_gets_the_answer_once_wheneve
 
 
 @requirement("builder:durable")
-def test_twenty_kills_of_a_worker_double_lose_and_repeat_nothing(tmp_path: Path) -> None:
+def test_kills_of_a_worker_double_lose_and_repeat_nothing(tmp_path: Path) -> None:
     chance, names = random.Random(SEED), list(NAMES)
     with serving(_answer) as server, Killing("tests.builder.kill_worker") as killing:
         anyio.run(_request, tmp_path)

@@ -283,19 +283,16 @@ def test_a_message_may_have_several_lines(tmp_path: Path, keys: tuple[str, ...])
 
 
 @requirement("models:error:auth-once")
-@pytest.mark.parametrize("command", [("chat",), ("ask", "Hello")])
-def test_a_wrong_key_is_said_once(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_a_wrong_key_is_said_once(tmp_path: Path) -> None:
     def refuses(_: Asked) -> Answer:
         return as_json({"error": {"message": "invalid key"}}, status=401)
 
-    with serving(refuses) as server, terminal(tmp_path, *command, server=server, columns=300) as screen:
-        if command == ("chat",):
-            screen.see("›")
-            screen.type("Hello", ENTER)
+    with serving(refuses) as server, terminal(tmp_path, "chat", server=server, columns=300) as screen:
+        screen.see("›")
+        screen.type("Hello", ENTER)
         screen.see("Check whether the key in OPENAI_API_KEY")
-        if command == ("chat",):
-            screen.see("›")
-            screen.type(CTRL_D)
+        screen.see("›")
+        screen.type(CTRL_D)
         screen.leave()
     assert screen.text.count("Check whether the key in OPENAI_API_KEY") == 1
     assert len(chats(server)) == 1

@@ -18,11 +18,12 @@ from tests.requirements import requirement
 SHELLFISH = "My sister Mara is allergic to shellfish."
 
 
+@requirement("cli:version")
 def test_the_version_is_printed_without_loading_models_storage_or_the_runtime() -> None:
     program = (
         "import sys\nfrom satchel.cli import main\ncode = main(['--version'])\n"
-        "heavy = {'satchel.models', 'satchel.storage', 'satchel.runtime', 'sqlalchemy', 'numpy', 'rich', 'asyncio',"
-        " 'prompt_toolkit', 'openai', 'anthropic', 'onnxruntime'}\n"
+        "heavy = {'satchel.models', 'satchel.storage', 'satchel.runtime', 'satchel.memory', 'sqlalchemy', 'numpy', 'rich', "
+        "'asyncio', 'prompt_toolkit', 'openai', 'anthropic', 'onnxruntime'}\n"
         "print(code, sorted(heavy & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from satchel import __version__
 from tests.requirements import requirement
 
 
@@ -30,23 +29,6 @@ def test_wrong_settings_end_a_command_with_2_and_one_sentence(tmp_path: Path) ->
         "max_rounds, model_timeout_s, tool_timeout_s, tool_workers, max_result_chars, sub_agent_rounds, sub_agent_tokens, mode.\n"
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["config.toml"]
-
-
-@requirement("cli:version")
-def test_the_version_is_printed_without_loading_the_program() -> None:
-    program = (
-        "import sys; from satchel.cli import main; main(['--version']); "
-        "print(' '.join(name for name in sys.modules if name.count('.') == 1 and name.startswith('satchel.')))"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=280
-    )
-    version, loaded = ended.stdout.splitlines()
-    assert version == f"satchel {__version__}"
-    assert (
-        set(loaded.split()) & {"satchel.runtime", "satchel.models", "satchel.storage", "satchel.memory"}
-        == set()
-    )
 
 
 @requirement("cli:search:light")

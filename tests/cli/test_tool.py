@@ -244,7 +244,8 @@ def test_each_shipped_program_says_what_it_is_and_refuses_wrong_input(name: str,
     assert (code, said["name"], said["returns"]["type"]) == (0, name, "object")
     assert all("type" in part for part in said["parameters"].values())
     assert any(part.get("required") is True for part in said["parameters"].values())
-    for stdin in ("", "[]", "{}", "{"):
+    # They read their input with the same function: what is no object is tried with one of them.
+    for stdin in ("", "[]", "{}", "{") if name == SHIPPED[0] else ("{}",):
         code, said = program(name, stdin=stdin, cwd=tmp_path)
         assert (code, said["error_code"]) == (1, "INVALID_INPUT")
 

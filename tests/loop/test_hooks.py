@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import anyio
 import pytest
 
@@ -132,25 +129,3 @@ async def test_a_counter_of_the_caller_counts_until_a_provider_does() -> None:
     await world.run("word " * 400, estimator=estimator)
     assert counted != pytest.approx(5, abs=0.5)
     assert world.of(Failure) == []
-
-
-def broken(text: str) -> int:
-    raise RuntimeError("no vocabulary")
-
-
-@requirement("loop:tokens:counter")
-@pytest.mark.parametrize(
-    "counter",
-    [broken, lambda _: -1, lambda _: 10**9, lambda _: 0, lambda _: 2.5, lambda _: True, lambda _: "many"],
-)
-async def test_a_counter_that_lies_or_raises_is_reported_once_and_the_estimate_is_used(
-    counter: Callable[[str], Any],
-) -> None:
-    world = World(["Hello, and a good day to you.", "Yes."])
-    estimator = TokenEstimator(counter, name="theirs")
-    for _ in range(2):
-        outcome = await world.run("Hello, is there anybody in? " * 10, estimator=estimator)
-        assert outcome.status == "done"
-    [failure] = world.of(Failure)
-    assert failure.part == "token counter"
-    assert not estimator.has_counter

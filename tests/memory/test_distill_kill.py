@@ -16,7 +16,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 25
+KILLS = 12
 
 
 @requirement("memory:distill:crash")

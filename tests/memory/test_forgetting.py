@@ -193,7 +193,7 @@ async def test_words_leave_the_file_whatever_was_written_and_forgotten_around_th
     path = tmp_path / "m.db"
     async with Memory.open(path, embedder="none") as memory:
         kept: list[str] = []
-        for number in range(120):
+        for number in range(60):
             size = (number * 37) % 900
             ids = await memory.add_episodes(
                 [
@@ -209,6 +209,6 @@ async def test_words_leave_the_file_whatever_was_written_and_forgotten_around_th
     with sqlite3.connect(path) as direct:
         living = {content.split(" ")[0] for (content,) in direct.execute("SELECT content FROM memories")}
     direct.close()
-    ever = {f"marker-{number:04d}-{part}" for number in range(120) for part in range(3)}
+    ever = {f"marker-{number:04d}-{part}" for number in range(60) for part in range(3)}
     assert {marker for marker in ever - living if marker.encode() in contents} == set()
-    assert len(living) == 180
+    assert len(living) == 90

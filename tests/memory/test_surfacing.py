@@ -14,7 +14,6 @@ from satchel.memory import Context, Episode, Hit, Memory, MemoryRecord, Source, 
 from satchel.memory.store import repository
 from satchel.memory.text.block import block_of
 from satchel.memory.text.framing import estimate_tokens, restates
-from satchel.memory.text.lexicon import stems_of
 from satchel.messages import Message, TextBlock, ToolResultBlock
 from satchel.models.embedding import HashingEmbedder
 from tests.memory.embedders import Topical
@@ -195,13 +194,6 @@ async def test_the_block_is_never_over_its_budget(budget: int) -> None:
     assert context.tokens <= budget
     assert len(context.memories) <= 3
     assert bool(context) is (budget >= 120)
-
-
-def test_a_long_memory_is_shown_by_the_part_that_fits() -> None:
-    long = "Nothing of note. " * 300 + "The lighthouse keeper sings at dawn. " + "More of nothing. " * 300
-    context = block_of([hit(long)], stems=stems_of("lighthouse keeper"), budget_tokens=150, limit=5)
-    assert "lighthouse keeper sings" in context.text
-    assert context.tokens <= 150
 
 
 @requirement("memory:surface:restatements")

@@ -17,7 +17,6 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import LineFull, NotFound, UsageError
 from satchel.events import (
-    Assistant,
     Event,
     MessageWaiting,
     Notice,
@@ -26,7 +25,6 @@ from satchel.events import (
     Record,
     TextDelta,
     TurnStart,
-    is_transient,
 )
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.port import ModelRequest
@@ -79,54 +77,6 @@ async def open_question(session: Session) -> str:
 
 def types(records: Sequence[Record]) -> list[str]:
     return [record.event.type for record in records]
-
-
-@requirement("clients:follow", "clients:answer")
-async def test_two_clients_see_the_same_stream_and_either_answers(tmp_path: Path) -> None:
-    model = ScriptedModel([WRITES, Reply(text="Written.", chunk=2), WRITES, "Again."])
-    async with opened(tmp_path, model) as satchel:
-        terminal = await satchel.session(interactive=True)
-        browser = await satchel.session(terminal.id, interactive=True)
-        with anyio.fail_after(120):
-            async with followed(terminal) as one, followed(browser) as two:
-                running = await terminal.start("Write it.")
-                question = await question_of(browser)
-                assert [call.input for call in question.calls] == [{"command": "echo hi > made.txt"}]
-                await browser.answer(question.id, consent="once", by="browser")
-                assert (await running.result()).text == "Written."
-                again = await browser.start("Once more.")
-                with pytest.raises(UsageError, match="A turn is running"):
-                    await terminal.compact()
-                await terminal.answer(await open_question(terminal), consent="no", by="terminal")
-                await again.result()
-        assert one == two
-        assert "text_delta" in types(one)
-        logged = [record.seq for record in one if not is_transient(record.event)]
-        assert logged == list(range(1, len(logged) + 1))
-
-
-@requirement("clients:stop", "clients:leave")
-async def test_either_client_can_stop_a_turn_and_a_client_that_leaves_stops_nothing(tmp_path: Path) -> None:
-    sleeps = Reply(calls=[Call(name="bash", input={"command": "sleep 60"})])
-    model = ScriptedModel([sleeps, "After it."])
-    async with opened(tmp_path, model) as satchel:
-        terminal = await satchel.session(mode="bypass")
-        browser = await satchel.session(terminal.id)
-        with anyio.fail_after(120):
-            running = await terminal.start("Begin.")
-            async for record in browser.subscribe(0):
-                if record.event.type == "action":
-                    break
-            await terminal.aclose()
-            assert not running.is_over
-            browser.cancel()
-            assert (await running.result()).status == "cancelled"
-            assert (await browser.run_turn("And now?")).text == "After it."
-        with pytest.raises(UsageError, match="is closed"):
-            await terminal.run_turn("I have left.")
-        await browser.aclose()
-        assert [info.id for info in await satchel.sessions.list()] == [browser.id]
-        await (await satchel.session(browser.id)).aclose()  # the lock was released
 
 
 async def test_a_message_that_comes_between_the_last_words_and_the_end_of_a_turn_is_taken(
@@ -290,27 +240,6 @@ async def test_messages_that_wait_outlive_the_program(tmp_path: Path) -> None:
         starts = [r.event.message.text for r in log.records if isinstance(r.event, TurnStart)]
         assert starts == ["First.", "Second.", "Fourth."]
         assert not again.waiting
-
-
-@requirement("clients:replay")
-async def test_a_client_that_reconnects_gets_the_events_after_its_number(tmp_path: Path) -> None:
-    async with opened(tmp_path, ScriptedModel(["One.", "Two."])) as satchel:
-        session = await satchel.session()
-        async with followed(session) as seen:
-            await session.run_turn("First.")
-            await session.run_turn("Second.")
-        logged = [record for record in seen if not isinstance(record.event, TextDelta)]
-        await session.aclose()
-        session = await satchel.session(session.id)
-        subscription = session.subscribe(3)
-        again = [await anext(subscription) for _ in logged[3:]]
-        assert again == logged[3:]
-        with pytest.raises(
-            UsageError, match=r"no event 999 in this session: its events are numbered from 1 to \d+"
-        ):
-            session.subscribe(999)
-        with pytest.raises(UsageError, match="no event -1"):
-            session.subscribe(-1)
 
 
 @requirement("clients:slow")
@@ -614,27 +543,3 @@ async def test_who_joins_an_open_session_takes_it_as_it_is(tmp_path: Path) -> No
         assert (await satchel.session(session.id)).mode == "plan"
         with pytest.raises(UsageError, match="takes it as it is"):
             await satchel.session(session.id, mode="bypass")
-
-
-async def test_an_answer_is_streamed_to_who_joins_in_the_middle(tmp_path: Path) -> None:
-    reached, hold = anyio.Event(), anyio.Event()
-
-    async def between() -> None:
-        reached.set()
-        await hold.wait()
-
-    model = ScriptedModel([Reply(text="Hello there.", chunk=6, between=between)])
-    async with opened(tmp_path, model) as satchel:
-        session = await satchel.session()
-        running = await session.start("Hi")
-        with anyio.fail_after(60):
-            await reached.wait()
-            pieces = []
-            async for record in session.subscribe():
-                if isinstance(record.event, TextDelta):
-                    pieces.append(record.event.text)
-                    hold.set()
-                if isinstance(record.event, Assistant):
-                    break
-            await running.result()
-        assert pieces == ["Hello ", "there."]

@@ -18,10 +18,10 @@ from tests.runtime.world import opened
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 25
+KILLS = 12
 SESSIONS, TURNS = 4, 18
 LINES_OF_A_ROUND = 5
-CHECKED_EACH = 5
+CHECKED_EACH = 3
 
 
 async def say_all(folder: Path) -> dict[str, list[str]]:

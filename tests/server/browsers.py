@@ -11,7 +11,7 @@ import httpx2
 from lxml import html
 
 from satchel.server.browser_access import place_for
-from tests.server.world import World
+from tests.server.world import NO_AUTHORITIES, World
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
@@ -35,6 +35,7 @@ def browser(world: World, *, logged_in: bool = True) -> Iterator[httpx2.Client]:
         timeout=120,
         trust_env=False,
         follow_redirects=False,
+        verify=NO_AUTHORITIES,
         event_hooks={"response": [_outside_of_places]},
     ) as client:
         if logged_in:

@@ -246,7 +246,7 @@ def test_a_question_of_an_interactive_turn_is_answered_by_another_client(tmp_pat
         assert [call["isError"] for call in refused["toolCalls"]] == [True]
 
 
-@requirement("http:sessions")
+@requirement("http:sessions", "clients:replay")
 def test_a_session_is_followed_from_any_event_by_any_number_of_clients(
     client: httpx2.Client, world: World
 ) -> None:
@@ -317,7 +317,7 @@ def test_a_session_can_not_be_followed_from_an_unknown_event(
     assert client.get(f"/api/sessions/{session}/events?after={after}").status_code == status
 
 
-@requirement("http:sessions")
+@requirement("http:sessions", "clients:leave")
 def test_a_session_of_another_process_is_followed_from_its_log_and_not_written(
     client: httpx2.Client, world: World
 ) -> None:

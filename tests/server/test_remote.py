@@ -111,7 +111,7 @@ def said(records: list[Record]) -> str:
     return "".join(record.event.text for record in records if isinstance(record.event, TextDelta))
 
 
-@requirement("shared:follow", "shared:permission")
+@requirement("shared:follow", "shared:permission", "clients:follow", "clients:answer")
 async def test_two_terminals_and_a_program_share_a_conversation_and_one_answer_settles_a_question(
     asking: World,
 ) -> None:
@@ -202,7 +202,7 @@ async def test_a_message_is_answered_while_the_end_of_the_turn_before_it_is_stil
                 take(record)
 
 
-@requirement("shared:follow")
+@requirement("shared:follow", "clients:stop", "clients:leave")
 async def test_any_client_can_stop_a_turn_and_leaving_does_not_stop_it(asking: World) -> None:
     async with host(asking.home.parent) as one_host:
         one = await one_host.session(interactive=True)

@@ -522,28 +522,6 @@ async def test_a_cancelled_caller_waits_for_its_transaction(tmp_path: Path) -> N
         assert await database.read(rows) == ["ann"]
 
 
-@requirement("memory:two-processes")
-async def test_two_processes_write_at_once_and_every_write_is_there(tmp_path: Path) -> None:
-    path = tmp_path / "satchel.db"
-    async with Database.open(path):
-        pass
-    program = (
-        "import sys, anyio\n"
-        "from satchel.storage import Database\n"
-        "async def main():\n"
-        "    async with Database.open(sys.argv[1]) as database:\n"
-        "        for number in range(150):\n"
-        "            name = f'{sys.argv[2]} {number}'\n"
-        "            await database.write(lambda c: c.exec_driver_sql(\n"
-        "                \"INSERT INTO memory_spaces (user_id, scope, changed) VALUES (?, 'd', 0)\", (name,)))\n"
-        "anyio.run(main)\n"
-    )
-    writers = [subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in ("a", "b")]
-    assert [writer.wait(timeout=280) for writer in writers] == [0, 0]
-    async with Database.open(path) as database:
-        assert sorted(await database.read(rows)) == sorted(f"{name} {n}" for name in "ab" for n in range(150))
-
-
 async def test_deleted_words_are_in_none_of_the_files_after_a_scrub(tmp_path: Path) -> None:
     async with Database.open(tmp_path / "satchel.db") as database:
         await database.write(insert("a-word-to-forget"))

@@ -16,11 +16,11 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 25
+KILLS = 12
 TURNS = 700
 """Of each file: two batches."""
 MOST_LINES = 4
-CHECKED_EACH = 10
+CHECKED_EACH = 4
 
 
 def transcript(path: Path) -> None:

@@ -79,7 +79,7 @@ async def live(memory: Memory, clock: ManualClock, plan: list[tuple[object, ...]
 
 
 @requirement("memory:export:round-trip")
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(plan=st.lists(steps, max_size=25))
 async def test_what_an_empty_store_took_in_it_writes_with_the_same_bytes(
     plan: list[tuple[object, ...]], tmp_path_factory: pytest.TempPathFactory
