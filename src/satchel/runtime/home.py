@@ -297,6 +297,7 @@ class Home:
             wanted,
             memory=self.memory,
             sessions=self.sessions,
+            home=self.settings.home,
             backups=self._backups(),
             on_words=self._words_forgotten,
         )
