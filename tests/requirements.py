@@ -504,6 +504,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(24, "documents:follow", "issue 24", "A changed document replaces its passages, and one that is gone takes them along."),
     built(24, "documents:hostile", "issue 24", "An encrypted, broken or exploding document gets a plain message; parsers run in the sandbox."),
     built(24, "documents:http", "issue 24", "Documents are added, listed and forgotten over HTTP."),
+    built(24, "documents:sent", "issue 24", "A document is remembered from the pages and from a conversation, opens at a passage, and leaves no byte when it is forgotten or can't be read."),
     built(24, "documents:whole", "issue 24", "After a kill, a document is stored as a whole or not at all."),
 
     # ---- Memory: the store (seed-2 §4.1, seed-0 part 3, DESIGN 5)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,13 +17,24 @@ from anyio.to_thread import run_sync
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Memory, StoredDocument
+from satchel.messages import FileBlock
 from satchel.runtime.sandboxes import Sandboxes
+from satchel.sessions.attachments import MOST_BYTES, plain_name
 from satchel.tools.documents.reading import KINDS, read_document
+from satchel.tools.kept import media_type_of, write_kept
 
-__all__ = ["DocumentOutcome", "add_documents", "document_named"]
+__all__ = [
+    "DocumentOutcome",
+    "add_documents",
+    "document_named",
+    "kept_document",
+    "remember_sent",
+    "remove_kept",
+]
 
 _MOST_FILES: Final = 10_000
 _MOST_PATH_CHARS: Final = 900
+_KEPT: Final = re.compile(r"documents/[0-9a-f]{16}/[^/]+")
 _MOST_READINGS: Final = 3
 """How often a file is read that changes meanwhile."""
 
@@ -78,6 +91,65 @@ async def add_documents(
     return tuple(outcomes)
 
 
+async def remember_sent(
+    content: bytes, name: str, *, home: Path, memory: Memory, sandboxes: Sandboxes
+) -> DocumentOutcome:
+    """Remember a document that a client sent, and keep its bytes below `home` until a passage of it is forgotten.
+
+    Its path is relative to the home, `documents/HASH/NAME`, so that a restored backup finds it. The same bytes are one
+    document, under the first name.
+
+    Raises:
+        UsageError: It is empty, longer than `MOST_BYTES`, or can't be read as a document; nothing was stored.
+        NoSandbox: There is no sandbox.
+        StorageError: Memory could not be written.
+        OSError: The copy could not be written.
+    """
+    if not content or len(content) > MOST_BYTES:
+        raise UsageError(
+            f"A document may have {MOST_BYTES >> 20} MB at most." if content else "The file is empty."
+        )
+    home = await run_sync(home.resolve)
+    digest = hashlib.sha256(content).hexdigest()
+    file = FileBlock(
+        sha256=digest, media_type=media_type_of(content), name=plain_name(name), size=len(content)
+    )
+    folder = f"documents/{digest[:16]}/"
+    known = next((one for one in await memory.documents() if one.path.startswith(folder)), None)
+    path = home / (known.path if known else folder + file.file_name.removeprefix(f"{digest[:16]}-"))
+    if path.suffix[1:].lower() not in KINDS:
+        raise UsageError(f"{file.name} is not of a kind that is read: {', '.join(KINDS)}.")
+    is_there = await run_sync(path.is_file)
+    try:
+        await run_sync(write_kept, path, content)
+        # The sandbox of root runs as another user. Nobody else gets through the home.
+        await run_sync(path.chmod, 0o644)
+        outcome = await _add(path, known if is_there else None, memory, sandboxes, home=home)
+        if outcome.error:
+            raise UsageError(outcome.error.replace(str(path), file.name))
+    except BaseException:
+        if not is_there:
+            remove_kept(path)
+        raise
+    return outcome
+
+
+def kept_document(home: Path, path: str) -> Path | None:
+    """Where the bytes of a document are that a client sent; None for a document of the user's own folders."""
+    return home / path if _KEPT.fullmatch(path) else None
+
+
+def remove_kept(path: Path) -> None:
+    """Remove the bytes of a document that a client sent, if they are there. Blocks.
+
+    Raises:
+        OSError: They can't be removed.
+    """
+    path.unlink(missing_ok=True)
+    with suppress(OSError):  # another name of the same bytes is in it, or it is gone
+        path.parent.rmdir()
+
+
 def document_named(name: str, documents: Sequence[StoredDocument]) -> StoredDocument:
     """The document at a path, or the only one whose file or title is called so.
 
@@ -99,15 +171,22 @@ _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 
 
 async def _add(
-    file: Path, known: StoredDocument | None, memory: Memory, sandboxes: Sandboxes
+    file: Path,
+    known: StoredDocument | None,
+    memory: Memory,
+    sandboxes: Sandboxes,
+    *,
+    home: Path | None = None,
 ) -> DocumentOutcome:
+    """Remember one file by its path, which is relative to `home` if that is given."""
+    name = str(file.relative_to(home) if home else file)
     try:
         # The path is the document's name in the store, which keeps no characters that nobody sees.
         if not str(file).isprintable() or len(str(file)) > _MOST_PATH_CHARS:
             raise UsageError(f"{file} has a path with unprintable characters, or a very long one. Rename it.")
         digest, written_at = await run_sync(_digest, file)
         if known is not None and known.digest == digest:
-            return DocumentOutcome(path=str(file), outcome="unchanged", passages=known.passages)
+            return DocumentOutcome(path=name, outcome="unchanged", passages=known.passages)
         for _ in range(_MOST_READINGS):
             document = await read_document(file, await sandboxes.get())
             before, (digest, written_at) = digest, await run_sync(_digest, file)
@@ -117,12 +196,12 @@ async def _add(
             raise UsageError(f"{file} changes while it is read. Add it again when it is finished.")
         passages = [(one.page, one.heading, one.text) for one in document.passages]
         stored = await memory.put_document(
-            str(file), passages, title=document.title, digest=digest, written_at=written_at
+            name, passages, title=document.title, digest=digest, written_at=written_at
         )
     except (UsageError, OSError) as error:
         reason = f"{file} can't be read: {error.strerror}." if isinstance(error, OSError) else str(error)
-        return DocumentOutcome(path=str(file), outcome="failed", error=reason)
-    return DocumentOutcome(path=str(file), outcome="added" if known is None else "replaced", passages=stored)
+        return DocumentOutcome(path=name, outcome="failed", error=reason)
+    return DocumentOutcome(path=name, outcome="added" if known is None else "replaced", passages=stored)
 
 
 def _digest(file: Path) -> tuple[str, datetime]:

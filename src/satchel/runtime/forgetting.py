@@ -13,6 +13,7 @@ import anyio.to_thread
 from satchel.errors import NotFound, StorageError
 from satchel.memory import Memory, MemoryRecord, Receipt, receipt_to_json
 from satchel.messages import FileBlock
+from satchel.runtime.documents import kept_document, remove_kept
 from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words
 from satchel.sessions.view import LastWords, SessionTurn, ToolCall
 from satchel.tools.kept import kept_path
@@ -70,6 +71,7 @@ async def forget(
     *,
     memory: Memory,
     sessions: SessionStore,
+    home: Path,
     backups: Sequence[Path] = (),
     on_words: Callable[[Sequence[Words], Sequence[str]], None] = lambda *_: None,
     told: Callable[[str], Awaitable[Sequence[str]]] | None = None,
@@ -84,6 +86,7 @@ async def forget(
         ids: The memories.
         memory: Where they are.
         sessions: Whose logs may hold their words.
+        home: Where the documents are that clients sent: one goes with the first of its passages.
         backups: Files that may hold them too.
         on_words: Called with the words and the ids of all that goes, before the logs are redacted, so that nobody
             writes the words again.
@@ -115,6 +118,9 @@ async def forget(
     attached = [path for record, _ in found for path in await _attached_to(record, sessions)]
     logs = await sessions.redact(words, memory_ids=gone) if words else Redaction()
     await anyio.to_thread.run_sync(_remove, attached)
+    for document in {record.source.document for record, _ in found}:
+        if path := kept_document(home, document):
+            await anyio.to_thread.run_sync(remove_kept, path)
     store = await memory.forget(ids, shown_in=[entry.session_id for entry in logs.sessions])
     if words:
         # Until then, a running session could still find the memories, and log them after its log had been redacted.

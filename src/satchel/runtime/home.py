@@ -307,6 +307,7 @@ class Home:
             wanted,
             memory=self.memory,
             sessions=self.sessions,
+            home=self.settings.home,
             backups=self._backups(),
             on_words=on_words,
             told=told,

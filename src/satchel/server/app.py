@@ -32,6 +32,7 @@ from satchel.server.pages import capabilities as capabilities_page
 from satchel.server.pages import capability as capability_page
 from satchel.server.pages import chat as chat_page
 from satchel.server.pages import doctor as doctor_page
+from satchel.server.pages import documents as documents_page
 from satchel.server.pages import login, standing_page
 from satchel.server.pages import memories as memories_page
 from satchel.server.pages import memory as memory_page
@@ -79,6 +80,7 @@ _PAGES: Final = (
     search_page,
     session_pages,
     memories_page,
+    documents_page,
     standing_page,
     memory_page,
     capabilities_page,

@@ -8,11 +8,12 @@ from typing import Annotated
 
 from fastapi import Depends, Request
 
-from satchel.errors import StorageError
+from satchel.errors import StorageError, StorageUnwritable
 from satchel.memory import Memory
 from satchel.messages import FileBlock
 from satchel.runtime import Satchel
 from satchel.runtime.capability_parts import CapabilityParts
+from satchel.runtime.documents import DocumentOutcome, remember_sent
 from satchel.runtime.other_agents.capturing import AgentsQueue
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
@@ -50,6 +51,16 @@ class Service:
         """Keep a file until its message comes; see `Uploads.add`."""
         parts = self.satchel.parts
         return await parts.pool.run(partial(parts.uploads.add, [content], name=name, now=parts.clock.now()))
+
+    async def remember(self, content: bytes, name: str) -> DocumentOutcome:
+        """Remember a document that was sent; see `remember_sent`."""
+        memory, sandboxes = self.memory, self.satchel.parts.sandboxes
+        try:
+            return await remember_sent(
+                content, name, home=self.satchel.settings.home, memory=memory, sandboxes=sandboxes
+            )
+        except OSError as error:
+            raise StorageUnwritable(f"The document can't be stored: {error.strerror}.") from error
 
     @property
     def capabilities(self) -> CapabilityParts:

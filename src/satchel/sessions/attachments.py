@@ -15,7 +15,7 @@ from satchel.errors import NotFound, StorageUnwritable, UsageError
 from satchel.messages import FileBlock
 from satchel.tools.kept import kept_path, media_type_of, write_kept
 
-__all__ = ["MOST_BYTES", "MOST_FILES", "Uploads"]
+__all__ = ["MOST_BYTES", "MOST_FILES", "Uploads", "plain_name"]
 
 MOST_BYTES: Final = 15 << 20
 """Of one file. Anthropic takes requests of 32 MB, and base64 makes four bytes of three."""
@@ -70,7 +70,7 @@ class Uploads:
             raise StorageUnwritable(
                 f"The file can't be stored in {self._folder}: {error.strerror}."
             ) from error
-        return FileBlock(sha256=digest.hexdigest(), media_type=media_type, name=_plain_name(name), size=size)
+        return FileBlock(sha256=digest.hexdigest(), media_type=media_type, name=plain_name(name), size=size)
 
     def take(self, files: Iterable[FileBlock], spill_dir: Path) -> list[FileBlock]:
         """Copy files to a session, and return them as they are: size and type are never what a client says.
@@ -89,7 +89,7 @@ class Uploads:
             true = FileBlock(
                 sha256=file.sha256,
                 media_type=media_type_of(content),
-                name=_plain_name(file.name),
+                name=plain_name(file.name),
                 size=len(content),
             )
             try:
@@ -112,7 +112,7 @@ class Uploads:
                     path.unlink()
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """The last part of a path, on one line."""
     last = name.replace("\\", "/").rstrip("/").rpartition("/")[2]
     return "".join(c for c in last if c.isprintable())[-_MOST_NAME:].strip() or "file"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Final, get_args
 from urllib.parse import quote
 
@@ -245,17 +246,33 @@ async def attached_file(service: Serves, id: str, name: str) -> Response:
     return await _file_of(service, id, (FOLDER, name), name)
 
 
+@router.post("/chat/{id}/attached/{name}/remember")
+async def remember_attached(request: Request, service: Serves, id: str, name: str) -> Response:
+    """Remember a file of a message, or of a tool's result, as a document."""
+    form = await form_of(request)
+    content = await _content(service, id, (FOLDER, name), name)
+    done = await service.remember(content, form.get("filename", name))
+    text = f"Remembered: {counted(done.passages, 'passage')}."
+    return _done(
+        request, f"/chat/{id}", say=Saying(text=text, link="/memories/documents", link_label="All documents")
+    )
+
+
 async def _file_of(service: Service, id: str, parts: tuple[str, ...], path: str) -> Response:
-    info = await service.satchel.sessions.info(id)
-    if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
-        raise NotFound("There is no such file.")
-    place = Place(root=info.path.with_suffix(".spill"), parts=parts, name=path)
-    content = await anyio.to_thread.run_sync(content_of, place)
-    kind = PICTURES.get(place.path.suffix.lower())
+    content = await _content(service, id, parts, path)
+    kind = PICTURES.get(PurePosixPath(path).suffix.lower())
     headers = {"content-security-policy": "default-src 'none'; sandbox", "cache-control": "private, no-store"}
     if kind is None:
         headers["content-disposition"] = f"attachment; filename*=UTF-8''{quote(parts[-1], safe='')}"
     return Response(content, media_type=kind or "application/octet-stream", headers=headers)
+
+
+async def _content(service: Service, id: str, parts: tuple[str, ...], path: str) -> bytes:
+    info = await service.satchel.sessions.info(id)
+    if any(part in ("", ".", "..") or "/" in part or "\0" in part for part in parts):
+        raise NotFound("There is no such file.")
+    place = Place(root=info.path.with_suffix(".spill"), parts=parts, name=path)
+    return await anyio.to_thread.run_sync(content_of, place)
 
 
 @router.get("/chat/{id}/events")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from satchel.memory import StoredDocument
@@ -34,6 +35,17 @@ async def add(service: Serves, request: shapes.NewDocuments) -> Response:
     sandboxes = service.satchel.parts.sandboxes
     outcomes = await add_documents(paths, memory=service.memory, sandboxes=sandboxes)
     return JsonAnswer([asdict(one) for one in outcomes])
+
+
+@router.post("/api/memory/documents/sent", response_model=DocumentOutcome, summary="Send a document")
+async def send(
+    service: Serves,
+    request: Request,
+    filename: Annotated[str, Query(max_length=1_000, description="Its ending says what kind it is.")],
+) -> Response:
+    """Remember the body, at most 15 MB. Satchel keeps it until a passage of it is forgotten."""
+    content = await request.body()
+    return JsonAnswer(asdict(await service.remember(content, filename)))
 
 
 @router.delete("/api/memory/documents", response_model=shapes.Receipt, summary="Forget a document")

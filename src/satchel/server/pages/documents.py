@@ -1,0 +1,104 @@
+"""`/memories/documents`: the documents that are remembered; sent, read at a place, and forgotten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from satchel.errors import NotFound
+from satchel.memory import StoredDocument
+from satchel.runtime.documents import kept_document
+from satchel.runtime.lines import counted
+from satchel.server.pages.queries import FieldReader, path_with
+from satchel.server.pages.rendering import Saying, form_of
+from satchel.server.pages.site import page, see_other
+from satchel.server.service import Serves, Service
+
+__all__ = ["router"]
+
+router = APIRouter(include_in_schema=False)
+
+_PAGE: Final = 50
+_MOST_PAGES: Final = 1_000_000
+
+
+@router.get("/memories/documents")
+async def documents(request: Request, service: Serves) -> Response:
+    """All of them, with a field to send one."""
+    found = await service.memory.documents()
+    return await page(
+        request,
+        "documents.html",
+        title="Documents",
+        documents=found,
+        sent=[one.path for one in found if _kept(service, one)],
+    )
+
+
+@router.get("/memories/documents/read")
+async def read(request: Request, service: Serves) -> Response:
+    """The passages of one in order. Each has its memory's id as its anchor."""
+    asked = FieldReader.of(request)
+    document = await _document(service, asked.text("source"))
+    passages = await service.memory.list(session=document.source, limit=document.passages)
+    ordered = sorted(passages, key=lambda one: one.source.position or 0)
+    place = next((at for at, one in enumerate(ordered) if one.id == asked.text("at")), 0)
+    number = asked.number("page", place // _PAGE + 1, low=1, high=_MOST_PAGES)
+    start = (number - 1) * _PAGE
+    return await page(
+        request,
+        "document.html",
+        title=document.title,
+        status=asked.status,
+        document=document,
+        passages=ordered[start : start + _PAGE],
+        start=start,
+        at_id=asked.text("at"),
+        is_kept=_kept(service, document) is not None,
+        number=number,
+        has_next=len(ordered) > start + _PAGE,
+        at=lambda page: path_with("/memories/documents/read", {"source": document.source, "page": page}),
+    )
+
+
+@router.get("/memories/documents/file")
+async def file(service: Serves, source: str) -> Response:
+    """The bytes of one that was sent, as a download: a browser runs nothing of it."""
+    kept = _kept(service, await _document(service, source))
+    if kept is None:
+        raise NotFound("Satchel has only the words of this document.")
+    return Response(
+        await anyio.to_thread.run_sync(kept.read_bytes),
+        media_type="application/octet-stream",
+        headers={
+            "content-security-policy": "default-src 'none'; sandbox",
+            "cache-control": "private, no-store",
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(kept.name, safe='')}",
+        },
+    )
+
+
+@router.post("/memories/documents/forget")
+async def forget(request: Request, service: Serves) -> Response:
+    """Forget one: its passages, their words elsewhere, and the file if it was sent."""
+    document = await _document(service, (await form_of(request)).get("source"))
+    receipt = await service.satchel.forget(session=document.source)
+    text = f"Forgotten: “{document.title}”, {counted(len(receipt.store.forgotten), 'passage')}."
+    return see_other(request, "/memories/documents", say=Saying(text=text))
+
+
+async def _document(service: Service, source: str) -> StoredDocument:
+    for one in await service.memory.documents():
+        if one.source == source:
+            return one
+    raise NotFound("This document is not remembered, or it was replaced by a newer version.")
+
+
+def _kept(service: Service, document: StoredDocument) -> Path | None:
+    path = kept_document(service.satchel.settings.home, document.path)
+    return path if path is not None and path.is_file() else None
