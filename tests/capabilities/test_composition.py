@@ -96,6 +96,8 @@ async def test_a_call_reaches_no_further_than_its_caller_and_ends(tmp_path: Path
             outcome = await home.runner.run(name, {})
             assert outcome.status == "error"
             assert outcome.calls[-1].status == "refused"
+            assert len(outcome.calls) <= 21
+            assert len(outcome.denied) <= 21
             return outcome.error
 
         more = await tries("more", calling("weather"))
@@ -104,6 +106,18 @@ async def test_a_call_reaches_no_further_than_its_caller_and_ends(tmp_path: Path
             "never", calling("greet", hosts=["capability:other"])
         )
         assert "at most 20 calls" in await tries("many", calling("greet", times=25))
+        insists = """
+from satchel_calls import call
+
+def run(args: dict) -> str:
+    for number in range(300):
+        try:
+            call("weather", {})
+        except Exception:
+            pass
+    raise OSError("none of 300")
+"""
+        assert "none of 300" in await tries("insists", draft(code=insists, hosts=["capability:greet"]))
         await register(home.catalogue, "second", calling("first"))
         assert "first calls second calls first: that is not allowed" in await tries(
             "first", calling("second", hosts=["capability:first", "capability:second"])

@@ -383,13 +383,15 @@ class Runner:
     ) -> tuple[str, bool]:
         """Answer the code of `job`, which calls another capability: with its result, or with why there is none."""
         number = len(chain.made)
-        chain.made.append(Called(by=job.name, capability=name[:80], status="refused"))
+        # One that is refused for its number is recorded, and not each of the many that code in a loop may ask for.
+        if number <= _MOST_CALLS:
+            chain.made.append(Called(by=job.name, capability=name[:80], status="refused"))
+        if number >= _MOST_CALLS:
+            return f"One run makes at most {_MOST_CALLS} calls of other capabilities.", False
         if name not in job.access.calls:
             reason = f"{job.name} may not call {name[:80]!r}: name it in `hosts`, as {CALLED}{name[:80]}."
             refused.append(Denial(kind="network", target=f"{CALLED}{name[:80]}", reason=reason))
             return reason, False
-        if number >= _MOST_CALLS:
-            return f"One run makes at most {_MOST_CALLS} calls of other capabilities.", False
         try:
             called = await self.catalogue.get(name)
             if called.name in chain.names or len(chain.names) >= _MOST_DEEP:
