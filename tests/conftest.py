@@ -26,6 +26,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("MALLOC_ARENA_MAX", "2")
 # OpenBLAS's threads spin while they wait for each other: with a worker for each core that is 0.1 s for each home opened.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# Nor is the machine's own keyring anything to a test, or the one that a test of keyrings defines to any other test.
+os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
 _LIBC = ctypes.CDLL(None)
 
 # Where the environment forbids bytecode, every worker would compile every test, and every program all of Satchel.
