@@ -15,7 +15,7 @@ from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.records import Access, Wanted
 from satchel.capabilities.running import outcome_to_json
 from satchel.config import PermissionRule
-from satchel.config.settings import RuleAction
+from satchel.config.settings import RuleAction, RuleOptions
 from satchel.errors import Refused, UsageError
 from satchel.sandbox.broker import brokered
 from tests.capabilities.test_sandboxed import opened
@@ -136,9 +136,14 @@ def run(args: dict) -> str:
         # A rule that has the user asked about each call, or forbids them, holds for calls by others.
         actions: tuple[RuleAction, ...] = ("ask", "deny")
         for action in actions:
-            with pytest.raises(Refused, match="is not called by another capability"):
-                Allowances([PermissionRule(action=action, tool="cap_greet")]).check_call("greet")
+            for rule in ("cap_greet", "cap_greet(city:Ulm)", "cap_*(*)"):
+                with pytest.raises(Refused, match="is not called by another capability"):
+                    Allowances([PermissionRule(action=action, tool=rule)]).check_call("greet")
         Allowances([PermissionRule(action="ask", tool="cap_other")]).check_call("greet")
+        # A star is any address, and no capability.
+        stars = PermissionRule(action="allow", tool="cap_*", options=RuleOptions(network=("*",)))
+        wanted = Access(hosts=("api.example.org:443", "capability:greet"))
+        assert Allowances([stars]).granted("x", wanted).hosts == ("api.example.org:443",)
 
 
 @requirement("capabilities:calls:bounded")

@@ -80,7 +80,7 @@ async def model_at(server: Loopback, folder: Path, **changes: Any) -> AsyncItera
 
 
 def long(tokens: int) -> ModelRequest:
-    return request(user("word " * (tokens * 4 // 5)), tools=())
+    return request(user("word " * (tokens * 2 // 5)), tools=())
 
 
 @requirement("models:ollama:window", "models:ollama:wire")

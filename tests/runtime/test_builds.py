@@ -340,7 +340,7 @@ async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_co
                         write("main.py", "# The boat is the Kittiwake of Roscoff.\n" + GREET),
                     ]
                 )
-        elif len(request.messages) == 1:
+        elif request.messages[-1].text.startswith("The boat"):
             return Reply(calls=[looks])
         return thinks(request)
 
@@ -350,8 +350,13 @@ async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_co
         assert satchel.memory is not None
         session = await satchel.session()
         (session.cwd / "harbours.csv").write_text("Roscoff")
+        # It makes the turn before it confidential, too.
+        await session.run_turn("We sail at noon.")
+        await session.run_turn("This is confidential, tell nobody: the wreck lies at 0815.")
         await session.run_turn("The boat is the Kittiwake of Roscoff.")
         await session.run_turn("My PIN is 4711.", memory=False)
+        # Of no conversation, so that its words are in a build of one that never said them.
+        await satchel.memory.pin(await satchel.memory.add("The user greets cities in Breton."))
         await session.run_turn("Make yourself a tool that greets cities.")
         question = await until(session, "question")
         (brief,) = told
@@ -361,16 +366,27 @@ async def test_the_builder_is_told_what_became_memory_and_forgets_it_with_the_co
             "21.5 knots",
             "harbours.csv",
             "Time and locale",
+            "in Breton",
         ):
             assert words in brief
         assert "4711" not in brief
+        assert "0815" not in brief
         with anyio.fail_after(60):
             while not [*(tmp_path / "home" / "builds").rglob("main.py")]:  # noqa: ASYNC110 - the Builder writes it
                 await anyio.sleep(0.01)
-        await satchel.forget([one.id for one in await satchel.memory.list() if "Kittiwake" in one.content])
+        [code] = (tmp_path / "home" / "builds").rglob("main.py")
+        code.write_bytes(b"\xff" + code.read_bytes())
+        code.chmod(0o444)
+        gone = ("Kittiwake", "Breton")
+        memories = await satchel.memory.list()
+        await satchel.forget([one.id for one in memories if any(word in one.content for word in gone)])
         left = [
-            f for f in (tmp_path / "home").rglob("*") if f.is_file() and b"Kittiwake of" in f.read_bytes()
+            f
+            for f in (tmp_path / "home").rglob("*")
+            if f.is_file()
+            and any(words in f.read_bytes() for words in (b"Kittiwake of", b"cities in Breton"))
         ]
+        assert code.read_bytes().startswith(b"\xff# [forgotten]")
         assert left == []
         assert question.text == "Which greeting?"
         # Whoever asks off the record is not quoted at all.

@@ -548,22 +548,28 @@ def test_several_memories_are_changed_or_forgotten_at_once_and_it_can_be_taken_b
         world.call(memory.add, f"The marmot number {number} whistles.") for number in ("one", "two", "three")
     ]
 
-    def press(do: str, chosen: Sequence[str]) -> Any:
-        page = open_page(page_of, "/memories?q=marmot+whistles")
+    def press(do: str, chosen: Sequence[str], path: str = "/memories?q=marmot+whistles") -> Any:
+        page = open_page(page_of, path)
         answer = ticked(page_of, page, chosen, do)
-        assert answer.headers["location"] == "/memories?q=marmot+whistles"
+        assert answer.headers["location"] == path
         return open_page(page_of, answer.headers["location"])
 
     assert "Tick the boxes" in said(press("pin", []))
     told = press("pin", ids[:2])
     assert "Pinned: 2 memories." in said(told)
     assert [world.call(memory.get, id).pinned for id in ids] == [True, True, False]
-    send(page_of, told, "/memories/many", {"ids": " ".join(ids[:2])})
+    [changes] = told.xpath("//div[@id='sayings']//input[@name='ids']/@value")
+    send(page_of, told, "/memories/many", {"ids": changes})
     assert [world.call(memory.get, id).pinned for id in ids] == [False, False, False]
     assert "Confidential: 3 memories." in said(press("confidential", ids))
     assert {world.call(memory.get, id).discretion for id in ids} == {"confidential"}
     assert "No longer holding: 1 memory." in said(press("outdated", ids[2:]))
-    assert world.call(memory.get, ids[2]).valid_to is not None
+    ended = world.call(memory.get, ids[2]).valid_to
+    assert ended is not None
+    told = press("holds", ids[2:], "/memories?q=marmot+whistles&show=all")
+    [changes] = told.xpath("//div[@id='sayings']//input[@name='ids']/@value")
+    send(page_of, told, "/memories/many", {"ids": changes})
+    assert world.call(memory.get, ids[2]).valid_to == ended
     asked = press("forget", ids[:2])
     assert "Forget 2 memories for good?" in said(asked)
     assert world.call(memory.get, ids[0])

@@ -115,6 +115,8 @@ def test_a_shared_file_has_what_was_said_and_pictures_and_nothing_that_is_privat
     assert "default-src 'none'; img-src data:" in text
     assert "secret lagoon" not in text
     assert not re.findall(r"<script|<link|https?:|/s/\w{32}|url\(", text)
+    asked = chat(client, "Ask me something.")[0].data["sessionId"]
+    assert page_client.get(f"/sessions/{asked}/export?form=html").text.count("Which city?") == 1
     assert "Share as a file" in page_client.get(f"/chat/{id}").text
 
 

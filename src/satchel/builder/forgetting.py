@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,24 +11,28 @@ import anyio.to_thread
 from sqlalchemy import Connection, select, update
 
 from satchel.builder.tables import build_messages, builds
+from satchel.config.home import replacing
+from satchel.errors import StorageUnwritable
 from satchel.storage import Database
 
 __all__ = ["forget_words", "sessions_of_builds"]
 
 
-async def sessions_of_builds(database: Database, asked_by: str) -> list[str]:
-    """The sessions of the builds that a session asked for: their Builder was told of what was said in it."""
-    wanted = select(builds.c.session_id).where(builds.c.asked_by == asked_by)
-    return [*await database.read(lambda connection: connection.scalars(wanted).all())]
+async def sessions_of_builds(database: Database) -> list[str]:
+    """The sessions of all builds: their Builder was told of what was said, and of what memory knew from anywhere."""
+    return [*await database.read(lambda connection: connection.scalars(select(builds.c.session_id)).all())]
 
 
 async def forget_words(database: Database, folder: Path, redact: Callable[[str, str], str]) -> None:
-    """Remove words from the builds' rows and working folders.
+    """Remove words from the builds' rows and working folders. After a crash it can be done again.
 
     Args:
         database: Where their rows are.
         folder: Where their working folders are.
         redact: Takes the id of a build's session and a text, and returns what stays of the text.
+
+    Raises:
+        StorageError: A row or a file could not be read or changed.
     """
 
     def change(connection: Connection) -> dict[str, str]:
@@ -58,12 +63,16 @@ async def forget_words(database: Database, folder: Path, redact: Callable[[str, 
             for path in (folder / id).rglob("*"):
                 if path.is_symlink() or not path.is_file():
                     continue
-                try:
-                    text = path.read_text(encoding="utf-8")
-                except (OSError, UnicodeDecodeError):
-                    continue
+                # Not every file is text, and the words may be in those, too.
+                text = path.read_bytes().decode(errors="surrogateescape")
                 kept = redact(session_id, text)
                 if kept != text:
-                    path.write_text(kept, encoding="utf-8")
+                    mode = path.stat().st_mode & 0o777
+                    with replacing(path) as file:
+                        os.fchmod(file.fileno(), mode)
+                        file.write(kept.encode(errors="surrogateescape"))
 
-    await anyio.to_thread.run_sync(rewrite)
+    try:
+        await anyio.to_thread.run_sync(rewrite)
+    except OSError as error:
+        raise StorageUnwritable(f"A file of a build could not be changed: {error}.") from error

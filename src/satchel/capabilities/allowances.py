@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from satchel.capabilities.access import is_private
-from satchel.capabilities.records import Access, tool_name
+from satchel.capabilities.records import CALLED, Access, tool_name
 from satchel.config import PermissionRule
 from satchel.errors import Refused
 from satchel.tools.box import host_covers
@@ -67,7 +67,13 @@ class Allowances:
         Raises:
             Refused: A rule says so.
         """
-        if rules := (*self._matching(name, "deny"), *self._matching(name, "ask")):
+        # A pattern in parentheses counts, too: what it says of single calls is decided where the model makes them.
+        rules = [
+            rule
+            for rule in self.rules
+            if rule.action in ("deny", "ask") and matcher(rule.tool.partition("(")[0])(tool_name(name))
+        ]
+        if rules:
             raise Refused(
                 f"{name} is not called by another capability: the rule '{rules[0].action} {rules[0].text}'."
             )
@@ -91,4 +97,6 @@ async def no_rules() -> Allowances:
 
 
 def _covers(own: str, host: str) -> bool:
+    if host.startswith(CALLED):  # no address, so that no star covers it
+        return own == host
     return own.lower() == host if is_private(host) else host_covers(own, host)

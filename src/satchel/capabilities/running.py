@@ -84,7 +84,7 @@ class Called:
 
     Attributes:
         by: The capability that called.
-        status: As `Outcome.status`; "refused" if it was not made.
+        status: As `Outcome.status`; "refused" if it was not made, "cancelled" if the caller ended first.
     """
 
     by: str
@@ -405,6 +405,8 @@ class Runner:
                 )
             if self.may_call is not None:
                 await self.may_call(called.name)
+            # What it ends as, if the caller ends before.
+            chain.made[number] = Called(by=job.name, capability=called.name, status="cancelled")
             outcome = await self.run(
                 called.id,
                 input,

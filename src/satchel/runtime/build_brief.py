@@ -95,7 +95,18 @@ async def _conversation(build: Build, home: Home) -> tuple[Sequence[SessionTurn]
         await home.sessions.read_turns(info.id, visit)
     except NotFound:
         return (), None
-    return tuple(turns), Path(info.cwd)
+    return [turn for turn in turns if await _is_open(turn, home)], Path(info.cwd)
+
+
+async def _is_open(turn: SessionTurn, home: Home) -> bool:
+    """Whether nothing of it is confidential, held back or forgotten."""
+    if home.memory is None:
+        return False
+    try:
+        kept = [await home.memory.get(id) for id in turn.captured or ()]
+    except SatchelError:
+        return False
+    return all(memory.discretion == "open" for memory in kept)
 
 
 def _about(capability: Capability) -> str:

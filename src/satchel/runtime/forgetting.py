@@ -74,7 +74,8 @@ async def forget(
     home: Path,
     backups: Sequence[Path] = (),
     on_words: Callable[[Sequence[Words], Sequence[str]], None] = lambda *_: None,
-    told: Callable[[str], Awaitable[Sequence[str]]] | None = None,
+    told: Sequence[str] = (),
+    also: Callable[[Sequence[Words]], Awaitable[None]] | None = None,
 ) -> ForgetReceipt:
     """Forget memories by their ids.
 
@@ -90,7 +91,8 @@ async def forget(
         backups: Files that may hold them too.
         on_words: Called with the words and the ids of all that goes, before the logs are redacted, so that nobody
             writes the words again.
-        told: The sessions in which some of what was said in a session was told again, such as those of its builds.
+        told: The sessions in which what memory knows was told again, such as those of builds.
+        also: Removes the words from other places, before the memories go.
 
     Raises:
         StorageError: The store failed.
@@ -105,13 +107,9 @@ async def forget(
         for place in await _places(record, sessions)
         for text in said
     ]
-    if told is not None:
-        # They were told in the first turn of it, and may be in any other.
-        asked = {one.session for one in words if one.session is not None}
-        again = {session: await told(session) for session in sorted(asked)}
-        words += [
-            Words(text=one.text, session=place) for one in words for place in again.get(one.session or "", ())
-        ]
+    # They were told in the first turn of these, and may be in any other.
+    texts = sorted({one.text for one in words})
+    words += [Words(text=text, session=place) for text in texts for place in told]
     if words:
         on_words(words, [record.id for record, _ in found])
     gone = [record.id for record, _ in found]
@@ -121,6 +119,8 @@ async def forget(
     for document in {record.source.document for record, _ in found}:
         if path := kept_document(home, document):
             await anyio.to_thread.run_sync(remove_kept, path)
+    if words and also is not None:
+        await also(words)
     store = await memory.forget(ids, shown_in=[entry.session_id for entry in logs.sessions])
     if words:
         # Until then, a running session could still find the memories, and log them after its log had been redacted.

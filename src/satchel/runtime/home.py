@@ -294,14 +294,13 @@ class Home:
             if dry_run:
                 return ForgetReceipt(store=planned)
             wanted = [gone.id for gone in planned.forgotten]
-        database, of_builds = self.database, list[Words]()
+        database = self.database
 
-        async def told(session: str) -> Sequence[str]:
-            return await sessions_of_builds(database, session) if database is not None else ()
-
-        def on_words(words: Sequence[Words], ids: Sequence[str]) -> None:
-            of_builds.extend(words)
-            self._words_forgotten(words, ids)
+        async def in_builds(words: Sequence[Words]) -> None:
+            if database is not None:
+                redacted = live_redactor(words)
+                folder = self.settings.home / "builds"
+                await forget_words(database, folder, lambda session, text: redacted(session, text, False))
 
         receipt = await forget(
             wanted,
@@ -309,18 +308,12 @@ class Home:
             sessions=self.sessions,
             home=self.settings.home,
             backups=self._backups(),
-            on_words=on_words,
-            told=told,
+            on_words=self._words_forgotten,
+            told=await sessions_of_builds(database) if database is not None else (),
+            also=in_builds,
         )
         if self.database is not None and not receipt.is_empty:
             await forget_inputs(self.database)
-            if of_builds:
-                redacted = live_redactor(of_builds)
-                await forget_words(
-                    self.database,
-                    self.settings.home / "builds",
-                    lambda session, text: redacted(session, text, False),
-                )
         for entry in receipt.logs.sessions:
             for reload in self.on_redacted:
                 await reload(entry.session_id)

@@ -37,8 +37,15 @@ of memory for them (Llama 3.1: 128 kB for each), and four first requests with th
 _ANSWER_TOKENS: Final = 2_048
 """What is left for an answer without a limit."""
 
-_BYTES_PER_TOKEN: Final = 4
-"""The usual rule for English text. Where it is too low, the room for the answer is a reserve."""
+_BYTES_PER_TOKEN: Final = 2
+"""Of what is dense in tokens, such as tables of numbers; English text has 4. So a window may be twice as large as
+needed, which costs memory. One that is too small cuts the beginning off.
+"""
+
+_PICTURE_TOKENS: Final = 1_600
+"""Of the largest picture, as for other providers."""
+
+_PICTURE: Final = re.compile(rb'"images":\[[^]]*\]')
 
 _loaded: Final[dict[tuple[str, str], int]] = {}
 """The window last asked for, by server and model, so that two users of a model don't take turns in loading it."""
@@ -56,6 +63,7 @@ class OllamaModel(OpenAIModel):
         super().__init__(*args, **options)
         self._is_native: bool | None = None
         self._most = 0
+        self._asked_for = 0
         self._called: dict[str, str] = {}
 
     @property
@@ -74,6 +82,9 @@ class OllamaModel(OpenAIModel):
         try:
             async with aclosing(super()._attempt(request)) as events:
                 async for event in events:
+                    if not has_answered and self._is_native:
+                        # Not before: a machine may have too little memory for it.
+                        _loaded[self._root, self._model] = self._asked_for
                     has_answered = True
                     yield event
         finally:
@@ -93,8 +104,12 @@ class OllamaModel(OpenAIModel):
             )
         except ModelRejected:
             return False
+        import httpx2  # noqa: PLC0415  as in `HostedModel`
+
         try:
             shown = parse_object((await response.aread()).decode("utf-8", "replace")) or {}
+        except httpx2.HTTPError as error:
+            raise self._cut(error) from error
         finally:
             await response.aclose()
         about = shown.get("model_info")
@@ -132,10 +147,9 @@ class OllamaModel(OpenAIModel):
             messages.insert(0, encode({"role": "system", "content": request.system}))
         tools = encode(tools_to_wire(request.tools)) if request.tools else b""
         limit = request.max_tokens or self._settings.max_tokens
-        # A file is in the messages with four bytes for three.
-        files = sum(file.size * 4 // 3 for m in request.messages for file in m.files if file.is_image)
-        sent = (sum(map(len, messages)) + len(tools) - files) // _BYTES_PER_TOKEN
-        options: dict[str, Any] = {"num_ctx": self._room_for(max(sent, 0) + (limit or _ANSWER_TOKENS))}
+        sent = sum(map(_tokens_in, messages)) + len(tools) // _BYTES_PER_TOKEN
+        num_ctx = self._room_for(sent + max(limit or 0, _ANSWER_TOKENS))
+        options: dict[str, Any] = {"num_ctx": num_ctx}
         if limit:
             options["num_predict"] = limit
         if request.temperature is not None:
@@ -155,9 +169,8 @@ class OllamaModel(OpenAIModel):
         Raises:
             ContextOverflow: The model can't read as much.
         """
-        model = (self._root, self._model)
-        window = max(_loaded.get(model, 0), self._window or _WINDOW)
         most = self._settings.context_window or self._most
+        window = max(min(_loaded.get((self._root, self._model), 0), most), self._window or _WINDOW)
         while window < tokens:
             if window >= most:
                 raise ContextOverflow(
@@ -165,7 +178,7 @@ class OllamaModel(OpenAIModel):
                     f"window has {most:,}."
                 )
             window = min(2 * window, most)
-        _loaded[model] = window
+        self._asked_for = window
         return window
 
     def _message(self, message: Message) -> bytes:
@@ -176,6 +189,13 @@ class OllamaModel(OpenAIModel):
 
     def _answer(self, request: ModelRequest) -> ChatAnswer:
         return _Answer(CallIds.of(request)) if self._is_native else super()._answer(request)
+
+
+def _tokens_in(message: bytes) -> int:
+    """What an encoded message takes at most, pictures as such."""
+    pictures = [each.group() for each in _PICTURE.finditer(message)]
+    text = len(message) - sum(map(len, pictures))
+    return text // _BYTES_PER_TOKEN + _PICTURE_TOKENS * sum(each.count(b'"') // 2 - 1 for each in pictures)
 
 
 def _native(wire: Mapping[str, Any], called: Mapping[str, str]) -> dict[str, Any]:

@@ -347,45 +347,38 @@ class _Deed:
 
     Attributes:
         said: What the user is told of one memory, and `done` the word for several.
-        undo: The deed that takes it back.
         fields: What is edited; "now" stands for the time. Nothing for pins.
     """
 
     said: str
     done: str
-    undo: str
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 _DEEDS: Final = {
-    "pin": _Deed(said="Every conversation begins with it from now on.", done="Pinned", undo="unpin"),
+    "pin": _Deed(said="Every conversation begins with it from now on.", done="Pinned"),
     "unpin": _Deed(
         said="No longer pinned. Its importance may still keep it in the profile.",
         done="No longer pinned",
-        undo="pin",
     ),
     "outdated": _Deed(
         said="It no longer holds.",
         done="No longer holding",
-        undo="holds",
         fields={"valid_to": "now", "why": "It is out of date."},
     ),
     "holds": _Deed(
         said="It holds again.",
         done="Holding again",
-        undo="outdated",
         fields={"valid_to": None, "why": "It holds after all."},
     ),
     "confidential": _Deed(
         said="It will be shown only when you ask about it.",
         done="Confidential",
-        undo="open",
         fields={"discretion": "confidential"},
     ),
     "open": _Deed(
         said="It will be shown again where it helps.",
         done="No longer confidential",
-        undo="confidential",
         fields={"discretion": "open"},
     ),
 }
@@ -417,12 +410,16 @@ async def many(request: Request, service: Serves) -> Response:
         say = Saying(text="Tick the boxes of the memories first.", state="off")
     elif do == "forget":
         say = await _forget_many(request, service, ids, back, is_confirmed=form.has("confirmed"))
+    elif do == "undo":
+        # The ids are those of changes then.
+        undone = [await service.memory.undo(change) for change in ids]
+        say = Saying(text=f"Undone: {counted(len(undone), 'change')}.")
     elif do in _DEEDS:
-        done, failed = [], []
+        done, failed = list[str](), list[str]()
         for id in ids:
             try:
-                if await _carry_out(service, id, do) is not None:
-                    done.append(id)
+                change = await _carry_out(service, id, do)
+                done += [change] if change is not None else []
             except (UsageError, Refused, NotFound) as error:
                 failed.append(f"{id}: {error}")
         say = Saying(
@@ -430,7 +427,7 @@ async def many(request: Request, service: Serves) -> Response:
             state="warn" if failed else "done" if done else "off",
             raw="\n".join(failed),
             action="/memories/many" if done else "",
-            fields={"ids": " ".join(done), "do": _DEEDS[do].undo, "back": back},
+            fields={"ids": " ".join(done), "do": "undo", "back": back},
         )
     else:
         raise UsageError(f"A memory can't be {do!r}.")

@@ -12,7 +12,7 @@ import anyio.to_thread
 
 from satchel.capabilities.files import content_of
 from satchel.errors import SatchelError
-from satchel.events import AskUser
+from satchel.events import AskUser, Assistant
 from satchel.messages import FileBlock
 from satchel.server.pages.assets import asset_text
 from satchel.server.pages.rendering import standalone
@@ -74,6 +74,9 @@ def _turn(turn: SessionTurn, pictures: _Pictures) -> _Turn:
         shown.files = pictures.of(turn.start.message.files)
     for part in turn.parts:
         match part:
+            case Said(answer=Assistant(provider="none")):
+                # Without a language model, memories are the answers.
+                shown.parts.append(("said", "*Memories, which are not shared.*"))
             case Said(text=text) if text.strip():
                 shown.parts.append(("said", text))
             case ToolCall():
@@ -83,7 +86,7 @@ def _turn(turn: SessionTurn, pictures: _Pictures) -> _Turn:
                     shown.parts += [("file", *file) for file in pictures.of(part.result.files)]
             case AskUser(question=question):
                 shown.parts.append(("said", question))
-            case LastWords(rest=rest) if rest.strip():
+            case LastWords(rest=rest, question=None) if rest.strip():
                 shown.parts.append(("said", rest))
             case _:
                 pass

@@ -328,7 +328,8 @@ const attached = attaching(composer, (words) => tell(notice(words)));
 if (new URLSearchParams(location.search).has("shared") && navigator.serviceWorker) {
   navigator.serviceWorker.addEventListener("message", ({ data: { shared } }) => {
     if (!shared) { tell(notice("What was shared did not arrive. Share it again.", "warn")); return; }
-    if (shared.text) { message.value = shared.text; keepDraft(); }
+    // Beneath a draft, which stays; what nobody touched is not kept as one.
+    if (shared.text) message.value = [message.value, shared.text].filter(Boolean).join("\n");
     if (!shared.files.length) return;
     const said = notice(`Another app shared ${shared.files.map((file) => file.name).join(", ")}.`, "asks");
     const button = document.createElement("button");
@@ -462,7 +463,7 @@ message.addEventListener("keydown", (event) => {
 
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Escape" || event.defaultPrevented || !running) return;
-  if (document.querySelector(":popover-open")) return;
+  if (document.querySelector(":popover-open, dialog[open]")) return;
   event.preventDefault();
   stop();
 });
