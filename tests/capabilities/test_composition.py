@@ -15,7 +15,8 @@ from satchel.capabilities.allowances import Allowances
 from satchel.capabilities.records import Access, Wanted
 from satchel.capabilities.running import outcome_to_json
 from satchel.config import PermissionRule
-from satchel.config.settings import RuleAction, RuleOptions
+from satchel.config.rule_texts import RuleOptions
+from satchel.config.settings import RuleAction
 from satchel.errors import Refused, UsageError
 from satchel.sandbox.broker import brokered
 from tests.capabilities.test_sandboxed import opened

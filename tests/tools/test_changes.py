@@ -6,12 +6,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.errors import NotFound, UsageError
+from satchel.errors import NotFound, StorageUnwritable, UsageError
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
 from satchel.tools.builtin.changes import keep_change, redo, undo
@@ -118,6 +119,29 @@ def test_an_undo_that_is_killed_before_any_of_its_steps_leaves_each_file_whole_a
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 30
+
+
+@requirement("tools:undo")
+def test_turns_that_could_not_be_undone_together_are_undone_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spill = tmp_path / "spill"
+    for turn, name in enumerate("abc", 1):
+        place = Place(root=tmp_path, parts=(name,), name=name)
+        keep_change(spill, turn, place, None, name.encode())
+        place.replace(name.encode(), expected=None)
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise StorageUnwritable("The disk is full.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Place, "remove", fails)
+        with pytest.raises(StorageUnwritable):
+            undo(spill, since=1)
+    restored = undo(spill)
+    assert restored is not None
+    assert (restored.turn, restored.last) == (3, 3)
+    assert [name for name in "abc" if (tmp_path / name).exists()] == ["a", "b"]
 
 
 @requirement("tools:undo")

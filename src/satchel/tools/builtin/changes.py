@@ -117,10 +117,15 @@ def undo(spill_dir: Path, *, since: int | None = None, only_looks: bool = False)
         SatchelError: A file can't be written. What was written by then stays, and the next call goes on.
     """
     folder = spill_dir / _FOLDER
-    done, _ = _turns(folder)
+    turns, _ = _turns(folder)
+    # Whoever began to take several back, and was stopped before the first file, has them one by one.
+    untouched = [turn for turn in turns if _is_untouched(turn)]
+    done = [part for turn in turns for part in (turn.parts if turn in untouched else (turn,))]
     taken = done[-1:] if since is None else [turn for turn in done if turn.last >= since]
     if not taken:
         return None
+    for turn in () if only_looks else untouched:
+        _note(folder, {"parted": turn.number})
     if len(taken) == 1:
         return _restore(folder, taken[0], "undone", only_looks=only_looks)
     together = _joined(taken)
@@ -157,13 +162,10 @@ def _restore(folder: Path, turn: _Turn, direction: Direction, *, only_looks: boo
     for (root, parts), (before, after) in turn.files.items():
         place = Place(root=Path(root), parts=parts, name=str(Path(root, *parts)))
         try:
-            now, state = read_whole(place)
-        except NotFound:
-            now, state = None, None
+            digest, state = _now(place)
         except SatchelError:
             conflicts.append(place.name)
             continue
-        digest = hashlib.sha256(now).hexdigest() if now is not None else None
         if digest not in (before, after) and place.name not in conflicts:
             conflicts.append(place.name)
         wanted = before if direction == "undone" else after
@@ -182,6 +184,27 @@ def _restore(folder: Path, turn: _Turn, direction: Direction, *, only_looks: boo
     # Last: whoever is killed before has the turn as it was, and every file is accepted in both states.
     _note(folder, {direction: turn.number})
     return restored
+
+
+def _now(place: Place) -> tuple[str | None, os.stat_result | None]:
+    """The digest of a file's content; None for one that is not there."""
+    try:
+        content, state = read_whole(place)
+    except NotFound:
+        return None, None
+    return hashlib.sha256(content).hexdigest(), state
+
+
+def _is_untouched(turn: _Turn) -> bool:
+    """Whether several turns were to be taken back together, and no file is as it was before them."""
+    for (root, parts), (before, after) in turn.files.items() if turn.parts else ():
+        try:
+            now, _ = _now(Place(root=Path(root), parts=parts, name=parts[-1]))
+        except SatchelError:
+            return False
+        if now == before != after:
+            return False
+    return bool(turn.parts)
 
 
 def _note(folder: Path, line: dict[str, Any]) -> None:
@@ -217,6 +240,12 @@ def _turns(folder: Path) -> tuple[list[_Turn], list[_Turn]]:
             if taken_back:
                 turn = taken_back.pop()
                 done.extend(turn.parts or (turn,))
+        elif "parted" in line:
+            done = [
+                part
+                for turn in done
+                for part in (turn.parts if turn.number == line["parted"] and turn.parts else (turn,))
+            ]
         elif "joined" in line:
             first = next((at for at, turn in enumerate(done) if turn.number >= line["joined"]), len(done))
             done[first:] = [_joined(done[first:])] if done[first:] else []
