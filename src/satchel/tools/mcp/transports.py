@@ -50,6 +50,8 @@ class Launch(Protocol):
 OnGone: TypeAlias = Callable[[str], None]
 """Called with the reason when the server ends the connection."""
 
+_LAST_WORDS_S = 1.0
+"""For what an exited program has written to be read, which takes milliseconds on an idle machine."""
 _TOO_LONG = f"the response is longer than {MAX_MESSAGE_BYTES // 2**20} MiB"
 _ID = re.compile(rb'"id"\s*:\s*(\d{1,15}|"[^"\\]{1,100}")')
 
@@ -83,6 +85,8 @@ async def stdio_transport(
         incoming_in, incoming_out = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing_in, outgoing_out = anyio.create_memory_object_stream[SessionMessage](0)
 
+        has_ended = anyio.Event()
+
         async def read() -> None:
             reason = "it exited"
             async with incoming_in:
@@ -92,6 +96,7 @@ async def stdio_transport(
                     pass  # the session is gone
                 finally:
                     on_gone(reason)
+                    has_ended.set()
 
         async def write() -> None:
             try:
@@ -99,8 +104,12 @@ async def stdio_transport(
                     text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     await process.send(text.encode() + b"\n")
             except SandboxError:
-                # Its stdout may still be open, but it takes no more requests.
-                on_gone("it closed its input")
+                # Whoever has exited says more at the end of its output. Otherwise its stdout may be open, but it takes
+                # no more requests.
+                with anyio.move_on_after(_LAST_WORDS_S):
+                    await has_ended.wait()
+                if not has_ended.is_set():
+                    on_gone("it closed its input")
                 await incoming_in.aclose()
 
         async with incoming_in, incoming_out, outgoing_in, outgoing_out, anyio.create_task_group() as group:
