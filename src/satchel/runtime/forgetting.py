@@ -107,14 +107,11 @@ async def forget(
         for place in await _places(record, sessions)
         for text in said
     ]
-    # They were told in the first turn of these, and may be in any other.
-    texts = sorted({one.text for one in words})
-    words += [Words(text=text, session=place) for text in texts for place in told]
     if words:
         on_words(words, [record.id for record, _ in found])
     gone = [record.id for record, _ in found]
     attached = [path for record, _ in found for path in await _attached_to(record, sessions)]
-    logs = await sessions.redact(words, memory_ids=gone) if words else Redaction()
+    logs = await sessions.redact(words, memory_ids=gone, told=told) if words else Redaction()
     await anyio.to_thread.run_sync(_remove, attached)
     for document in {record.source.document for record, _ in found}:
         if path := kept_document(home, document):
@@ -124,7 +121,7 @@ async def forget(
     store = await memory.forget(ids, shown_in=[entry.session_id for entry in logs.sessions])
     if words:
         # Until then, a running session could still find the memories, and log them after its log had been redacted.
-        logs = logs.with_more(await sessions.redact(words, memory_ids=gone, only_open=True))
+        logs = logs.with_more(await sessions.redact(words, memory_ids=gone, told=told, only_open=True))
     return ForgetReceipt(store=store, logs=logs, backups=tuple(backups) if store.forgotten else ())
 
 

@@ -298,7 +298,8 @@ class Home:
 
         async def in_builds(words: Sequence[Words]) -> None:
             if database is not None:
-                redacted = live_redactor(words)
+                # Whatever session they are from, the Builder may have been told of them.
+                redacted = live_redactor([Words(text=text) for text in sorted({one.text for one in words})])
                 folder = self.settings.home / "builds"
                 await forget_words(database, folder, lambda session, text: redacted(session, text, False))
 

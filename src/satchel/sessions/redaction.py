@@ -369,7 +369,7 @@ def redact_log(
     memory_ids: Collection[str],
     home: Path,
     matchers: Matchers,
-    sieve: Sieve,
+    sieve: Sieve | None,
 ) -> Redacted | None:
     """Rewrite one log and its spilled results without the words. Blocks.
 
@@ -383,7 +383,7 @@ def redact_log(
         memory_ids: Memories that were surfaced with these ids are forgotten too.
         home: Spilled results are rewritten only below this folder, whatever paths the log contains.
         matchers: For all logs of this forgetting.
-        sieve: For all logs of this forgetting, too.
+        sieve: For all logs of this forgetting, too. None reads the log in any case.
 
     Returns:
         What was changed; None if nothing was.
@@ -399,7 +399,7 @@ def redact_log(
     try:
         with contextlib.ExitStack() as stack:
             source_mode = stack.enter_context(locked_log(path))
-            if not sieve.lets_through(session_id, raw_lines(path)):
+            if sieve is not None and not sieve.lets_through(session_id, raw_lines(path)):
                 return None
             calls = _calls_that_found(path, memory_ids)
             out = stack.enter_context(temporary.open("wb", buffering=_BUFFER))

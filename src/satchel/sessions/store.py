@@ -434,7 +434,12 @@ class SessionStore:
                 await self._index.replaced(path, *states)
 
     async def redact(
-        self, words: Sequence[Words], *, memory_ids: Collection[str] = (), only_open: bool = False
+        self,
+        words: Sequence[Words],
+        *,
+        memory_ids: Collection[str] = (),
+        told: Collection[str] = (),
+        only_open: bool = False,
     ) -> Redaction:
         """Remove words from all logs, spilled results and inboxes and from the index, and put "[forgotten]" in their
         place. Blocks that were added to conversations of clients are emptied.
@@ -446,6 +451,7 @@ class SessionStore:
         Args:
             words: The words to forget, and where.
             memory_ids: Memories that were surfaced to a model with these ids are forgotten too.
+            told: Sessions in which any of the words may stand, whatever session they are from.
             only_open: Leave out the logs that nobody writes now.
         """
         if not words and not memory_ids:
@@ -454,6 +460,7 @@ class SessionStore:
         sieve = Sieve(words, memory_ids, matchers)
         await self.client_history.forget(memory_ids, without=live_redactor(words, matchers))
         paths = await self._run(lambda: log_files(self._root))
+        anywhere = [Words(text=text) for text in sorted({one.text for one in words})] if told else []
         done: builtins.list[Redacted] = []
         stale: builtins.list[str] = []
         for path in paths:
@@ -465,11 +472,11 @@ class SessionStore:
                     lambda path=path, session_id=session_id: redact_log(  # type: ignore[misc]
                         path,
                         session_id,
-                        words=words,
+                        words=anywhere if session_id in told else words,
                         memory_ids=memory_ids,
                         home=self._root.parent,
                         matchers=matchers,
-                        sieve=sieve,
+                        sieve=None if session_id in told else sieve,
                     ),
                     lane=self._lanes.long,
                 )
