@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from satchel.errors import SatchelError
@@ -83,6 +84,28 @@ async def test_what_a_function_raises_comes_out_of_the_wait() -> None:
         await pool.run(sys.exit, 3)
     assert await pool.run(int, "7") == 7
     pool.close()
+
+
+async def test_a_function_that_runs_while_the_pool_is_closed_returns_its_result() -> None:
+    pool = ToolPool(workers=1)
+    begun, hold = threading.Event(), threading.Event()
+
+    def work() -> int:
+        begun.set()
+        hold.wait(280)
+        return 7
+
+    async def close() -> None:
+        await anyio.to_thread.run_sync(begun.wait, 280)
+        pool.close()
+        hold.set()
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            group.start_soon(close)
+            assert await pool.run(work) == 7
+    with pytest.raises(SatchelError, match="closed"):
+        await pool.run(work)
 
 
 async def test_context_variables_reach_the_thread() -> None:

@@ -76,11 +76,12 @@ class ToolPool:
         def end(error: BaseException | None, result: Any) -> None:
             is_lost = ended.cancelled()
             self._lost -= is_lost
+            if not is_lost:
+                ended.set_result((error, result))
             if is_lost or self._closed:
                 thread.put(None)
             else:
                 self._idle.append(thread)
-                ended.set_result((error, result))
 
         def work() -> None:
             error, result = None, None
