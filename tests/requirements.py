@@ -950,6 +950,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(25, "web-pages:servers", "issue 25 §5", "An MCP server is added in the browser after what it runs was shown, tried, switched and removed, without a restart; its values are kept apart and never shown; its tools and what they did lately are listed."),
     built(25, "web-pages:servers:login", "issue 25 §5", "The browser logs in to an MCP server and out of it, with the last address pasted where it can't be opened."),
     built(25, "web-pages:rules", "issue 25 §5", "Permission rules are sentences in the browser; one is added from what was asked, and removed; open sessions keep to a change at once."),
+    built(25, "web-pages:settings:restart", "issue 25 §1", "Where a changed setting waits for a restart, a button does it: the port stays, browsers wait and stay logged in."),
     built(25, "web-pages:settings:search", "issue 25 §6", "Ten settings are shown first and every other is found by subject or words; no page of settings is higher than five windows."),
     built(25, "config:keys", "issue 25 §1", "Stored keys are read only from a file that nobody else can read; the environment has precedence; backups leave them out."),
     built(24, "content:attachments", "issue 24 §1", "A file that the user attaches is kept with the session by reference, shown on the page, sent to the model, and gone when its message is forgotten."),

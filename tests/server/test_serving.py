@@ -21,6 +21,7 @@ from satchel.runtime.serving import announced, ensure_token, read_token, serving
 from satchel.server.binding import check_binding
 from tests.requirements import requirement
 from tests.server import world
+from tests.server.browsers import HTML, open_page, read, said, send, words_of
 from tests.server.world import WORDS, chat, events_in, process, text_of
 
 
@@ -217,3 +218,54 @@ def test_the_command_refuses_a_public_address_in_one_line(tmp_path: Path) -> Non
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "server.host is '0.0.0.0', which other machines can reach, and there is no TLS" in ended.stderr
     assert json.dumps(sorted(path.name for path in tmp_path.iterdir())).count("token") == 0
+
+
+@requirement("web-pages:settings:restart")
+def test_the_settings_page_starts_the_server_again_at_its_address_with_what_was_changed(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "config.toml").write_text('model = "command:cat"\n[memory]\nembedder = "none"\nworker = "off"\n')
+    with subprocess.Popen(
+        [sys.executable, "-m", "satchel", "serve", "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SATCHEL_HOME": str(home)},
+    ) as running:
+        try:
+            assert running.stderr is not None
+            assert "listens at" in running.stderr.readline()
+            found = serving(home)
+            assert found is not None
+            # It follows the page's own `Refresh`, and waits where the next server does not accept yet.
+            with httpx2.Client(
+                base_url=found.url, headers={"accept": HTML}, timeout=120, trust_env=False
+            ) as client:
+                place = client.post(
+                    "/login", data={"token": ensure_token(home)}, headers={"origin": found.url}
+                )
+                client.base_url = httpx2.URL(found.url + place.headers["location"].rstrip("/"))
+                page = open_page(client, "/settings?q=agent.max_rounds")
+                send(client, page, "/settings", {"agent.max_rounds": "23"})
+                page = open_page(client, "/settings?q=agent.max_rounds")
+                assert "until then: 10" in words_of(page)
+                kept = (home / "config.toml").read_text()
+                (home / "config.toml").write_text(kept + "[nonsense")
+                send(client, page, "/settings/restart")
+                assert "would not start again" in said(open_page(client, "/settings"))
+                (home / "config.toml").write_text(kept)
+                send(client, page, "/settings/restart")
+                while "refresh" in (shown := client.get("/settings?q=agent.max_rounds")).headers:
+                    assert "Satchel starts again" in shown.text
+                page = read(shown)
+                assert page.xpath("//*[@name='agent.max_rounds']/@value") == ["23"]
+                assert "until then" not in words_of(page)
+            again = serving(home)
+            assert again is not None
+            assert (again.pid, again.url) == (running.pid, found.url)
+            running.send_signal(signal.SIGTERM)
+            assert running.stderr.read().count("listens at") == 1
+            assert running.wait(120) == 0
+        finally:
+            running.kill()

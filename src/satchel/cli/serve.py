@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import webbrowser
 from collections.abc import Awaitable, Callable
@@ -25,7 +26,8 @@ __all__ = ["serve"]
 @click.option("--port", type=click.IntRange(0, 65_535), help="0 takes any free port.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="The model that answers.")
 @click.option("--open", "opens", is_flag=True, help="Open the web pages in your browser, logged in.")
-def serve(host: str | None, port: int | None, model: str | None, opens: bool) -> int:
+@click.option("--listener", type=int, hidden=True, help="The open socket of the server that was here before.")
+def serve(host: str | None, port: int | None, model: str | None, opens: bool, listener: int | None) -> int:
     """Serve web pages, conversations, memory and capabilities over HTTP until it is stopped.
 
     Clients send the token in SATCHEL_HOME/token; a browser logs in with it once, or automatically with --open. If this
@@ -35,24 +37,27 @@ def serve(host: str | None, port: int | None, model: str | None, opens: bool) ->
     settings = read_settings({"server.host": host, "server.port": port, "model": model})
     other = serving(settings.home) if opens else None
 
-    async def body() -> int:
+    async def body() -> int | None:
         if other is not None:
-            return await _open_there(settings, other)
+            await _open_there(settings, other)
+            return None
         # FastAPI and uvicorn are imported only here.
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
 
         async with opened(settings) as satchel:
             await tell_choice(satchel)
-            await serve_http(satchel, tell=tell, offer_login=_offer(opens))
-        return 0
+            return await serve_http(satchel, tell=tell, offer_login=_offer(opens), inherited=listener)
 
-    return anyio.run(body)
+    left = anyio.run(body)
+    if left is not None:
+        # The whole program, and not only its settings: it may have been upgraded meanwhile.
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--listener", str(left)])
+    return 0
 
 
-async def _open_there(settings: Settings, other: Serving) -> int:
+async def _open_there(settings: Settings, other: Serving) -> None:
     tell(f"A server of this home is running at {other.url}.")
     await _open(await login_link(settings.home, other))
-    return 0
 
 
 def _offer(opens: bool) -> Callable[[str], Awaitable[None]] | None:

@@ -43,39 +43,63 @@ async def serve(
     *,
     tell: Callable[[str], None],
     offer_login: Callable[[str], Awaitable[None]] | None = None,
-) -> None:
-    """Serve until SIGTERM or SIGINT. A second signal exits without waiting for running work.
+    inherited: int | None = None,
+) -> int | None:
+    """Serve until SIGTERM or SIGINT, or until a page asks for a restart. A second signal exits without waiting for
+    running work.
 
     Args:
         satchel: Stays open while this runs.
         tell: Called with a line for the user: the address, and later that the server stops.
-        offer_login: Called with an address that logs in one browser within ten minutes.
+        offer_login: Called with an address that logs in one browser within ten minutes; not after a restart.
+        inherited: The socket of the server before this one, which a restart left open so that clients wait instead of
+            being refused.
+
+    Returns:
+        None, or the socket for the server that is to start in place of this one.
 
     Raises:
         ConfigError: The server may not listen where the settings say, or the token can't be used.
         UsageError: The port is taken, or another server of this home is running.
         StorageUnwritable: A file in the home can't be written.
     """
-    async with served(satchel) as (url, app):
-        tell(f"Satchel listens at {url}. Clients need the token in {satchel.settings.home / 'token'}.")
-        if offer_login is not None:
-            await offer_login(f"{url}/login?code={app.browsers.make_code()}")
-        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-            async for _ in signals:
-                break
-            running = app.service.sessions.running
-            tell(
-                f"Stopping{f': interrupting {running} turn' if running else ''}{'s' if running > 1 else ''}."
-            )
-            async with anyio.create_task_group() as group:
+    home = satchel.settings.home
+    with _listening(satchel.settings.server, home, inherited) as listener:
+        async with served(satchel, listener=listener) as (url, app):
+            tell(f"Satchel listens at {url}. Clients need the token in {home / 'token'}.")
+            if offer_login is not None and inherited is None:
+                await offer_login(f"{url}/login?code={app.browsers.make_code()}")
+            restart = app.service.stopping.restart = anyio.Event()
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async with anyio.create_task_group() as group:
 
-                async def hurry() -> None:
-                    async for _ in signals:
+                    async def told() -> None:
+                        async for _ in signals:
+                            break
                         group.cancel_scope.cancel()
 
-                group.start_soon(hurry)
-                await stop(app)
-                group.cancel_scope.cancel()
+                    group.start_soon(told)
+                    await restart.wait()
+                    group.cancel_scope.cancel()
+                running = app.service.sessions.running
+                tell(
+                    f"{'Starting again' if restart.is_set() else 'Stopping'}"
+                    f"{f': interrupting {running} turn' if running else ''}{'s' if running > 1 else ''}."
+                )
+                async with anyio.create_task_group() as group:
+
+                    async def hurry() -> None:
+                        async for _ in signals:
+                            group.cancel_scope.cancel()
+
+                    group.start_soon(hurry)
+                    await stop(app)
+                    group.cancel_scope.cancel()
+            if not restart.is_set():
+                return None
+            kept = listener.dup()
+    kept.set_inheritable(True)
+    return kept.detach()
 
 
 async def serve_hooks(satchel: Satchel, *, idle_s: float) -> None:
@@ -100,16 +124,17 @@ async def stop(app: App) -> None:
 
 
 @asynccontextmanager
-async def served(satchel: Satchel, *, file: str = SERVE_FILE) -> AsyncIterator[tuple[str, App]]:
-    """Serve while the block runs; gives the address and the application. `file` says where it listens. Errors as in
-    `serve`.
+async def served(
+    satchel: Satchel, *, file: str = SERVE_FILE, listener: socket.socket | None = None
+) -> AsyncIterator[tuple[str, App]]:
+    """Serve while the block runs; gives the address and the application. `file` says where it listens; without a
+    `listener`, one is made. Errors as in `serve`.
     """
     settings, home = satchel.settings.server, satchel.settings.home
-    check_binding(settings, home)
     token = ensure_token(home)
     with ExitStack() as stack:
         stack.enter_context(_logging_to(home / "logs" / "server.log"))
-        listener = stack.enter_context(_listening(settings))
+        listener = listener or stack.enter_context(_listening(settings, home))
         url = url_of(settings, listener.getsockname()[1])
         stack.enter_context(announced(home, url, file=file))
         app = create_app(satchel, token=token)
@@ -173,8 +198,11 @@ def _config(app: App, settings: ServerSettings, home: Path) -> uvicorn.Config:
 
 
 @contextlib.contextmanager
-def _listening(settings: ServerSettings) -> Generator[socket.socket, None, None]:
+def _listening(
+    settings: ServerSettings, home: Path, inherited: int | None = None
+) -> Generator[socket.socket, None, None]:
     """A socket that listens where the settings say."""
+    check_binding(settings, home)
     _allow_many_files()
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -184,6 +212,14 @@ def _listening(settings: ServerSettings) -> Generator[socket.socket, None, None]
         raise ConfigError(
             f"server.host is {settings.host!r}, which is no address of this machine: {error}."
         ) from error
+    if inherited is not None:
+        with socket.socket(fileno=inherited) as listener:
+            listener.set_inheritable(False)
+            listener.setblocking(False)
+            bound = listener.getsockname()
+            if bound[0] == address[0] and settings.port in (0, bound[1]):
+                yield listener
+                return
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -52,11 +52,17 @@ class DataEvent:
 
 
 class Stopping:
-    """The stages of the server's stop: first it takes no more work, then its streams end."""
+    """The stages of the server's stop: first it takes no more work, then its streams end.
+
+    Attributes:
+        has_begun: Whether it takes no more work.
+        restart: Set when the server is asked to start again; None where nobody would start it.
+    """
 
     def __init__(self) -> None:
         """Start in the running state."""
         self.has_begun = False
+        self.restart: anyio.Event | None = None
         self._streams_end = anyio.Event()
 
     def begin(self) -> None:

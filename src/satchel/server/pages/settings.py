@@ -27,6 +27,7 @@ from satchel.config import (
 )
 from satchel.config.check import MODEL_KEYS, is_secret
 from satchel.errors import ConfigError, NotFound, SatchelError, UsageError
+from satchel.server.binding import check_binding
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
@@ -184,6 +185,11 @@ def found_settings(words: str) -> list[tuple[str, str, str]]:
 @router.get("/settings")
 async def settings(request: Request, service: Serves) -> Response:
     """Those that people look for, or what is asked for."""
+    if service.stopping.restart is not None and service.stopping.restart.is_set():
+        shown = await page(request, "restarting.html", title="Satchel starts again")
+        # Asked for again after a second, on a new connection, which waits for the next server.
+        shown.headers.update({"Refresh": "1", "Connection": "close"})
+        return shown
     return await _page(request, service, _Choice.of(request.query_params))
 
 
@@ -212,6 +218,7 @@ async def _page(
         status=422 if problems else 200,
         path_of_file=running.config_path,
         trouble=trouble,
+        restarts=service.stopping.restart is not None,
         waiting=sum(_text(now, setting) != _text(running, setting) for setting in _OWN),
         choice=choice,
         sections=_SECTIONS,
@@ -418,6 +425,34 @@ async def save(request: Request, service: Serves) -> Response:
     return see_other(request, choice.at(choice.start), say=_saved(changed))
 
 
+@router.post("/settings/restart")
+async def restart(request: Request, service: Serves) -> Response:
+    """Start the server again, and show the settings once it has."""
+    await form_of(request)
+    asked = service.stopping.restart
+    try:
+        await anyio.to_thread.run_sync(_startable, service.satchel.settings)
+    except ConfigError as error:
+        return see_other(
+            request,
+            "/settings",
+            say=Saying(text=f"The server would not start again: {error}", state="failed"),
+        )
+    if asked is None:
+        raise UsageError("This server was not started by `satchel serve`, so nothing would start it again.")
+    asked.set()
+    return see_other(request, "/settings")
+
+
+def _startable(running: Settings) -> None:
+    """Check that the next server could start.
+
+    Raises:
+        ConfigError: The settings can't be read, or the server may not listen where they say.
+    """
+    check_binding(_now(running).server, running.home)
+
+
 async def _use(service: Service, changed: Iterable[str]) -> None:
     """Use models that were chosen at once; everything else waits for a restart."""
     if not _LIVE.isdisjoint(changed):
@@ -433,7 +468,6 @@ def _saved(changed: Mapping[str, str]) -> Saying:
         return Saying(text=f"Saved: {', '.join(changed)}. Used from now on.")
     return Saying(
         text=f"Saved: {', '.join(changed)}. The server uses {'it' if len(changed) == 1 else 'them'} after a restart.",
-        meta="Ctrl-C and satchel serve; as a service: systemctl --user restart satchel",
     )
 
 
