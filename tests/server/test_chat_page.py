@@ -594,7 +594,13 @@ def test_scripts_get_json(world: World) -> None:
 
 def test_the_package_contains_what_the_pages_need() -> None:
     here = Path(__file__).parents[2] / "src" / "satchel" / "server" / "pages"
-    assert {path.suffix for path in (here / "static").iterdir()} == {".css", ".js", ".svg", ".webmanifest"}
+    assert {path.suffix for path in (here / "static").iterdir()} == {
+        ".css",
+        ".js",
+        ".png",
+        ".svg",
+        ".webmanifest",
+    }
     for path in (here / "templates").iterdir():
         text = path.read_text(encoding="utf-8")
         if path.name == "shared.html":  # a file that stands alone, with a policy of its own

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -187,6 +188,17 @@ def test_the_pages_are_installable_and_have_targets_for_a_finger(world: World, c
         assert manifest["errors"] == []
         assert json.loads(manifest["data"])["share_target"]["action"] == "/share"
         errors = devtools.send("Page.getInstallabilityErrors")["installabilityErrors"]
+        icons = {
+            icon["sizes"]: window.request.get(
+                f"{world.url}{urlsplit(manifest['url']).path.rpartition('/')[0]}/{icon['src']}"
+            )
+            for icon in json.loads(manifest["data"])["icons"]
+        }
+        assert {size: icon.headers["content-type"] for size, icon in icons.items()} == {
+            "any": "image/svg+xml",
+            "192x192": "image/png",
+            "512x512": "image/png",
+        }
         # A test's window keeps nothing, which is the only reason.
         assert [error["errorId"] for error in errors] == ["in-incognito"]
         low = page.eval_on_selector_all(
@@ -194,3 +206,5 @@ def test_the_pages_are_installable_and_have_targets_for_a_finger(world: World, c
             "all => all.map(e => [e.textContent, e.offsetHeight]).filter(([, h]) => h > 1 && h < 44)",
         )
         assert low == []
+        page.click("header.bar >> text=Search")
+        page.wait_for_url("**/search")

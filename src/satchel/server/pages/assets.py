@@ -19,6 +19,7 @@ __all__ = ["asset_answer", "asset_text", "asset_url"]
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
+    "png": "image/png",
     "svg": "image/svg+xml",
     "webmanifest": "application/manifest+json",
 }
