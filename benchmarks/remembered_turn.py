@@ -1,8 +1,9 @@
 """What a turn costs that remembers: CPU of its parts, beside one pass of the embedder, at turn 10 and at turn 1,000.
 
 Every turn surfaces memories for a message, asks an instant model once, writes the log, and stores both sides as
-memories, which the next turn embeds. The messages are the statements of `benchmarks/data/own_facts.json`, with a
-number so that none repeats. The turns run four times in sessions of their own: whole, without the embedder, without
+memories, which the next turn embeds. With the address of an empty PostgreSQL database as argument, the turns run there
+once more, and the CPU is that of the client. The messages are the statements of `benchmarks/data/own_facts.json`, with
+a number so that none repeats. The turns run four times in sessions of their own: whole, without the embedder, without
 memory, and the embedder alone on the same texts. CPU is that of the whole process, threads included.
 """
 
@@ -115,6 +116,12 @@ def main() -> None:
         "without_embedder": summary(asyncio.run(session(said, **{"memory.embedder": "none"}))),
         "without_memory": summary(asyncio.run(session(said, **{"memory.enabled": False}))),
     }
+    if len(sys.argv) > 1:
+        on_server = summary(asyncio.run(session(said, database=sys.argv[1])))
+        whole = result["whole"]
+        result["on_a_server"] = on_server | {
+            "beside_the_file": round(on_server["turn_10_ms"] / whole["turn_10_ms"], 2)
+        }
     print(json.dumps(result, indent=2))
 
 
