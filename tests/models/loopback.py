@@ -208,6 +208,7 @@ def settings_for(server: Loopback, folder: Path, *, stream: bool = True, **envir
         "ANTHROPIC_BASE_URL": server.url,
         "OPENAI_API_KEY": "key-o",
         "OPENAI_BASE_URL": f"{server.url}/v1",
+        "SATCHEL_TOOLS_SCHEMA_TIMEOUT_S": "30",  # as in tests.runtime.world
         **environ,
     }
     settings = load(variables, cwd=folder, home=folder / "home")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -83,9 +83,11 @@ def tell(program: subprocess.Popen[str], line: str) -> None:
 
 def warden_of(program: int) -> int:
     """The pid of a program's warden: the one child that runs the script."""
-    for child in Path(f"/proc/{program}/task/{program}/children").read_text().split():
-        if "warden.sh" in Path(f"/proc/{child}/cmdline").read_text():
-            return int(child)
+    for _ in range(1000):  # the kernel may leave some out while others of them end, see proc_pid_task(5)
+        for child in Path(f"/proc/{program}/task/{program}/children").read_text().split():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                if "warden.sh" in Path(f"/proc/{child}/cmdline").read_text():
+                    return int(child)
     raise AssertionError("it has none")
 
 

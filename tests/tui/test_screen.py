@@ -121,7 +121,7 @@ async def test_two_escapes_go_back_to_a_message_and_its_files(tmp_path: Path) ->
         await hands.say("y")
         await hands.until(lambda: hands.app.session.id != old and not file.exists())
         await hands.until(lambda: hands.app._composer.text == "Make a list")
-        assert "Good day" in hands.text
+        await hands.see("Good day")
         assert "Written." not in hands.text
 
 
