@@ -95,12 +95,11 @@ def days(first: str, last: str = "", *, yearly: bool = False) -> NamedDays:
     return NamedDays(date.fromisoformat(first), date.fromisoformat(last or first), yearly)
 
 
-def test_a_question_tells_what_it_names_quotes_and_asks_a_day_of() -> None:
+def test_a_question_tells_what_it_names_and_asks_a_day_of() -> None:
     question = read_question(
         'When did Mara fix QX-4711 in "the old harbour" on 3 May 2021?', [], asked_at=NOW
     )
     assert question.days == (days("2021-05-03"),)
-    assert question.quoted == (tuple(stems_of("old harbour")),)
     assert set(question.names) == {
         hash_stem("mara"),
         hash_stem("qx"),
@@ -108,7 +107,7 @@ def test_a_question_tells_what_it_names_quotes_and_asks_a_day_of() -> None:
         *stems_of("3 2021"),
     } - {0}
     plain = read_question("May I ask about tea?", [], asked_at=NOW)
-    assert (plain.days, plain.names, plain.quoted) == ((), (), ())
+    assert (plain.days, plain.names) == ((), ())
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Parses a query: its names, dates and quotations, and the words to search for."""
+"""Parses a query: its names and dates, and the words to search for."""
 
 from __future__ import annotations
 
@@ -73,7 +73,6 @@ they next talk, and announce it before."""
 _AFTERWARDS = 0.5
 """What the ten days after a longer time count."""
 _MOST_AFTERWARDS_DAYS = 31
-_QUOTED = re.compile(r"\"([^\"]{2,200})\"|“([^”]{2,200})”|«([^»]{2,200})»")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +155,6 @@ class ParsedQuestion:
         side: Whose words it asks for where `speaker` doesn't say: "user" if it names nobody.
         days: The days that it names.
         names: The stems of other names in it, such as "Mara" or "QX-4711".
-        quoted: The distinct stems of each quotation in it.
     """
 
     text: str
@@ -165,7 +163,6 @@ class ParsedQuestion:
     side: Side
     days: tuple[NamedDays, ...]
     names: tuple[int, ...]
-    quoted: tuple[tuple[int, ...], ...]
 
 
 def read_question(
@@ -190,7 +187,6 @@ def read_question(
         # Only names and function words: search for the names.
         text = query
         stems = tuple(dict.fromkeys(lexicon.stems_of(query)))
-    quoted = (tuple(dict.fromkeys(lexicon.stems_of("".join(groups)))) for groups in _QUOTED.findall(query))
     asked, sides = _strip_roles(text, speakers)
     plain = _without(asked, widespread) if widespread else asked
     if (
@@ -207,7 +203,6 @@ def read_question(
         side=next(iter(sides), "user"),
         days=() if asked_at is None else _days(query, asked_at, locale),
         names=tuple(dict.fromkeys(_names(text))),
-        quoted=tuple(stems for stems in quoted if stems),
     )
 
 

@@ -222,8 +222,6 @@ def score(
     parts["speaker"] = _is_speaker(index, question, rows)
     if question.days:
         parts["date"] = closeness(question.days, index.days[rows])
-    if question.quoted:
-        parts["quoted"] = _quoted(index, question, rows)
     return Scores(values=np.maximum(_sum_of(parts), _MIN_SCORE), parts=parts)
 
 
@@ -375,14 +373,6 @@ def _is_speaker(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
     else:
         said = index.has_feature(BY_ASSISTANT)[rows] == (question.side == "assistant")
     return said.astype(np.float32)
-
-
-def _quoted(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
-    """Whether each row has all words of something that the question quotes."""
-    found = np.zeros(len(rows), dtype=np.bool_)
-    for stems in question.quoted:
-        found |= np.logical_and.reduce([_is_in(index.postings(stem).rows, rows) for stem in stems])
-    return found.astype(np.float32)
 
 
 def _gate(index: Index) -> Any:
