@@ -271,8 +271,8 @@ class Surface:
             for line in may_stand(lines)
             if line.at in alone or line.record.id == weighed.records[line.at].id
         ]
-        turns = [line.record.id for line in own if weighed.told[line.at]]
-        over = await self._space.read(turns_over, turns, at=self._space.now_micros()) if turns else set()
+        ids = [line.record.id for line in own]
+        over = await self._space.read(turns_over, ids, at=self._space.now_micros()) if ids else set()
         for line in own:
             if line.record.is_over(now) or line.record.id in over:
                 line.why_not = "is over"
