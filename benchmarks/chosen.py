@@ -27,7 +27,7 @@ ONE_BY_ONE = (0.0, 0.5, 2.0)
 COMBINATIONS = 70
 AIM = ("r@5", "r@20", "mrr")
 """Their sum is what the weights are chosen for, each family of sets counting once."""
-AFTERWARDS = frozenset({"session", "speaker", "date", "quoted"})
+AFTERWARDS = frozenset({"session", "speaker", "date"})
 """What `session` is not computed from."""
 
 

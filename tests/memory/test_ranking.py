@@ -113,17 +113,6 @@ async def test_yesterday_is_counted_from_the_clock_of_the_user() -> None:
         assert (await memory.search("What did I say about soup yesterday?"))[0].memory.content.endswith("1.")
 
 
-@requirement("memory:search:quoted")
-async def test_what_has_all_quoted_words_comes_first() -> None:
-    async with Memory.open(":memory:", embedder="none") as memory:
-        await memory.add("The old mill by the harbour, the harbour, the harbour.")
-        quoted = await memory.add("We met at The Blue Harbour.")
-        await memory.add("Blue paint for the boat, blue paint for the door.")
-        hits = await memory.search('Where is "the blue harbour", the old harbour mill or the blue paint?')
-    assert hits[0].memory.id == quoted
-    assert ["quoted" in hit.signals for hit in hits] == [True, False, False]
-
-
 @requirement("memory:search:length")
 async def test_a_long_text_gets_nothing_for_its_length() -> None:
     """The page has a passage that is as near as the short text; so has one page in fourteen by chance."""

@@ -301,7 +301,7 @@ class Memory:
                 ("confidential"), or not at all ("withheld").
             kept_from: From whom it is kept, in words.
             spheres: To which parts of the user's life it belongs: health, love, family, money, work, belief, leisure,
-                home, or "person:NAME". Empty lets memory judge by likeness.
+                home, or "person:NAME". Empty shows it whatever a message is about.
 
         Returns:
             Its id. It is in the store when this returns.

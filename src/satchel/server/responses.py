@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from satchel.errors import SatchelError
 from satchel.events import TurnStatus
-from satchel.memory.transfer.transcripts import without_wrappers
+from satchel.memory.transfer.wrappers import without_wrappers
 from satchel.messages import Usage
 from satchel.runtime import Sampling
 from satchel.server.client_turns import (

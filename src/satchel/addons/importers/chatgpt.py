@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, BinaryIO
 
+from satchel.addons.importers.transcripts import WRITTEN_BY_PROGRAM, TurnNumbering, moment_of
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, parse
 from satchel.memory.transfer.parts import LeftOut, Part, stable_id
-from satchel.memory.transfer.transcripts import WRITTEN_BY_PROGRAM, TurnNumbering, moment_of
 
 __all__ = ["is_conversation", "read", "single_conversation"]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
-from satchel.memory.transfer.files import SourceFile
-from satchel.memory.transfer.json_stream import lines
-from satchel.memory.transfer.parts import LeftOut, Part
-from satchel.memory.transfer.transcripts import (
+from satchel.addons.importers.transcripts import (
     NO_TEXT,
     WRITTEN_BY_PROGRAM,
     TurnNumbering,
     moment_of,
     plain_text,
-    without_wrappers,
 )
+from satchel.memory.transfer.files import SourceFile
+from satchel.memory.transfer.json_stream import lines
+from satchel.memory.transfer.parts import LeftOut, Part
+from satchel.memory.transfer.wrappers import without_wrappers
 
 __all__ = ["is_own_line", "read"]
 

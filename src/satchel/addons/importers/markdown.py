@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from satchel.addons.importers.transcripts import moment_of
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.parts import LeftOut, Part, fact, stable_id
-from satchel.memory.transfer.transcripts import moment_of
 
 __all__ = ["read"]
 

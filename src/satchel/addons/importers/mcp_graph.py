@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, BinaryIO
 
+from satchel.addons.importers.transcripts import moment_of
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import lines
 from satchel.memory.transfer.parts import (
@@ -17,7 +18,6 @@ from satchel.memory.transfer.parts import (
     fact,
     stable_id,
 )
-from satchel.memory.transfer.transcripts import moment_of
 
 __all__ = ["is_own_line", "read"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
+from satchel.addons.importers.transcripts import moment_of
 from satchel.memory.transfer.files import SourceFile
 from satchel.memory.transfer.json_stream import elements, lines
 from satchel.memory.transfer.parts import UNDATED, LeftOut, Part, fact, stable_id
-from satchel.memory.transfer.transcripts import moment_of
 
 __all__ = ["is_memory", "is_own_line", "read"]
 

@@ -1,9 +1,9 @@
-"""Parses a query: its names, dates and quotations, and the words to search for."""
+"""Parses a query: its names and dates, and the words to search for."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -24,7 +24,6 @@ __all__ = [
     "NamedDays",
     "ParsedQuestion",
     "Side",
-    "closeness",
     "is_widespread",
     "may_name_days",
     "possible_names",
@@ -65,16 +64,6 @@ _WIDESPREAD = 0.08
 """The share of memories, of at least so many, from which on a name tells nothing apart. The names of people who talk to
 each other are in 14 to 31 % of what they say, other names in less than 6 % (LoCoMo)."""
 
-_NEXT_DAY = 0.5
-_NEXT_WEEK = 0.4
-_NEXT_MONTH = 0.2
-"""What the days after a day that a question names count, and the three days before it: people report an event when
-they next talk, and announce it before."""
-_AFTERWARDS = 0.5
-"""What the ten days after a longer time count."""
-_MOST_AFTERWARDS_DAYS = 31
-_QUOTED = re.compile(r"\"([^\"]{2,200})\"|“([^”]{2,200})”|«([^»]{2,200})»")
-
 
 @dataclass(frozen=True, slots=True)
 class NamedDays:
@@ -100,20 +89,6 @@ class NamedDays:
             found |= (days >= first) & (days < first + self.count)
         return found
 
-    def closeness(self, days: Any) -> Any:
-        """How well each day fits, 0 to 1; shape of `days`."""
-        found = np.zeros(len(days), dtype=np.float32)
-        for first in self._beginnings(days):
-            late = days - (first + self.count - 1)
-            if self.count == 1:
-                steps = [late == 0, np.abs(late) == 1, (late > 0) & (late <= 8), (late >= -3) & (late <= 30)]
-                fit = np.select(steps, [1.0, _NEXT_DAY, _NEXT_WEEK, _NEXT_MONTH], 0.0)
-            else:
-                after = _AFTERWARDS if self.count <= _MOST_AFTERWARDS_DAYS else 0.0
-                fit = np.select([(late <= 0) & (days >= first), (late > 0) & (late <= 10)], [1.0, after], 0.0)
-            found = np.maximum(found, fit.astype(np.float32))
-        return found
-
     def _beginnings(self, days: Any) -> Iterator[int]:
         """The first day, counted from 1970-01-01, in each year that matters for `days`."""
         if not self.yearly:
@@ -127,11 +102,6 @@ class NamedDays:
             for year in range(max(first - 1, last - _MOST_YEARS, 1), last + 1):
                 with suppress(ValueError):  # 29 February
                     yield self.first.replace(year=year).toordinal() - _EPOCH
-
-
-def closeness(named: Sequence[NamedDays], days: Any) -> Any:
-    """How well each day, counted from 1970-01-01, fits the days that a question names, 0 to 1; shape of `days`."""
-    return np.maximum.reduce([one.closeness(days) for one in named])
 
 
 Side: TypeAlias = Literal["user", "assistant", "anybody"]
@@ -156,7 +126,6 @@ class ParsedQuestion:
         side: Whose words it asks for where `speaker` doesn't say: "user" if it names nobody.
         days: The days that it names.
         names: The stems of other names in it, such as "Mara" or "QX-4711".
-        quoted: The distinct stems of each quotation in it.
     """
 
     text: str
@@ -165,7 +134,6 @@ class ParsedQuestion:
     side: Side
     days: tuple[NamedDays, ...]
     names: tuple[int, ...]
-    quoted: tuple[tuple[int, ...], ...]
 
 
 def read_question(
@@ -190,7 +158,6 @@ def read_question(
         # Only names and function words: search for the names.
         text = query
         stems = tuple(dict.fromkeys(lexicon.stems_of(query)))
-    quoted = (tuple(dict.fromkeys(lexicon.stems_of("".join(groups)))) for groups in _QUOTED.findall(query))
     asked, sides = _strip_roles(text, speakers)
     plain = _without(asked, widespread) if widespread else asked
     if (
@@ -207,7 +174,6 @@ def read_question(
         side=next(iter(sides), "user"),
         days=() if asked_at is None else _days(query, asked_at, locale),
         names=tuple(dict.fromkeys(_names(text))),
-        quoted=tuple(stems for stems in quoted if stems),
     )
 
 

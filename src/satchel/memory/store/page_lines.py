@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+
+from satchel.plain import as_json
 
 if TYPE_CHECKING:
     from satchel.memory.records import MemoryRecord
@@ -102,17 +104,7 @@ class PageVersion:
 
 def lines_to_json(lines: Sequence[PageLine]) -> str:
     """Lines as they are stored."""
-    return json.dumps([_line_to_json(line) for line in lines], ensure_ascii=False)
-
-
-def _line_to_json(line: PageLine) -> dict[str, Any]:
-    return {
-        "section": line.section,
-        "text": line.text,
-        "facts": list(line.facts),
-        "until": None if line.until is None else line.until.isoformat(),
-        "by": line.by,
-    }
+    return json.dumps(as_json(tuple(lines)), ensure_ascii=False)
 
 
 def lines_from_json(found: Any) -> tuple[PageLine, ...]:
@@ -143,15 +135,10 @@ def _one_of(value: Any, allowed: Sequence[Any]) -> Any:
 
 
 def version_to_json(version: PageVersion) -> dict[str, Any]:
-    """A version as plain JSON data."""
-    return {
-        "number": version.number,
-        "written_at": version.written_at.isoformat(),
-        "by": version.by,
-        "model": version.model,
-        "state": version.state,
-        "lines": [_line_to_json(line) for line in version.shown],
-    }
+    """A version as plain JSON data, with the lines that have words."""
+    found: dict[str, Any] = as_json(replace(version, lines=version.shown))
+    del found["changed"]
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

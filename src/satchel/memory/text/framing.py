@@ -9,10 +9,8 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING
 
-from satchel.memory.data_files import read_lines
 from satchel.memory.text import lexicon
 from satchel.memory.text.newest import attribute_of
 from satchel.memory.text.passages import passages
@@ -27,7 +25,6 @@ __all__ = [
     "ABOUT_USER",
     "SHORT_ID_CHARS",
     "agenda_line",
-    "begins_as_request",
     "day_of_agenda",
     "days_of_agenda",
     "page_line",
@@ -93,12 +90,6 @@ _SENTENCE = re.compile(
 )
 _QUESTION_MARKS = frozenset("?\uff1f\u061f\u037e")
 
-_TELLS = re.compile(
-    r"\d|(?<=[a-z,;] )[A-ZÀ-Þ]\w|我"
-    r"|(?i:\b(?:i|i['’]\w+|my|our|ich|mein\w*|unser\w*|mis?|nuestr\w*|je|j['’]\w+|mon|ma|mes|notre|nos)\b)"
-)
-"""What a request may say of whoever makes it: "Write a card for my sister Mara, who turns 30."."""
-
 _MOST_ASKED_CHARS = 5_000
 """A longer memory tells something, whatever it asks."""
 _MOST_RESTATED_CHARS = 50_000
@@ -123,32 +114,13 @@ _MOST_EARLIER = 3
 
 
 def is_mere_question(memory: MemoryRecord) -> bool:
-    """Whether an episode only asks: it resembles the next question more than any answer does, and tells
-    nothing.
-
-    A sentence is a question by its mark, in any script that has one. It is a request, a greeting or thanks by its
-    beginning, and then tells nothing if it has no figure, no name and nothing of whoever says it ("my sister").
+    """Whether an episode only asks: it resembles the next question more than any answer does, and tells nothing. A
+    sentence is a question by its mark, in any script that has one.
     """
     if memory.kind != "episode" or len(memory.content) > _MOST_ASKED_CHARS:
         return False
     sentences = [part.strip(" \n\t\"')") for part in _SENTENCE.findall(memory.content)]
-    return any(sentences) and all(_only_asks(part) for part in sentences if part)
-
-
-def begins_as_request(sentence: str) -> bool:
-    """Whether a sentence begins like a request, a greeting or thanks."""
-    return _requests().match(sentence) is not None
-
-
-def _only_asks(sentence: str) -> bool:
-    if sentence[-1] in _QUESTION_MARKS:
-        return True
-    return _requests().match(sentence) is not None and _TELLS.search(sentence) is None
-
-
-@cache
-def _requests() -> re.Pattern[str]:
-    return re.compile(f"(?:{'|'.join(read_lines('requests.txt'))})", re.IGNORECASE)
+    return any(sentences) and all(part[-1] in _QUESTION_MARKS for part in sentences if part)
 
 
 def restates(one: str, other: str) -> bool:

@@ -19,8 +19,7 @@ from datetime import date, datetime, timedelta
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from satchel.memory.data_files import read_text_file
-from satchel.memory.text.framing import begins_as_request
+from satchel.memory.data_files import read_lines, read_text_file
 
 if TYPE_CHECKING:
     from satchel.memory.records import FactTime
@@ -41,7 +40,6 @@ __all__ = [
     "shown_words",
     "timed_statements",
     "without_days",
-    "without_times",
 ]
 
 VERSION: Final = 6
@@ -190,7 +188,7 @@ def _least(words: str) -> float:
 def _asks_for_task(words: str) -> bool:
     """Whether a sentence asks for something to be done once, and tells nothing of who asks nor how to answer."""
     patterns = _patterns()
-    asks = begins_as_request(words) or patterns["please"].search(words) is not None
+    asks = _requests().match(words) is not None or patterns["please"].search(words) is not None
     return asks and patterns["own"].search(words) is None and patterns["wishes"].search(words) is None
 
 
@@ -275,11 +273,6 @@ def without_days(text: str) -> str:
 def says_habit(text: str) -> bool:
     """Whether a text says what is done every week: "every Monday", "alternating weekends"."""
     return _patterns()["habit"].search(text) is not None
-
-
-def without_times(text: str) -> str:
-    """A text without times of day."""
-    return _patterns()["clock"].sub(" ", text)
 
 
 def shown_words(text: str) -> str:
@@ -424,6 +417,12 @@ def _patterns() -> Mapping[str, re.Pattern[str]]:
     )  # fmt: skip
     given_up = re.compile(f"(?:{'|'.join(_data()['given_up'])})$", re.IGNORECASE)
     return {"given_up": given_up, **{name: _compiled(_data()[name]) for name in names}}
+
+
+@cache
+def _requests() -> re.Pattern[str]:
+    """What a request, a greeting or thanks begins with."""
+    return _compiled(read_lines("requests.txt"))
 
 
 @cache

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from satchel.memory.text.block import strip_injected
-from satchel.memory.transfer.transcripts import without_wrappers
+from satchel.memory.transfer.wrappers import without_wrappers
 from satchel.server.errands import is_errand
 from satchel.server.proxy.raw_messages import RawMessages
 

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-__all__ = ["STORED", "Floats", "Ints", "Matrix", "distinct", "from_stored", "to_stored"]
+__all__ = ["STORED", "Floats", "Ints", "Matrix", "distinct", "to_stored"]
 
 Ints: TypeAlias = np.ndarray[tuple[int], np.dtype[np.int64]]
 Floats: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float32]]
@@ -20,11 +20,6 @@ STORED: Final = np.dtype("<f2")
 def to_stored(rows: Matrix) -> bytes:
     """Unit rows as the database has them: float16, one after the other."""
     return rows.astype(STORED).tobytes()
-
-
-def from_stored(stored: bytes, dimension: int) -> Matrix:
-    """The rows that `to_stored` was given; shape (n, dimension), float32."""
-    return np.frombuffer(stored, STORED).reshape(-1, dimension).astype(np.float32)
 
 
 def distinct(numbers: Ints) -> Ints:

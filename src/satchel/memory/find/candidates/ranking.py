@@ -19,7 +19,7 @@ from satchel.memory.find.candidates.arrays import Floats, Ints, distinct
 from satchel.memory.find.candidates.index import BY_ASSISTANT, Index, StemScores
 from satchel.memory.find.candidates.tokens import match, weigh
 from satchel.memory.find.candidates.weights import WEIGHTS
-from satchel.memory.find.question import ParsedQuestion, closeness
+from satchel.memory.find.question import ParsedQuestion
 from satchel.memory.records import Mode
 from satchel.memory.store.decay import FACTORS
 from satchel.memory.text.lexicon import commonness
@@ -221,9 +221,8 @@ def score(
     parts["session"] = chosen.gate * _session_prior(index, rows, np.maximum(own, 0))
     parts["speaker"] = _is_speaker(index, question, rows)
     if question.days:
-        parts["date"] = closeness(question.days, index.days[rows])
-    if question.quoted:
-        parts["quoted"] = _quoted(index, question, rows)
+        said_then = [days.contain(index.days[rows]) for days in question.days]
+        parts["date"] = np.logical_or.reduce(said_then).astype(np.float32)
     return Scores(values=np.maximum(_sum_of(parts), _MIN_SCORE), parts=parts)
 
 
@@ -375,14 +374,6 @@ def _is_speaker(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
     else:
         said = index.has_feature(BY_ASSISTANT)[rows] == (question.side == "assistant")
     return said.astype(np.float32)
-
-
-def _quoted(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
-    """Whether each row has all words of something that the question quotes."""
-    found = np.zeros(len(rows), dtype=np.bool_)
-    for stems in question.quoted:
-        found |= np.logical_and.reduce([_is_in(index.postings(stem).rows, rows) for stem in stems])
-    return found.astype(np.float32)
 
 
 def _gate(index: Index) -> Any:

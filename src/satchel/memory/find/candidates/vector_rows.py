@@ -14,7 +14,6 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from satchel.memory.find.candidates.arrays import Floats, from_stored
 from satchel.memory.store.cues import cues_of
 from satchel.memory.store.repository import count_up, listed
 from satchel.memory.store.tables import cue_vectors, cues, memories, models, tokens, vectors, words
@@ -30,7 +29,6 @@ __all__ = [
     "count_pending",
     "drop_retired",
     "find_model",
-    "first_vectors",
     "open_model",
     "pending_cues",
     "pending_vectors",
@@ -374,22 +372,3 @@ _TOKENS = Prepared(
 def read_tokens(connection: Connection, model: int | None, rids: Sequence[int]) -> Mapping[int, bytes]:
     """The packed tokens of memories, by rid; those that have none are left out."""
     return dict(_TOKENS.run(connection, {"model": model, "rids": json.dumps(list(rids))}))
-
-
-_VECTORS = Prepared(
-    select(memories.c.id, vectors.c.vectors)
-    .join(vectors, vectors.c.rid == memories.c.rid)
-    .where(
-        memories.c.space_id == bindparam("space"),
-        memories.c.id.in_(listed(bindparam("ids"))),
-        vectors.c.model_id == bindparam("model"),
-    )
-)
-
-
-def first_vectors(
-    connection: Connection, space: int, ids: Sequence[str], *, model: int, dimension: int
-) -> dict[str, Floats]:
-    """The first vector of each memory that has one of this model, by id; shape (dimension,), unit length."""
-    rows = _VECTORS.run(connection, {"space": space, "ids": json.dumps(list(ids)), "model": model})
-    return {id: from_stored(stored, dimension)[0] for id, stored in rows}

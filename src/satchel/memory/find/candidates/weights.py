@@ -24,8 +24,7 @@ SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
         "cue": "how far the cosine of its best cue stands out",
         "session": "the best of the same session",
         "speaker": "said by the one whom the question names; where it names nobody, not by an assistant",
-        "date": "said on a day that the question names, or soon after",
-        "quoted": "has all the words that the question quotes",
+        "date": "said on a day that the question names",
     }
 )
 """The signals, in words."""
@@ -41,7 +40,6 @@ WEIGHTS: Final[Mapping[str, float]] = MappingProxyType(
         "session": 1.0,
         "speaker": 0.2,
         "date": 0.4,
-        "quoted": 0.4,
     }
 )
 """Of what is known of a question and a store: without an embedder there is no `meaning`, for example."""
