@@ -637,6 +637,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(20, "memory:surface:mentioned", "issue 20 §2", "What the answer to a question mentions is asked next, as far as the question leads."),
     built(20, "memory:surface:names", "issue 20 §5", "A name that many memories share brings none of them; the rest of the message decides."),
     built(20, "memory:list:folded", "issue 20 §5", "Lists show a fact once, with the turns that it rests on in its line; their own words find them."),
+    built(11, "memory:surface:past", "issue 11 §3", "A memory that says nothing but an appointment whose day is over is not shown, unless the message asks about the past."),
     built(11, "memory:profile:corrected", "issue 11 §3", "What supersedes something that stands before the model in an open session, in its profile or as a memory that was shown, comes once with the next message."),
     built(11, "memory:profile:once", "issue 11 §3", "What stands in the profile is not shown again, and a turn still names it where it bears on the message."),
     built(11, "memory:profile:off", "issue 11 §3", "Zero tokens turn the profile or the agenda off; a message without memory has neither."),

@@ -69,6 +69,36 @@ async def test_a_turn_whose_fact_was_superseded_is_shown_with_what_holds_now() -
         assert len(lines) == 2
 
 
+@requirement("memory:surface:past")
+@pytest.mark.parametrize(
+    ("fact", "message", "is_shown"),
+    [
+        ("The patio opening moved to Friday, 13 March.", "Is the patio dry?", False),
+        ("The dentist's appointment is on 13 March at ten.", "Find me a good dentist", False),
+        ("The dentist's appointment is on 13 March at ten.", "When was my dentist's appointment?", True),
+        ("The dentist's appointment is on 13 May at ten.", "Find me a good dentist", True),
+        ("Der Termin beim Zahnarzt ist am 13. März.", "Empfiehl mir einen Zahnarzt", False),
+        ("Der Termin beim Zahnarzt ist am 13. März.", "Wann war der Zahnarzt?", True),
+        # What was over when it was said, what begins on a day, and what says more than the day.
+        ("The cat Miso died on 13 February.", "What can I do about cat hair?", True),
+        ("The dentist is Dr. Wulff since 13 March.", "Find me a good dentist", True),
+        ("The dentist charged 240 euros on 13 March.", "Find me a good dentist", True),
+        ("The user is allergic to latex, the dentist learned on 13 March.", "Find me a good dentist", True),
+    ],
+)
+async def test_an_appointment_that_is_over_is_not_shown_unless_the_message_asks_about_the_past(
+    fact: str, message: str, is_shown: bool
+) -> None:
+    clock = ManualClock(at=datetime(2026, 3, 1, tzinfo=UTC))
+    async with Memory.open(":memory:", embedder="none", clock=clock, back_fill=False) as memory:
+        await memory.add(fact)
+        assert await shown(memory, message) == [fact]
+        clock.at = datetime(2026, 4, 20, tzinfo=UTC)
+        assert await shown(memory, message) == ([fact] if is_shown else [])
+        found = await memory.recall(message, threshold=0.0)
+        assert is_shown or [why for _, why in found.left_out] == ["is over"]
+
+
 @requirement("memory:surface:later")
 @pytest.mark.parametrize(("weight", "comes"), [(0.2, True), (0.0, False)])
 async def test_a_note_that_may_replace_another_one_comes_before_it(weight: float, comes: bool) -> None:

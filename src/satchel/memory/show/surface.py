@@ -6,19 +6,17 @@ takes out lines and says why, and `block_of` fits the rest into a budget.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from satchel.memory.data_files import read_lines
 from satchel.memory.records import Context, Discretion, Hit, MemoryRecord, Recall
 from satchel.memory.show import judging
 from satchel.memory.show.choosing import LINE_FEATURES, NeedWeights, is_assistants, shipped_weights, sureness
 from satchel.memory.show.following import follow
+from satchel.memory.show.past import asks_about_past, is_past_appointment
 from satchel.memory.show.sphere_fit import closed_spheres, opened_by
 from satchel.memory.show.weighing import Weighed, weigh, why_not_new
 from satchel.memory.spheres import FOR_GUESTS, is_granted
@@ -43,7 +41,6 @@ __all__ = ["ChosenLine", "Showing", "Surface", "SurfaceResult", "choose", "may_s
 
 _MESSAGES = 3  # The number of messages that are searched for (DESIGN 5).
 _THRESHOLD = 0.5
-_READ_CHARS = 2_000  # Of a message, to see whether it asks about the past.
 _EXPLAINED = 10  # Memories of a plain search that `recall` gives a reason for.
 
 _ECHO_ALIKE = 0.7
@@ -155,7 +152,7 @@ class Surface:
         asked = _Asked(
             texts=texts,
             showing=showing,
-            with_past=_asks_about_past(texts[-1]),
+            with_past=asks_about_past(texts[-1]),
         )
         corrections = [hit for hit in await self._corrections(showing) if showing.may_tell(hit.memory)]
         with_over = asked.with_past or showing.judge is not None
@@ -273,9 +270,15 @@ class Surface:
         ]
         ids = [line.record.id for line in own]
         over = await self._space.read(turns_over, ids, at=self._space.now_micros()) if ids else set()
-        for line in own:
-            if line.record.is_over(now) or line.record.id in over:
-                line.why_not = "is over"
+
+        def read() -> None:
+            for line in own:
+                record = line.record
+                if record.is_over(now) or record.id in over or is_past_appointment(record, now.date()):
+                    line.why_not = "is over"
+
+        # Reading the days in a text takes 0.3 ms: too long for the event loop.
+        await self._space.thread.run(read)
 
     async def _leave_out_closed(self, lines: Sequence[ChosenLine], weighed: Weighed, asked: _Asked) -> None:
         """Leave out what whoever is told may not know, what belongs to a sphere that the message doesn't open, and what
@@ -491,16 +494,6 @@ def _is_same(one: MemoryRecord, other: MemoryRecord, alike: float) -> bool:
     if one.kind != "episode" or other.kind != "episode" or is_assistants(one) == is_assistants(other):
         return False
     return abs((one.source.turn or 0) - (other.source.turn or 0)) <= 1 and alike >= _ECHO_ALIKE
-
-
-def _asks_about_past(text: str) -> bool:
-    """Whether a message has a word that asks what happened, or when: "when was the dentist"."""
-    return _past().search(text[:_READ_CHARS]) is not None
-
-
-@cache
-def _past() -> re.Pattern[str]:
-    return re.compile("|".join(read_lines("past.txt")), re.IGNORECASE)
 
 
 def _hit(line: ChosenLine, weighed: Weighed, sure: Any) -> Hit:

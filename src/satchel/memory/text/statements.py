@@ -40,6 +40,7 @@ __all__ = [
     "shown_words",
     "timed_statements",
     "without_days",
+    "without_times",
 ]
 
 VERSION: Final = 6
@@ -273,6 +274,11 @@ def without_days(text: str) -> str:
 def says_habit(text: str) -> bool:
     """Whether a text says what is done every week: "every Monday", "alternating weekends"."""
     return _patterns()["habit"].search(text) is not None
+
+
+def without_times(text: str) -> str:
+    """A text without times of day."""
+    return _patterns()["clock"].sub(" ", text)
 
 
 def shown_words(text: str) -> str:
