@@ -97,6 +97,18 @@ class MemoryJournal:
                     await self._space.write(_set_mark, mark)
         return rebuilt
 
+    async def remove(self) -> None:
+        """Delete the journal of a space that is gone.
+
+        Raises:
+            StorageUnwritable: It can't be deleted.
+        """
+        async with self._locked():
+            try:
+                await run_sync(lambda: self._path.unlink(missing_ok=True))
+            except OSError as error:
+                raise self._unwritable(error) from error
+
     async def _mark(self) -> Mark:
         text = await self._space.read(lambda at, space: at.execute(_MARK, {"space": space}).scalar())
         return Mark(**json.loads(text)) if text else Mark()
