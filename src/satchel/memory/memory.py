@@ -484,16 +484,24 @@ class Memory:
         await self._upkeep.copy()
         return gone
 
-    async def remove(self) -> None:
-        """Remove the scope for good: all of its memories, what is noted of them and of their cost, and the journal.
-        This object can't be used afterwards.
+    async def remove_scope(self, scope: str) -> None:
+        """Remove another scope of the user for good: all of its memories, what is noted of them and of their cost, and
+        the journal. Nobody in this process has it open.
+
+        Raises:
+            UsageError: It is this memory's own scope.
+            StorageError: It can't be removed.
         """
+        if scope == self.scope:
+            raise UsageError(f"{scope} is the scope that is open.")
         backend = self._space.backend
         await backend.expect_scrub()
-        await self._space.write_durably(repository.remove_space)
+        await backend.write(
+            lambda connection: repository.remove_space(connection, self.user, scope), durable=True
+        )
         await backend.scrub()
         if self._journal is not None:
-            await self._journal.remove()
+            await self._journal.remove(scope)
 
     # Reading.
 

@@ -358,11 +358,11 @@ class Home:
         if await self.sessions_in(project.id):
             raise UsageError(f"The project {project.name!r} still has conversations.")
         memory = await self.memory_in(project.id)
-        if memory is not None and self._project_memories is not None:
+        if memory is not None and self.memory is not None and self._project_memories is not None:
             records = await memory.list(limit=await memory.count() or 1)
             await self._forget_in(memory, [record.id for record in records])
-            await memory.remove()
             await self._project_memories.close(project.id)
+            await self.memory.remove_scope(memory.scope)
         self.projects.remove(project)
 
     async def forget(

@@ -21,8 +21,17 @@ from satchel.errors import NotFound, StorageCorrupt, StorageUnwritable, UsageErr
 from satchel.memory import Memory
 from satchel.sessions import read_title
 from satchel.tasks import background_tasks
+from satchel.wording import counted
 
-__all__ = ["Project", "ProjectMemories", "Projects", "SessionScope", "project_to_json", "scope_of"]
+__all__ = [
+    "Project",
+    "ProjectMemories",
+    "Projects",
+    "SessionScope",
+    "project_to_json",
+    "scope_of",
+    "what_goes",
+]
 
 _FOLDER: Final = "projects"
 """In SATCHEL_HOME."""
@@ -55,6 +64,14 @@ class Project:
 def project_to_json(project: Project, **counts: int) -> dict[str, Any]:
     """A project as plain JSON data."""
     return {**asdict(project), "created_at": project.created_at.isoformat(), **counts}
+
+
+def what_goes(project: Project, *, conversations: int, memories: int) -> str:
+    """What deleting a project takes away, as a sentence that is shown beforehand."""
+    return (
+        f"Deleting the project {project.name} deletes its instructions, {counted(conversations, 'conversation')} and "
+        f"{counted(memories, 'memory', 'memories')} for good. What you want to keep of it, move out first."
+    )
 
 
 def scope_of(project_id: str) -> str:

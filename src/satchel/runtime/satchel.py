@@ -742,10 +742,15 @@ class Satchel:
             StorageLocked: Another process has one open.
             StorageError: Something can't be removed; what is left of the project is still there.
         """
+        hubs = [hub for hub in self._hubs.values() if hub.project_id == project.id]
+        for hub in hubs:
+            if await is_busy(hub.running):
+                raise UsageError(f"A turn is running in session {hub.id}. Cancel it first.")
+        for hub in hubs:
+            if not hub.conversation.turns:
+                await self._close_hub(hub, "deleted")  # leaves no log
         for info in await self.home.sessions_in(project.id):
             await self.delete_session(info.id)
-        for hub in [hub for hub in self._hubs.values() if hub.project_id == project.id]:
-            await self._close_hub(hub, "deleted")  # one in which nothing was said has no log
         await self.home.remove_project(project)
 
     async def _note_of(self, session_id: str, event: SessionTitled | SessionFiled) -> None:

@@ -158,6 +158,7 @@ class ChatRequest(FromOutside):
         True, description="Whether memories are shown to the model and the turn is remembered."
     )
     private: bool = Field(False, description="The new session is private: nothing of it is remembered.")
+    project: _Word | None = Field(None, description="The project of a new session, by its id or name.")
     mode: Mode | None = Field(
         None, description="For a new session: how calls that no rule covers are decided."
     )
@@ -212,6 +213,10 @@ class Opening(FromOutside):
         None, description="How calls that no rule covers are decided. Without it, nothing changes."
     )
     private: bool = Field(False, description="The new conversation is private: nothing of it is remembered.")
+    project: _Word | None = Field(
+        None,
+        description="The project of a new conversation, by its id or name; with `last`, of the newest one.",
+    )
 
 
 class BegunTurn(_Answered):
@@ -245,7 +250,8 @@ class SessionState(_Answered):
     waiting: list[dict[str, Any]] = Field(description="The messages in line, as events.")
     failed_turn: int = Field(description="The newest turn that an error ended without a result; 0 for none.")
     failure: str
-    project: str = Field(
+    project: str = Field(description="The name of the project that it is in, or empty.")
+    folder: str = Field(
         description="The folder whose AGENTS.md, settings and tools the server uses, or empty."
     )
 
@@ -358,6 +364,7 @@ class Session(_Answered):
     private: bool
     pinned: bool = Field(description="Lists show it first.")
     archived: bool = Field(description="Lists leave it out.")
+    project: str | None = Field(description="The id of the project that it is in.")
     branch_of: str | None = Field(description="The conversation whose turns before `branch_turn` it repeats.")
     branch_turn: int | None
 

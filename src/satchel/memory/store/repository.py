@@ -177,9 +177,9 @@ def open_space(connection: Connection, user: str, scope: str) -> int:
     return int(found)
 
 
-def remove_space(connection: Connection, space: int) -> None:
-    """Delete a space. All that is in it goes with it: the foreign keys cascade."""
-    connection.execute(delete(spaces).where(spaces.c.id == space))
+def remove_space(connection: Connection, user: str, scope: str) -> None:
+    """Delete a user's scope. All that is in it goes with it: the foreign keys cascade."""
+    connection.execute(delete(spaces).where(spaces.c.user_id == user, spaces.c.scope == scope))
 
 
 _REQUESTS = Prepared(select(spaces.c.requests).where(spaces.c.id == bindparam("space")))

@@ -85,11 +85,17 @@ async def open_session(service: Serves, request: shapes.Opening) -> Response:
     cwd = _folder(request.cwd) if request.cwd is not None else satchel.settings.cwd
     id = request.session_id
     if id is None and request.last:
-        newest = await satchel.sessions.last(cwd)
+        project = satchel.home.projects.find(request.project).id if request.project else ""
+        newest = await satchel.sessions.last(cwd, project=project)
         id = newest.id if newest is not None else None
     if id is None:
         async with service.sessions.used(
-            cwd=cwd, model=request.model, mode=request.mode, private=request.private, keeps_empty=True
+            cwd=cwd,
+            model=request.model,
+            mode=request.mode,
+            private=request.private,
+            project=request.project or "",
+            keeps_empty=True,
         ) as session:
             return _state(service, session)
     if request.private:
@@ -123,8 +129,8 @@ async def _full_id(service: Service, id: str) -> str:
 def _state(service: Service, session: Session) -> JsonAnswer:
     failed_turn, failure = service.sessions.failure_of(session.id)
     settings = service.satchel.settings
-    project = str(settings.project) if settings.project is not None and settings.project_trusted else ""
-    found = state_of(session, failed_turn=failed_turn, failure=failure, project=project)
+    folder = str(settings.project) if settings.project is not None and settings.project_trusted else ""
+    found = state_of(session, failed_turn=failed_turn, failure=failure, folder=folder)
     return JsonAnswer(fields_to_json(found))
 
 
