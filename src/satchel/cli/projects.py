@@ -139,9 +139,9 @@ def unarchive(name: str, as_json: bool) -> None:
     _change(name, as_json, archived=False)
 
 
-def _change(name: str, as_json: bool, **fields: Any) -> None:
+def _change(wanted: str, as_json: bool, /, **fields: Any) -> None:
     async def body(home: Home) -> Project:
-        return home.projects.change(home.projects.find(name), **fields)
+        return home.projects.change(home.projects.find(wanted), **fields)
 
     _say(with_home(body), as_json)
 

@@ -326,6 +326,43 @@ class Listing(FromOutside):
     title: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(None, description="One line.")
     pinned: bool | None = Field(None, description="Lists show it first.")
     archived: bool | None = Field(None, description="Lists leave it out, until something is said in it.")
+    project: Annotated[str, Field(max_length=100)] | None = Field(
+        None, description="The project that it moves into, by its id or name; empty moves it out."
+    )
+
+
+class ProjectFields(FromOutside):
+    """What a project is to be. What is left out stays as it is."""
+
+    model_config = _for_instance(name="Kitchen", instructions="We have 12 m² and gas.")
+
+    name: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(None, description="One line.")
+    instructions: Annotated[str, Field(max_length=20_000)] | None = Field(
+        None, description="What every conversation in it is told."
+    )
+    own_memory_only: bool | None = Field(
+        None, description="Its conversations don't see the user's other memories."
+    )
+    archived: bool | None = Field(None, description="Lists leave it out.")
+
+
+class NewProject(ProjectFields):
+    """A new project."""
+
+    name: Annotated[str, Field(min_length=1, max_length=60)] = Field(description="One line.")
+
+
+class Project(_Answered):
+    """A project."""
+
+    id: str
+    name: str
+    instructions: str
+    own_memory_only: bool
+    archived: bool
+    created_at: str
+    conversations: int
+    memories: int = Field(description="How many memories its conversations left.")
 
 
 class Branching(FromOutside):

@@ -91,7 +91,9 @@ async def attach(
 
 async def _check_known(service: Service, session: Session, request: ChatRequest) -> None:
     if request.mode is not None or request.private or request.project:
-        raise UsageError("mode and private are for a new session. Leave them out, or leave out session_id.")
+        raise UsageError(
+            "mode, private and project are for a new session. Leave them out, or leave out session_id."
+        )
     if request.model is not None:
         if await is_busy(session.running):
             raise HTTPException(

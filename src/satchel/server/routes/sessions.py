@@ -100,6 +100,10 @@ async def open_session(service: Serves, request: shapes.Opening) -> Response:
             return _state(service, session)
     if request.private:
         raise UsageError("Only a new conversation can be private. Leave out session_id and last.")
+    if request.project and not request.last:
+        raise UsageError(
+            "Only a new conversation is begun in a project. PATCH /api/sessions/{id} moves another one."
+        )
     id = await _full_id(service, id)
     is_open = satchel.has_open(id)
     async with service.sessions.used(
@@ -162,14 +166,17 @@ async def show(service: Serves, id: str, after: After = 0, limit: Limit = 1000) 
     )
 
 
-@router.patch("/{id}", response_model=shapes.Session, summary="Rename, pin or archive a conversation")
+@router.patch("/{id}", response_model=shapes.Session, summary="Rename, pin, archive or move a conversation")
 async def change(service: Serves, id: str, request: shapes.Listing) -> Response:
     """Change what lists show of a conversation: its title, whether it stands first, whether it is in the archive.
 
-    A message in an archived conversation takes it out of the archive.
+    Moved into a project, or out of one, it takes with it what was learnt from it. A message in an archived conversation
+    takes it out of the archive.
     """
     if request.title is not None:
         await service.satchel.rename(id, request.title)
+    if request.project is not None:
+        await service.satchel.move(id, request.project)
     if request.pinned is not None or request.archived is not None:
         await service.satchel.file(id, pinned=request.pinned, archived=request.archived)
     return JsonAnswer(info_to_json(await service.satchel.sessions.info(id)))
