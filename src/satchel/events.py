@@ -101,6 +101,7 @@ class SessionStart:
     Attributes:
         resumed: The session existed before.
         private: Nothing said in it is captured as memory.
+        project: The id of the project that a new session belongs to, or ""; `SessionFiled` says where it is later.
         tokenizer: The token counter for providers that report no counts: "estimate", or the name of the caller's own.
     """
 
@@ -113,6 +114,7 @@ class SessionStart:
     resumed: bool = False
     private: bool = False
     tokenizer: str = ""
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -607,11 +609,13 @@ class SessionFiled:
     Attributes:
         pinned: Lists show it first.
         archived: Lists leave it out, until something is said in it.
+        project: The id of the project that it belongs to from now on, with all that was said in it; "" is none.
     """
 
     type: ClassVar = "session_filed"
     pinned: bool | None = None
     archived: bool | None = None
+    project: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -135,7 +135,11 @@ async def test_a_wish_in_words_that_only_a_model_understands_is_obeyed_at_once_a
         assert {SECRET, wish} <= held
         assert "I like tulips." not in held
         async with Memory.open(":memory:", embedder="none") as other:
-            await compare(satchel.sessions, other, capture=True)
+
+            async def memory_in(_: str) -> Memory:
+                return other
+
+            await compare(satchel.sessions, memory_in, capture=True)
             assert {one.content for one in await other.list(discretion=discretion)} == held
 
 

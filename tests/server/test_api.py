@@ -448,6 +448,7 @@ def test_documents_are_added_listed_and_forgotten_over_http(client: httpx2.Clien
     "path",
     [
         "/api/memory/documents",
+        "/api/projects",
         "/api/sessions",
         "/api/sessions/search?q=hello",
         "/api/memories",

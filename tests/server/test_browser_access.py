@@ -226,6 +226,7 @@ def test_every_link_and_form_of_a_page_stays_in_the_place(world: World) -> None:
             "/sessions",
             "/memories",
             "/capabilities",
+            "/projects",
             "/usage",
             "/settings",
             "/doctor",

@@ -54,6 +54,7 @@ def filled(world: World) -> dict[str, str]:
     async def fill() -> dict[str, str]:
         memory, parts = world.app.service.memory, world.satchel.capabilities
         assert parts is not None
+        world.satchel.home.projects.create("Kitchen", instructions=LONG)
         fact = await memory.add("Nora is vegetarian: no meat, no fish.", tags=["food", LONG[:60]])
         [turn] = await memory.add_episodes(
             [Episode(session="dinners", turn=1, speaker="user", text="No salmon for me, please.")]
@@ -192,6 +193,8 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         "/memories/page",
         "/capabilities",
         f"/capabilities/{filled['capability']}",
+        "/projects",
+        f"/projects/{world.satchel.home.projects.all()[0].id}",
         "/usage",
         *SETTINGS,
         "/doctor",

@@ -57,6 +57,7 @@ machine."""
 )
 @click.option("--no-memory", is_flag=True, help="Don't show memories to the model, and don't remember this.")
 @click.option("--private", is_flag=True, help="Don't remember this; relevant memories are still shown.")
+@click.option("--project", type=Text, metavar="NAME", default="", help="Ask in this project.")
 @click.option(
     "--allow",
     multiple=True,
@@ -86,6 +87,7 @@ def ask(
     stream_json: bool,
     no_memory: bool,
     private: bool,
+    project: str,
     allow: Sequence[str],
     attached: Sequence[Path],
     mode: str | None,
@@ -110,7 +112,9 @@ def ask(
             memory=not no_memory,
             files=files,
         )
-        wish = SessionWish(session_id=session_id, last=last, model=model, mode=mode, private=private)
+        wish = SessionWish(
+            session_id=session_id, last=last, model=model, mode=mode, private=private, project=project
+        )
         return await _ask(message, settings, wish, allow)
 
     return anyio.run(body)
@@ -166,7 +170,12 @@ async def _ask(message: _Message, settings: Settings, wish: SessionWish, allow: 
     async with opened(settings, with_notices=message.form == "text", upkeep="worker") as satchel:
         told = len(satchel.notices)
         session = await satchel.session(
-            wish.session_id, last=wish.last, allow=allow, interactive=is_asked, private=wish.private
+            wish.session_id,
+            last=wish.last,
+            allow=allow,
+            interactive=is_asked,
+            private=wish.private,
+            project=wish.project,
         )
         if message.form == "text":
             session.waits_for_builds = True

@@ -45,6 +45,7 @@ _LEAST_COLUMNS, _LEAST_LINES = 40, 12
     help="How to decide calls that no rule covers.",
 )
 @click.option("--private", is_flag=True, help="Don't remember this conversation.")
+@click.option("--project", type=Text, metavar="NAME", default="", help="Start it in this project.")
 @click.option("--plain", is_flag=True, help="Print line by line instead of using the whole screen.")
 @click.option("--no-server", is_flag=True, help="Don't use the server of this home, even if one runs.")
 def chat(
@@ -53,6 +54,7 @@ def chat(
     model: str | None,
     mode: str | None,
     private: bool,
+    project: str,
     plain: bool,
     no_server: bool,
 ) -> int:
@@ -68,7 +70,9 @@ def chat(
     if found is None and is_terminal(sys.stdin) and is_terminal(sys.stdout) and is_first_start(settings):
         _first_start(settings)
         settings = read_settings(overrides)
-    wish = SessionWish(session_id=session_id, last=last, model=model, mode=mode, private=private)
+    wish = SessionWish(
+        session_id=session_id, last=last, model=model, mode=mode, private=private, project=project
+    )
     talk = _on_screen if not plain and has_screen(settings) else _on_lines
 
     async def body() -> int:
@@ -101,7 +105,11 @@ async def _chat_here(settings: Settings, wish: SessionWish, talk: _Talk) -> int:
         host = LocalHost(satchel)
         # The settings have the model and the mode already.
         session = await host.session(
-            wish.session_id, last=wish.last, private=wish.private, interactive=is_terminal(sys.stdin)
+            wish.session_id,
+            last=wish.last,
+            private=wish.private,
+            project=wish.project,
+            interactive=is_terminal(sys.stdin),
         )
         tell_notices(satchel.notices, after=told)
         await tell_choice(satchel)

@@ -76,8 +76,12 @@ async def _distill(settings: Settings, once: bool) -> tuple[DistillReport, Mappi
     line = _Progress()
     async with opened(settings) as satchel:
         report = await satchel.distilling.run(most_windows=1 if once else None, progress=line)
-        memory = satchel.memory
-        records = {} if memory is None else {id: await memory.get(id) for id in report.facts}
+        wanted = report.facts
+        records = {
+            id: await memory.get(id)
+            for memory in await satchel.home.memories()
+            for id in await memory.known(wanted)
+        }
     return report, records
 
 

@@ -19,6 +19,10 @@ _COMMANDS = {
         "satchel.cli.session:session",
         "List, show, search, rename, pin, archive, export and delete conversations.",
     ),
+    "projects": (
+        "satchel.cli.projects:projects",
+        "Make, list, change and delete projects, and move conversations.",
+    ),
     "memory": ("satchel.cli.memory:memory", "Add, search, list, show and forget memories."),
     "find": ("satchel.cli.find:find", "Find conversations, memories, documents, capabilities and settings."),
     "tool": ("satchel.cli.tool:tool", "List, show, run, approve and write tools."),

@@ -173,8 +173,10 @@ def _filing(verb: str, about: str) -> None:
             async with opened_home(read_settings(), with_notices=False) as home:
                 # An id that is wrong stops everything before anything is changed.
                 infos = [await home.sessions.info(id) for id in ids]
+                change = FILING[verb].change
+                event = SessionFiled(pinned=change.get("pinned"), archived=change.get("archived"))
                 for info in infos:
-                    await home.note_of(info.id, SessionFiled(**FILING[verb].change))
+                    await home.note_of(info.id, event)
                 return [await home.sessions.info(info.id) for info in infos]
 
         infos = anyio.run(body)

@@ -28,6 +28,7 @@ class SessionWish:
     model: str | None
     mode: Any
     private: bool
+    project: str = ""
 
     async def opened(self, host: RemoteHost, *, interactive: bool) -> RemoteSession:
         """The session, in a server."""
@@ -37,6 +38,7 @@ class SessionWish:
             model=self.model,
             mode=self.mode,
             private=self.private,
+            project=self.project,
             interactive=interactive,
         )
 
@@ -66,7 +68,7 @@ async def connected(settings: Settings, found: Serving) -> AsyncIterator[RemoteH
 
 def tell_missing(settings: Settings, session: RemoteSession) -> None:
     """Warn about settings of the user's folder that the server doesn't use."""
-    if settings.project is not None and settings.project_trusted and session.project != str(settings.project):
+    if settings.project is not None and settings.project_trusted and session.folder != str(settings.project):
         tell(
             f"! The server doesn't use the settings, tools and AGENTS.md of {settings.project}, because it was started "
             "elsewhere. To use them: satchel chat --no-server"

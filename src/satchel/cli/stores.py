@@ -38,8 +38,8 @@ def scope_option(function: F) -> F:
         type=Text,
         metavar="NAME",
         default="default",
-        help='Which memories: "default" (your own), "project" (those of this project), or any other name, such as '
-        '"session:ID". Each scope is separate.',
+        help='Which memories: "default" (your own), "project" (those of this folder), "project:ID" (those of a '
+        "project, by its id), or any other name. Each scope is separate.",
     )(function)
 
 

@@ -118,6 +118,7 @@ class Talk:
     async def _greet(self) -> None:
         session = self._session
         private = " · private: nothing is remembered" if session.private else ""
+        private += f" · project {session.project}" if session.project else ""
         where = f" · in the server at {self.host.url}" if self.host.url else ""
         self.note(f"Satchel {__version__} · {self.model_name} · session {session.id}{where}{private} · /help")
         if self.model_name == "none":
@@ -383,6 +384,7 @@ class Talk:
         after = await self.host.session(
             change.session_id,
             private=change.private,
+            project=change.project,
             interactive=self._answers is not None,
             like=before,
         )

@@ -57,8 +57,11 @@ class MemoryJournal:
         """Take the space, and the home that has the journal. Nothing is read or written."""
         self._space = space
         self._folder = home / FOLDER
-        name = hashlib.blake2b(f"{space.user}\n{space.scope}".encode(), digest_size=8).hexdigest()
-        self._path = self._folder / f"memories-{name}.jsonl"
+        self._path = self._path_of(space.scope)
+
+    def _path_of(self, scope: str) -> Path:
+        name = hashlib.blake2b(f"{self._space.user}\n{scope}".encode(), digest_size=8).hexdigest()
+        return self._folder / f"memories-{name}.jsonl"
 
     async def is_behind(self) -> bool:
         """Whether the journal has what the database doesn't: the database is new, or lost its end."""
@@ -96,6 +99,18 @@ class MemoryJournal:
                     mark = replace(pending.mark, size=size, stamp=stamp)
                     await self._space.write(_set_mark, mark)
         return rebuilt
+
+    async def remove(self, scope: str) -> None:
+        """Delete the journal of another scope of the user, which is gone.
+
+        Raises:
+            StorageUnwritable: It can't be deleted.
+        """
+        async with self._locked():
+            try:
+                await run_sync(lambda: self._path_of(scope).unlink(missing_ok=True))
+            except OSError as error:
+                raise self._unwritable(error) from error
 
     async def _mark(self) -> Mark:
         text = await self._space.read(lambda at, space: at.execute(_MARK, {"space": space}).scalar())

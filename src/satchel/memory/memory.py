@@ -8,6 +8,7 @@ from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from shutil import rmtree
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
@@ -54,7 +55,7 @@ from satchel.memory.store.counts import DayCount, TagCount, read_days, read_tags
 from satchel.memory.store.decay import DecayCycle
 from satchel.memory.store.discretion_rows import guest_in, name_of
 from satchel.memory.store.filters import Filters
-from satchel.memory.store.forgetting import forget, has_unkeyed, rekey
+from satchel.memory.store.forgetting import forget, has_unkeyed, rekey, release
 from satchel.memory.store.graph import Edge, Related, Successor
 from satchel.memory.store.history import Change
 from satchel.memory.store.lifecycle import Edits
@@ -458,6 +459,49 @@ class Memory:
         if not dry_run:
             await self._upkeep.copy()
         return receipt
+
+    async def carry(self, session: str, into: Memory) -> None:
+        """Copy what comes from a conversation to another scope, with its ids, history and edges; `release` then removes
+        it here. What is there already stays as it is.
+
+        Raises:
+            StorageError: It can't be read or written.
+        """
+        with TemporaryDirectory(prefix="satchel-") as folder:
+            await self.export_to(Path(folder) / "moved.jsonl", session=session)
+            await into.import_from(Path(folder) / "moved.jsonl", source="satchel")
+
+    async def release(self, session: str) -> int:
+        """Remove what comes from a conversation that belongs to another scope now, and what rests on it alone. Unlike
+        what was forgotten, it may be stored here again. Returns how many memories went.
+        """
+        space = self._space
+        if not await self.count(session=session):
+            return 0
+        await space.backend.expect_scrub()
+        gone = await space.write_durably(release, session, at=space.now_micros(), hasher=space.hasher)
+        await space.backend.scrub()
+        await self._upkeep.copy()
+        return gone
+
+    async def remove_scope(self, scope: str) -> None:
+        """Remove another scope of the user for good: all of its memories, what is noted of them and of their cost, and
+        the journal. Nobody in this process has it open.
+
+        Raises:
+            UsageError: It is this memory's own scope.
+            StorageError: It can't be removed.
+        """
+        if scope == self.scope:
+            raise UsageError(f"{scope} is the scope that is open.")
+        backend = self._space.backend
+        await backend.expect_scrub()
+        await backend.write(
+            lambda connection: repository.remove_space(connection, self.user, scope), durable=True
+        )
+        await backend.scrub()
+        if self._journal is not None:
+            await self._journal.remove(scope)
 
     # Reading.
 
@@ -1099,9 +1143,11 @@ class Memory:
         if asked:
             await self._space.write(spending.add_usage, asked, local_day(self._space.clock.now()))
 
-    async def spent(self) -> tuple[SpentRow, ...]:
-        """What memory's own calls of language models cost, by local day and model, the newest day first."""
-        return tuple(await self._space.read(spending.read_spent))
+    async def spent(self, *, everywhere: bool = False) -> tuple[SpentRow, ...]:
+        """What memory's own calls of language models cost, by local day and model, the newest day first; with
+        `everywhere` in all scopes of the user.
+        """
+        return tuple(await self._space.read(spending.read_spent, everywhere=everywhere))
 
     # Moving.
 

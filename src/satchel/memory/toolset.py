@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, get_args
 
 from satchel.errors import Refused
-from satchel.memory.find.deep import deep_answer_to_json
+from satchel.memory.find.deep import DeepAnswer, deep_answer_to_json
 from satchel.memory.memory import Memory
 from satchel.memory.records import Hit, Kind, MemoryType, Receipt, Tier, hit_to_json, receipt_to_json
 from satchel.memory.spheres import is_granted
@@ -183,12 +183,13 @@ class MemoryTools:
         self,
         memory: Memory,
         *,
+        also: Memory | None = None,
         forget: Forget | None = None,
         small_model: SmallModel | None = None,
         speaker: str = "",
         granted: Collection[str] = (),
     ) -> None:
-        """Bind the tools.
+        """Bind the tools. `also` is another memory that they find and tell of, and don't change.
 
         `forget` removes memories wherever they are; None removes them from `memory` alone. `small_model` gives the
         model that deep memory asks; None, or a model of None, goes without. `speaker` is who stores, where it is not
@@ -198,6 +199,7 @@ class MemoryTools:
         self._speaker = speaker
         self._small_model = small_model
         self._memory = memory
+        self._read = [memory] if also is None else [memory, also]
         self._forget = forget or memory.forget
         self._tools: tuple[Tool, ...] = (
             self._tool(_STORE, _WRITES_MEMORY, self._store),
@@ -209,7 +211,7 @@ class MemoryTools:
 
     def _tool(self, spec: ToolSpec, effects: Sequence[Effect], run: Call) -> Tool:
         async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-            if await self._memory.guest_speaks(context.messages()):
+            if any([await memory.guest_speaks(context.messages()) for memory in self._read]):
                 return ToolResult(
                     text="Somebody else than the user is writing. What is remembered is the user's: nothing is told, "
                     "stored or forgotten until the user is back.",
@@ -266,15 +268,19 @@ class MemoryTools:
             return ToolResult(text="Say what to look for, in `query` or `keywords`.", is_error=True)
         limit = input.get("limit", 10)
         # More than are wanted: the newest of a kind may come a little behind the older ones.
-        found = await self._memory.search(
-            words, limit=limit + _MORE_FOUND, relevant_only=True, **_filters(input)
-        )
+        found = await self._search(words, limit=limit + _MORE_FOUND, relevant_only=True, **_filters(input))
         hits: Sequence[Hit] = _newest([hit for hit in found if self._may_tell(hit)])[:limit]
         if "as_of" not in input:
             hits = [hit for hit in await self._with_successors(hits) if self._may_tell(hit)]
-        await self._memory.note_use([hit.memory.id for hit in hits])
+        for memory in self._read:
+            await memory.note_use([hit.memory.id for hit in hits])
         text = _QUOTATIONS + _lines(hits, words) if hits else "Nothing in memory fits this."
         return self._found(text, hits, [hit_to_json(hit) for hit in hits])
+
+    async def _search(self, words: str, *, limit: int, **filters: Any) -> Sequence[Hit]:
+        """The hits of all that is read, best first."""
+        found = [hit for one in self._read for hit in await one.search(words, limit=limit, **filters)]
+        return found if len(self._read) == 1 else sorted(found, key=lambda hit: -hit.score)[:limit]
 
     def _found(self, text: str, hits: Sequence[Hit], data: Any) -> ToolResult:
         """What was found, with what limits the search; the rest of a notice tells the user how to repair it."""
@@ -290,7 +296,8 @@ class MemoryTools:
         """The same, and before each memory that no longer holds what takes its place: nobody who asks for now is told a
         past value alone.
         """
-        later = await self._memory.later([hit.memory.id for hit in hits], holding=True)
+        ids = [hit.memory.id for hit in hits]
+        later = {id: some for one in self._read for id, some in (await one.later(ids, holding=True)).items()}
         shown: dict[str, Hit] = {}
         own = {hit.memory.id: hit for hit in hits}
         for hit in hits:
@@ -310,19 +317,23 @@ class MemoryTools:
                 is_error=True,
             )
         model = None if self._small_model is None else await self._small_model()
-        found = await self._memory.deep(
-            input["query"],
-            model=model,
-            as_of=input.get("as_of"),
-            tags=input.get("tags", ()),
-            progress=context.progress,
+        answers = [
+            await memory.deep(
+                input["query"],
+                model=model,
+                as_of=input.get("as_of"),
+                tags=input.get("tags", ()),
+                progress=context.progress,
+            )
+            for memory in self._read
+        ]
+        # Of several memories, those that hold something are told of, each by itself.
+        told = [answer for answer in answers if answer.hits] or answers[:1]
+        text = "\n\n".join(_head_of(answer) + answer.text for answer in told)
+        data = [deep_answer_to_json(answer) for answer in told]
+        return self._found(
+            text, [hit for answer in told for hit in answer.hits], data if len(data) > 1 else data[0]
         )
-        head = (
-            "Put together from memory by a model; [id] names what each statement rests on.\n"
-            if found.by_model
-            else _QUOTATIONS
-        )
-        return self._found((head if found.hits else "") + found.text, found.hits, deep_answer_to_json(found))
 
     async def _hold_back(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """Whoever stores the turn holds it back; see `Episode.wished`."""
@@ -340,7 +351,7 @@ class MemoryTools:
                 return ToolResult(
                     text="Say which ones are meant: a `query` to look, or `ids` to remove.", is_error=True
                 )
-            hits = await self._memory.search(input["query"], limit=10)
+            hits = await self._search(input["query"], limit=10)
             hits = tuple(hit for hit in hits if is_granted(hit.memory.spheres, self._granted))
             if not hits:
                 return ToolResult(text="Nothing was found, and nothing was removed.", data=[])
@@ -356,6 +367,14 @@ class MemoryTools:
         if receipt.missing:
             parts.append(f"Not there: {', '.join(receipt.missing)}.")
         return ToolResult(text=" ".join(parts), is_error=not gone, data=receipt_to_json(receipt))
+
+
+def _head_of(answer: DeepAnswer) -> str:
+    """What stands above an answer that rests on something."""
+    if not answer.hits:
+        return ""
+    by_model = "Put together from memory by a model; [id] names what each statement rests on.\n"
+    return by_model if answer.by_model else _QUOTATIONS
 
 
 def _newest(hits: Sequence[Hit]) -> list[Hit]:

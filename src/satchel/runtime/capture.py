@@ -8,14 +8,16 @@ has lost. An episode is identified by its session, turn and position, so capturi
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from satchel.errors import SatchelError, StorageLocked
-from satchel.events import Notice
+from satchel.errors import SatchelError, StorageError, StorageLocked
+from satchel.events import Notice, Record, SessionFiled, SessionStart
 from satchel.memory import Episode, Memory, Wished
 from satchel.runtime.lines import counted
 from satchel.sessions import FORGOTTEN, Log, SessionStore
-from satchel.sessions.view import LastWords, SessionTurn, ToolCall
+from satchel.sessions.view import LastWords, SessionTurn, SessionView, ToolCall
 
 __all__ = ["Compared", "catch_up", "compare", "episodes_of"]
 
@@ -82,8 +84,13 @@ def _wish_in(turn: SessionTurn) -> tuple[Wished, bool]:
     return wished, was_before
 
 
-async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
-    """Capture the turns that are in a log and not in memory, for all sessions that changed since the last time.
+MemoryIn: TypeAlias = Callable[[str], Awaitable[Memory | None]]
+"""Gives the memory of a project, or the user's own for ""; see `Home.memory_in`."""
+
+
+async def catch_up(sessions: SessionStore, memory_in: MemoryIn) -> list[Notice]:
+    """Capture the turns that are in a log and not in memory, for all sessions that changed since the last time. What a
+    crash left behind of a session that was moved to another project is removed from where it was.
 
     Returns:
         A notice for each session whose log could not be read.
@@ -94,9 +101,12 @@ async def catch_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
     notices = []
     for entry in await sessions.unsettled():
         try:
-            _, episodes = await _uncaptured(sessions, memory, entry.session_id)
-            if episodes:
-                await memory.add_episodes(episodes, durable=True)
+            found = await _uncaptured(sessions, memory_in, entry.session_id)
+            if found.episodes:
+                await found.memory.add_episodes(found.episodes, durable=True)
+            for project in found.left:
+                if (memory := await memory_in(project)) is not None:
+                    await memory.release(entry.session_id)
             await sessions.settle(entry)
         except StorageLocked:
             raise
@@ -120,12 +130,12 @@ class Compared:
     damaged: tuple[str, ...]
 
 
-async def compare(sessions: SessionStore, memory: Memory, *, capture: bool = False) -> Compared:
+async def compare(sessions: SessionStore, memory_in: MemoryIn, *, capture: bool = False) -> Compared:
     """Compare all logs with memory.
 
     Args:
         sessions: The logs.
-        memory: The memories.
+        memory_in: The memories.
         capture: Whether to store what memory lacks.
 
     Raises:
@@ -134,32 +144,67 @@ async def compare(sessions: SessionStore, memory: Memory, *, capture: bool = Fal
     lacking, damaged = 0, []
     for info in await sessions.list():
         try:
-            log, episodes = await _uncaptured(sessions, memory, info.id)
+            found = await _uncaptured(sessions, memory_in, info.id)
         except StorageLocked:
             raise
         except SatchelError as error:
             damaged.append(f"Session {info.id}: {error}")
             continue
-        lacking += await memory.lacking(episodes)
-        if episodes and capture:
-            await memory.add_episodes(episodes, durable=True)
-        if log.skipped:
-            first = log.skipped[0]
+        lacking += await found.memory.lacking(found.episodes)
+        if found.episodes and capture:
+            await found.memory.add_episodes(found.episodes, durable=True)
+        if found.log.skipped:
+            first, lines = found.log.skipped[0], counted(len(found.log.skipped), "line")
             damaged.append(
-                f"Session {info.id}: {counted(len(log.skipped), 'line')} of {log.path} can't be read, the first of "
-                f"them {first.line}: {first.reason}"
+                f"Session {info.id}: {lines} of {found.log.path} can't be read, the first of them {first.line}: "
+                f"{first.reason}"
             )
     return Compared(lacking=lacking, damaged=tuple(damaged))
 
 
-async def _uncaptured(sessions: SessionStore, memory: Memory, session_id: str) -> tuple[Log, list[Episode]]:
-    """A log, and what was said in it in turns that are not marked as captured, or whose memories are gone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Uncaptured:
+    """A log beside the memory that it belongs to.
+
+    Attributes:
+        memory: That of the project that the session is in now, or the user's own.
+        episodes: What was said in turns that are not marked as captured, or whose memories are gone.
+        left: The projects that it was in before, "" for none.
+    """
+
+    log: Log
+    memory: Memory
+    episodes: list[Episode]
+    left: set[str]
+
+
+async def _uncaptured(sessions: SessionStore, memory_in: MemoryIn, session_id: str) -> _Uncaptured:
     # Visited rather than loaded, because a log may have a hundred megabytes.
     found: list[tuple[tuple[Episode, ...], tuple[str, ...]]] = []
-    log = await sessions.read_turns(
-        session_id, lambda turn: found.append((episodes_of(session_id, turn), turn.captured or ()))
-    )
+    projects = [""]
+    view = SessionView(lambda turn: found.append((episodes_of(session_id, turn), turn.captured or ())))
+
+    def visit(record: Record) -> None:
+        view(record)
+        match record.event:
+            case SessionStart(project=str(project)) if project and record.seq == 1:
+                projects[:] = [project]
+            case SessionFiled(project=str(project)):
+                projects.append(project)
+            case _:
+                pass
+
+    log = await sessions.load(session_id, visit=visit)
+    found.append((episodes_of(session_id, view.turn), view.turn.captured or ()))
+    memory = await memory_in(projects[-1])
+    if memory is None:
+        raise StorageError("Memory is off or could not be opened.")
     kept = await memory.known([id for _, ids in found for id in ids])
-    return log, [
-        episode for episodes, ids in found if not ids or not kept.issuperset(ids) for episode in episodes
-    ]
+    return _Uncaptured(
+        log=log,
+        memory=memory,
+        episodes=[
+            episode for episodes, ids in found if not ids or not kept.issuperset(ids) for episode in episodes
+        ],
+        left=set(projects) - {projects[-1]},
+    )

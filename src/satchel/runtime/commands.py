@@ -101,11 +101,13 @@ class SessionChange:
     Attributes:
         session_id: It, or the beginning of it; None starts a new session.
         private: Nothing said in the new session is remembered.
+        project: The project of the new session, by its id or name; "" is none.
         draft: What the field for the next message begins with.
     """
 
     session_id: str | None = None
     private: bool = False
+    project: str = ""
     draft: str = ""
 
 
@@ -524,7 +526,7 @@ async def _shell(context: CommandContext, rest: str) -> CommandResult:
 
 
 def _memory_of(context: CommandContext) -> Memory:
-    memory = context.satchel.memory
+    memory = context.session.memory
     if memory is None:
         raise UsageError("Memory is switched off, or could not be opened.")
     return memory
@@ -680,12 +682,32 @@ async def _resume(_context: CommandContext, rest: str) -> CommandResult:
     return CommandResult(change=SessionChange(session_id=rest))
 
 
-async def _new(_context: CommandContext, _rest: str) -> CommandResult:
-    return CommandResult(change=SessionChange())
+async def _new(context: CommandContext, _rest: str) -> CommandResult:
+    return CommandResult(change=SessionChange(project=context.session.project))
 
 
-async def _private(_context: CommandContext, _rest: str) -> CommandResult:
-    return CommandResult(change=SessionChange(private=True))
+async def _private(context: CommandContext, _rest: str) -> CommandResult:
+    return CommandResult(change=SessionChange(private=True, project=context.session.project))
+
+
+async def _project(context: CommandContext, rest: str) -> CommandResult:
+    if rest:
+        await context.satchel.move(context.session.id, "" if rest == "none" else rest)
+        here = context.session.project
+        return _shown(
+            notes=[f"In the project {here} now, with all that was said." if here else "In no project now."]
+        )
+    here = context.session.project
+    return _shown(
+        *(
+            f"{project.id}  {project.name}" + ("  ← this one" if project.name == here else "")
+            for project in context.satchel.home.projects.all()
+            if not project.archived
+        ),
+        notes=[
+            "/project NAME moves this conversation there, /project none out of it; `satchel projects` makes one."
+        ],
+    )
 
 
 async def _compact(context: CommandContext, rest: str) -> CommandResult:
@@ -896,6 +918,13 @@ COMMANDS: Mapping[str, SlashCommand] = {
             help="List; VERB: pin, unpin, archive or unarchive.",
             run=_sessions,
             words=lambda _satchel, _session: FILING,
+        ),
+        SlashCommand(
+            name="project",
+            arguments="[NAME | none]",
+            help="List projects, or move this conversation.",
+            run=_project,
+            words=lambda satchel, _session: (*(one.name for one in satchel.home.projects.all()), "none"),
         ),
         SlashCommand(name="rename", arguments="TITLE", help="Give this conversation a title.", run=_rename),
         SlashCommand(name="resume", arguments="ID", help="Continue a conversation.", run=_resume),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 import anyio
 
@@ -85,27 +86,39 @@ class Distilling:
         is_asked: bool = True,
         progress: Callable[[WindowResult], None] = lambda _: None,
     ) -> DistillReport:
-        """Distil what is pending now; see `Memory.distill`. Where the user did not ask for it (`is_asked`), the budget
-        of the background holds.
+        """Distil what is pending now, in the user's own memory, then in those of projects; see `Memory.distill`. Where
+        the user did not ask for it (`is_asked`), the budget of the background holds.
 
         Raises:
             UsageError: Memory is off, or there is no language model.
             ConfigError, ModelError: The models are unavailable.
             StorageError: The store failed.
         """
-        memory = self._home.memory
-        if memory is None:
+        if self._home.memory is None:
             raise UsageError("Memory is off or could not be opened, so nothing can be distilled.")
         extractor, small = await self._models()
-        return await memory.distill(
-            model=extractor,
-            small_model=small,
-            most_windows=most_windows,
-            closed=closed,
-            may_spend=self._may_spend if is_asked else self._may_spend_unasked,
-            page_tokens=self._parts.settings.memory.page_tokens,
-            progress=progress,
-        )
+        done = DistillReport()
+        for memory in await self._home.memories():
+            is_project = memory is not self._home.memory
+            report = await memory.distill(
+                model=extractor,
+                small_model=small,
+                most_windows=None if most_windows is None else most_windows - len(done.windows),
+                closed=closed,
+                may_spend=self._may_spend if is_asked else self._may_spend_unasked,
+                # The page is about the user; a project has its instructions.
+                page_tokens=0 if is_project else self._parts.settings.memory.page_tokens,
+                progress=progress,
+            )
+            done = replace(
+                report,
+                windows=(*done.windows, *report.windows),
+                usage=done.usage + report.usage,
+                pending=done.pending + report.pending,
+            )
+            if report.stopped or len(done.windows) == most_windows:
+                break
+        return done
 
     async def _models(self) -> tuple[ChatModel, ChatModel]:
         extractor, small = await self._parts.models.extractor(), await self._parts.models.small()
@@ -129,7 +142,11 @@ class Distilling:
             return None
         after_s = settings.distill_after_s
         closed = (settings.distill_every, after_s if silent_s is None else min(silent_s, after_s))
-        if not await memory.distill_is_due(every=closed[0], after_s=closed[1]):
+        due = [
+            await one.distill_is_due(every=closed[0], after_s=closed[1])
+            for one in await self._home.memories()
+        ]
+        if not any(due):
             return None
         if (await self._models())[0].provider == "none":
             return None  # Memory works with episodes alone; `doctor` and `memory distill --status` say so.

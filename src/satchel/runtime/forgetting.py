@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from satchel.errors import NotFound, StorageError
 from satchel.memory import Memory, MemoryRecord, Receipt, receipt_to_json
 from satchel.messages import FileBlock
 from satchel.runtime.documents import kept_document, remove_kept
-from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words
+from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words, live_redactor
 from satchel.sessions.view import LastWords, SessionTurn, ToolCall
 from satchel.tools.kept import kept_path
 
@@ -32,6 +32,24 @@ class ForgetReceipt:
     store: Receipt
     logs: Redaction = field(default_factory=Redaction)
     backups: tuple[Path, ...] = ()
+
+    def with_more(self, later: ForgetReceipt) -> ForgetReceipt:
+        """Both as one, where memories of several scopes were forgotten."""
+        one, other = self.store, later.store
+        return ForgetReceipt(
+            store=replace(
+                one,
+                forgotten=(*one.forgotten, *other.forgotten),
+                missing=(*one.missing, *other.missing),
+                log_emptied=one.log_emptied and other.log_emptied,
+                echoes=(*one.echoes, *other.echoes),
+                still_said=(*one.still_said, *other.still_said),
+                requoted=(*one.requoted, *other.requoted),
+                reopened=(*one.reopened, *other.reopened),
+            ),
+            logs=self.logs.with_more(later.logs),
+            backups=self.backups or later.backups,
+        )
 
     @property
     def is_empty(self) -> bool:
@@ -72,6 +90,7 @@ async def forget(
     memory: Memory,
     sessions: SessionStore,
     home: Path,
+    others: Sequence[Memory] = (),
     backups: Sequence[Path] = (),
     on_words: Callable[[Sequence[Words], Sequence[str]], None] = lambda *_: None,
     told: Sequence[str] = (),
@@ -87,6 +106,7 @@ async def forget(
         ids: The memories.
         memory: Where they are.
         sessions: Whose logs may hold their words.
+        others: The user's memories in other scopes: a model that was shown these may have repeated them there.
         home: Where the documents are that clients sent: one goes with the first of its passages.
         backups: Files that may hold them too.
         on_words: Called with the words and the ids of all that goes, before the logs are redacted, so that nobody
@@ -122,7 +142,22 @@ async def forget(
     if words:
         # Until then, a running session could still find the memories, and log them after its log had been redacted.
         logs = logs.with_more(await sessions.redact(words, memory_ids=gone, told=told, only_open=True))
-    return ForgetReceipt(store=store, logs=logs, backups=tuple(backups) if store.forgotten else ())
+    receipt = ForgetReceipt(store=store, logs=logs, backups=tuple(backups) if store.forgotten else ())
+    for other in others:
+        if echoes := await _echoes(other, words, logs):
+            receipt = receipt.with_more(ForgetReceipt(store=await other.forget(echoes)))
+    return receipt
+
+
+async def _echoes(memory: Memory, words: Sequence[Words], logs: Redaction) -> list[str]:
+    """What agents said in the sessions of these logs that repeats the words: there it goes whole."""
+    redacted = live_redactor([Words(text=text) for text in sorted({one.text for one in words})])
+    return [
+        record.id
+        for entry in logs.sessions
+        for record in await memory.list(session=entry.session_id, limit=await memory.count() or 1)
+        if record.trust == "agent" and redacted(entry.session_id, record.content, True) != record.content
+    ]
 
 
 async def _places(record: MemoryRecord, sessions: SessionStore) -> list[str | None]:

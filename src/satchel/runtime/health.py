@@ -219,7 +219,7 @@ async def _logs(satchel: Satchel) -> list[Check]:
     if satchel.memory is None or not settings.keeps_memory:
         return []
     try:
-        found = await compare(satchel.sessions, satchel.memory)
+        found = await compare(satchel.sessions, satchel.home.memory_in)
     except SatchelError as error:
         return [Check(part="logs", state="failed", text=str(error))]
     checks = [Check(part="logs", state="warning", text=text) for text in found.damaged]

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial, reduce
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -18,11 +19,12 @@ from satchel.builder.forgetting import forget_words, sessions_of_builds
 from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
-from satchel.errors import ConfigError, SatchelError, StorageError
+from satchel.errors import ConfigError, SatchelError, StorageError, UsageError
 from satchel.events import Notice, SessionFiled, SessionTitled
 from satchel.memory import Memory, Rebuilt
 from satchel.memory.journal import FOLDER
 from satchel.memory.store.redaction import hide_private, redact
+from satchel.memory.store.spending import SpentRow
 from satchel.models.embedding import OwnEmbedding, Progress, as_embedder, open_embedder
 from satchel.models.port import Embedder
 from satchel.runtime.background_models import TITLE, BackgroundDay, background_day
@@ -33,7 +35,8 @@ from satchel.runtime.forgetting import ForgetReceipt, forget
 from satchel.runtime.lines import counted
 from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
-from satchel.sessions import SessionStore, UsageRow, Words, live_redactor, read_title
+from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, scope_of
+from satchel.sessions import SessionInfo, SessionStore, UsageRow, Words, live_redactor, read_title
 from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database
 
@@ -55,6 +58,7 @@ class Home:
     Attributes:
         settings: The settings.
         memory: The memory, or None if it is off or can't be opened; `notices` says why.
+        projects: What projects there are; `memory_in` is the memory of one.
         sessions: The session logs.
         notices: What the user should know, such as parts that are unavailable.
         database: None if it can't be opened.
@@ -69,6 +73,7 @@ class Home:
         *,
         clock: Clock,
         memory: Memory | None,
+        project_memories: ProjectMemories | None,
         sessions: SessionStore,
         notices: NoticeBoard,
         database: Database | None,
@@ -78,6 +83,8 @@ class Home:
         self.settings = settings
         self.clock = clock
         self.memory = memory
+        self._project_memories = project_memories
+        self.projects = Projects(settings.home, clock)
         self.sessions = sessions
         self.notices = notices
         self.database = database
@@ -134,13 +141,15 @@ class Home:
             unwritable = _unwritable(settings)
             database = await _database(settings, clock, stack, notices, is_copied=unwritable is not None)
             memory: Memory | None = None
+            project_memories: ProjectMemories | None = None
             remembering = database
             if database is not None and is_server(settings.database_location):
                 remembering = await _on_server(settings, clock, stack, notices)
                 if remembering is not None and (count := await rows_left(database)):
                     notices.post(_left_behind(count, settings))
             if remembering is not None and settings.memory.enabled:
-                opening = Memory.open(
+                opening = partial(
+                    Memory.open,
                     remembering,
                     embedder=embedding,
                     second_embedder=second,
@@ -149,12 +158,14 @@ class Home:
                     redact=settings.memory.redact,
                     decay_cycle=settings.memory.decay_cycle,
                     locale=settings.memory.locale,
-                    scope=scope,
                     back_fill=back_fill and unwritable is None,
                     embed_within_s=_EMBED_WITHIN_S,
                 )
                 try:
-                    memory = await stack.enter_async_context(opening)
+                    memory = await stack.enter_async_context(opening(scope=scope))
+                    project_memories = await stack.enter_async_context(
+                        ProjectMemories.open(lambda name: opening(scope=name))
+                    )
                 except StorageError as error:
                     # A database in a folder that can't be written may open and then fail when it is read.
                     notices.post(_without_memory(error))
@@ -171,18 +182,59 @@ class Home:
             if database is not None and (left := _left_arrays(database)) is not None:
                 notices.post(left)
             sessions = SessionStore(settings.home / "sessions", database, clock=clock)
-            if memory is not None and unwritable is None and settings.keeps_memory and scope == "default":
-                for notice in await _caught_up(sessions, memory):
-                    notices.post(notice)
-            yield Home(
+            home = Home(
                 settings,
                 clock=clock,
                 memory=memory,
+                project_memories=project_memories,
                 sessions=sessions,
                 notices=notices,
                 database=database,
                 embedder=embedding,
             )
+            if memory is not None and unwritable is None and settings.keeps_memory and scope == "default":
+                for notice in await home._caught_up():
+                    notices.post(notice)
+            yield home
+
+    async def _caught_up(self) -> list[Notice]:
+        try:
+            return await catch_up(self.sessions, self.memory_in)
+        except SatchelError as error:
+            return [Notice(part="memory", text=f"What was said before may not be in memory yet: {error}")]
+
+    async def memory_in(self, project_id: str) -> Memory | None:
+        """The memory of a project, or the user's own for ""; None if memory is off or can't be opened. A project that
+        is not there any more still has a scope, so that nothing of it gets into another one.
+
+        Raises:
+            StorageError: It can't be opened.
+        """
+        if self.memory is None or self._project_memories is None or not project_id:
+            return self.memory
+        if self.memory.scope == scope_of(project_id):
+            return self.memory
+        return await self._project_memories.of(project_id)
+
+    async def memories(self) -> Sequence[Memory]:
+        """The user's own memory and those of all projects; none if memory is off.
+
+        Raises:
+            StorageError: One can't be opened.
+        """
+        wanted = ["", *(project.id for project in self.projects.all())]
+        found = [await self.memory_in(project_id) for project_id in wanted]
+        return list(dict.fromkeys(memory for memory in found if memory is not None))
+
+    async def scope(self, project_id: str) -> SessionScope:
+        """What a conversation in this project, or in none (""), remembers with."""
+        project = self.projects.get(project_id)
+        sees_all = bool(project_id) and project is not None and not project.own_memory_only
+        return SessionScope(
+            project=project,
+            memory=await self.memory_in(project_id),
+            also=self.memory if sees_all else None,
+        )
 
     async def usage(self) -> tuple[UsageRow, ...]:
         """What was spent, by session, local day, model and purpose, newest day first. Calls by memory itself have no
@@ -192,19 +244,18 @@ class Home:
             StorageError: The logs can't be read.
         """
         rows = [_with_purpose(row) for info in await self.sessions.list() for row in info.spent]
-        if self.memory is not None:
-            rows += [
-                UsageRow(
-                    session_id="",
-                    day=spent.day,
-                    purpose=spent.purpose,
-                    provider=spent.provider,
-                    model=spent.model,
-                    calls=spent.calls,
-                    usage=spent.usage,
-                )
-                for spent in await self.memory.spent()
-            ]
+        rows += [
+            UsageRow(
+                session_id="",
+                day=spent.day,
+                purpose=spent.purpose,
+                provider=spent.provider,
+                model=spent.model,
+                calls=spent.calls,
+                usage=spent.usage,
+            )
+            for spent in await self._spent()
+        ]
         return tuple(sorted(rows, key=lambda row: (row.day, row.session_id), reverse=True))
 
     async def spent_on(self, day: str) -> float:
@@ -217,9 +268,10 @@ class Home:
             StorageError: The logs can't be read.
         """
         total = await self.sessions.spent_on(day)
-        if self.memory is not None:
-            total += sum(row.usage.cost_usd or 0.0 for row in await self.memory.spent() if row.day == day)
-        return total
+        return total + sum(row.usage.cost_usd or 0.0 for row in await self._spent() if row.day == day)
+
+    async def _spent(self) -> list[SpentRow]:
+        return [] if self.memory is None else list(await self.memory.spent(everywhere=True))
 
     async def background_day(self, day: str) -> BackgroundDay:
         """What models did in the background on a local day: for memory, and for the titles of sessions.
@@ -227,7 +279,7 @@ class Home:
         Raises:
             StorageError: The store failed.
         """
-        spent = await self.memory.spent() if self.memory is not None else ()
+        spent = await self._spent()
         titles = [row for info in await self.sessions.list() for row in info.spent if row.purpose == TITLE]
         return background_day([*spent, *titles], day, self.settings.background)
 
@@ -256,6 +308,63 @@ class Home:
         async with await self.sessions.open(session_id) as journal:
             await journal.append([event], durable=True)
 
+    async def sessions_in(self, project_id: str) -> Sequence[SessionInfo]:
+        """The sessions of a project, those that were active last first, archived ones too."""
+        return [info for info in await self.sessions.list() if info.project == project_id]
+
+    async def move(self, session_id: str, project_id: str) -> None:
+        """Put a session that nobody has open into a project, or out of one (""), with all that was learnt from it.
+        Errors as in `rename`.
+
+        Args:
+            session_id: The full id.
+            project_id: The full id of the project.
+        """
+        async with await self.sessions.open(session_id) as journal:
+            before = (await self.sessions.info(session_id)).project
+            if before != project_id:
+                await self.carry(session_id, before, project_id)
+                await journal.append([SessionFiled(project=project_id)], durable=True)
+                await self.release(session_id, before)
+
+    async def carry(self, session_id: str, before: str, project_id: str) -> None:
+        """Copy what was learnt from a session to the memory of another project. The log says next where it belongs;
+        then `release` removes it where it was. Whoever opens the home after a crash does that.
+
+        Raises:
+            UsageError: It is a build.
+            StorageError: It could not be stored.
+        """
+        if session_id.startswith("build-"):
+            raise UsageError("The session of a build can't be moved.")
+        source, target = await self.memory_in(before), await self.memory_in(project_id)
+        if source is not None and target is not None:
+            await source.carry(session_id, target)
+
+    async def release(self, session_id: str, before: str) -> None:
+        """Remove what was learnt from a session from where it was before it was moved."""
+        memory = await self.memory_in(before)
+        if memory is not None:
+            await memory.release(session_id)
+
+    async def remove_project(self, project: Project) -> None:
+        """Delete a project that has no conversations any more: its memories, wherever their words stand, then its
+        instructions.
+
+        Raises:
+            UsageError: It has conversations.
+            StorageError: Something can't be removed.
+        """
+        if await self.sessions_in(project.id):
+            raise UsageError(f"The project {project.name!r} still has conversations.")
+        memory = await self.memory_in(project.id)
+        if memory is not None and self.memory is not None and self._project_memories is not None:
+            records = await memory.list(limit=await memory.count() or 1)
+            await self._forget_in(memory, [record.id for record in records])
+            await self._project_memories.close(project.id)
+            await self.memory.remove_scope(memory.scope)
+        self.projects.remove(project)
+
     async def forget(
         self,
         ids: Sequence[str] = (),
@@ -269,10 +378,10 @@ class Home:
         """Remove memories permanently from the store, and their words from the session logs.
 
         Args:
-            ids: The memories.
+            ids: The memories, which may be those of projects.
             query: Instead of ids: memories that contain every significant word of this; see `Memory.forget`, also for
                 what follows.
-            session: Memories from this conversation.
+            session: Memories from this conversation, whatever project it is or was in.
             before: Memories of what was said before this time.
             scope: Everything in this scope.
             dry_run: Remove nothing, and return what would be removed.
@@ -286,14 +395,34 @@ class Home:
         """
         if self.memory is None:
             raise StorageError("Memory is off or could not be opened, so nothing can be forgotten now.")
-        wanted: Sequence[str] = ids
-        if query is not None or session is not None or before is not None or scope is not None or dry_run:
-            planned = await self.memory.forget(
-                ids, query=query, session=session, before=before, scope=scope, dry_run=True
-            )
-            if dry_run:
-                return ForgetReceipt(store=planned)
-            wanted = [gone.id for gone in planned.forgotten]
+        if session is None or query is not None or before is not None or scope is not None:
+            wanted = await self._holding(ids)
+        else:
+            wanted = [(memory, []) for memory in await self.memories() if await memory.count(session=session)]
+        done: list[ForgetReceipt] = []
+        for memory, own in wanted or [(self.memory, [])]:
+            if query is not None or session is not None or before is not None or scope is not None or dry_run:
+                planned = await memory.forget(
+                    own, query=query, session=session, before=before, scope=scope, dry_run=True
+                )
+                if dry_run:
+                    done.append(ForgetReceipt(store=planned))
+                    continue
+                own = [gone.id for gone in planned.forgotten]
+            done.append(await self._forget_in(memory, own))
+        return reduce(ForgetReceipt.with_more, done)
+
+    async def _holding(self, ids: Sequence[str]) -> list[tuple[Memory, list[str]]]:
+        """The memories that have some of these ids, each with those; ids that none has belong to the first."""
+        memories = await self.memories()
+        found: dict[Memory, list[str]] = {memories[0]: []}
+        for id in ids:
+            holders = [memory for memory in memories if await memory.known([await memory.full_id(id)])]
+            found.setdefault(holders[0] if holders else memories[0], []).append(id)
+        return [(memory, own) for memory, own in found.items() if own] or [(memories[0], [])]
+
+    async def _forget_in(self, memory: Memory, ids: Sequence[str]) -> ForgetReceipt:
+        """Forget memories of one scope, with all that they left in logs, builds and other scopes."""
         database = self.database
 
         async def in_builds(words: Sequence[Words]) -> None:
@@ -304,8 +433,9 @@ class Home:
                 await forget_words(database, folder, lambda session, text: redacted(session, text, False))
 
         receipt = await forget(
-            wanted,
-            memory=self.memory,
+            ids,
+            memory=memory,
+            others=[other for other in await self.memories() if other is not memory],
             sessions=self.sessions,
             home=self.settings.home,
             backups=self._backups(),
@@ -536,10 +666,3 @@ def _named(
         progress=progress,
         setting=setting,
     )
-
-
-async def _caught_up(sessions: SessionStore, memory: Memory) -> list[Notice]:
-    try:
-        return await catch_up(sessions, memory)
-    except SatchelError as error:
-        return [Notice(part="memory", text=f"What was said before may not be in memory yet: {error}")]

@@ -62,6 +62,7 @@ class LocalHost:
         model: str | None = None,
         mode: Mode | None = None,
         private: bool = False,
+        project: str = "",
         interactive: bool = False,
         like: SharedSession | None = None,
     ) -> Session:
@@ -73,6 +74,7 @@ class LocalHost:
             model: The model that answers, as "provider:model"; None keeps it.
             mode: How calls that no rule covers are decided; None keeps it.
             private: Nothing said in it is remembered.
+            project: The project of a new session, by its id or name.
             interactive: The interface answers questions.
             like: A session whose model and mode it takes over, and its working directory if it is new.
 
@@ -81,7 +83,14 @@ class LocalHost:
         """
         cwd = like.cwd if like is not None and session_id is None else None
         session = await self._satchel.session(
-            session_id, last=last, cwd=cwd, model=model, mode=mode, private=private, interactive=interactive
+            session_id,
+            last=last,
+            cwd=cwd,
+            model=model,
+            mode=mode,
+            private=private,
+            project=project,
+            interactive=interactive,
         )
         if like is not None:
             before = _own(like)

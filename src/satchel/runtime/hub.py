@@ -69,6 +69,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.offered_tools import OfferedTools
 from satchel.runtime.parts import Parts
+from satchel.runtime.projects import SessionScope
 from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
 from satchel.runtime.session_memory import SessionMemory
@@ -176,6 +177,8 @@ class SessionHub:
         attachments: What comes with the next message.
         deliveries: What others have for it: posts, news of builds and their questions.
         jobs: Its commands in the background.
+        project_id: The project that it is in, which may be gone; "" is none.
+        scope: What it remembers with, and whose instructions it follows.
     """
 
     def __init__(
@@ -183,11 +186,12 @@ class SessionHub:
         *,
         parts: Parts,
         home: Home,
+        scope: SessionScope,
         distilling: Distilling,
         journal: Journal | EphemeralJournal,
         replay: Replay,
         model: ChatModel,
-        system: str,
+        system: Callable[[], str],
         gate: ModeGate,
         questions: Questions,
         broadcast: Broadcast,
@@ -202,7 +206,7 @@ class SessionHub:
         builds: Builds | None,
         attachments: Attachments,
         is_followed: Callable[[], bool],
-        sub_agent_system: str,
+        sub_agent_system: Callable[[], str],
     ) -> None:
         """Use `Satchel.session`."""
         self.attachments = attachments
@@ -216,10 +220,13 @@ class SessionHub:
         self.questions = questions
         self._parts = parts
         self._home = home
+        self.scope = scope
+        self.project_id = replay.project
         self._memory = SessionMemory(
             session_id=journal.session_id,
             parts=parts,
             home=home,
+            scope=scope,
             distilling=distilling,
             conversation=lambda: self.conversation,
             record=self._record_quietly,
@@ -234,7 +241,8 @@ class SessionHub:
         )
         self._journal = journal
         self._model = model
-        self._system = system
+        self._compose = system
+        self._system = system()
         self._environment = environment
         self._limits = limits
         self._hooks = hooks
@@ -317,6 +325,16 @@ class SessionHub:
     async def closed(self) -> None:
         """Wait until the session is closed."""
         await self._closed.wait()
+
+    async def use_scope(self, scope: SessionScope) -> None:
+        """Remember with these memories, and follow these instructions, from the next turn on."""
+        self.scope.project, self.scope.memory, self.scope.also = scope.project, scope.memory, scope.also
+        self._system = self._compose()
+        if self._environment.memory is not None:
+            self._environment = replace(self._environment, memory=scope.memory)
+        await self.tools.update(wait=False)
+        # The provider reads the conversation again, which is what the user asked for.
+        self._watch.restart()
 
     def subscribe(self, after_seq: int | None) -> Subscription:
         """See `Broadcast.subscribe`."""
@@ -703,7 +721,7 @@ class SessionHub:
             )
             return shown
 
-        surfaces = text is not None and memory and not goes_on and self._home.memory is not None
+        surfaces = text is not None and memory and not goes_on and self.scope.memory is not None
         return TurnRunner(
             TurnInput(
                 turn=running.number,

@@ -25,6 +25,7 @@ from satchel.events import (
     Failure,
     MemorySurfaced,
     Observation,
+    SessionFiled,
     SessionStart,
     SurfacedMemory,
     TurnStart,
@@ -51,7 +52,8 @@ _MAX_PAIR_CHARS: Final = 500
 _ID: Final = re.compile(r"ids?|\w+_ids?")
 """Fields with such names hold identifiers, by which a call or a question is found again."""
 _VERBATIM: Final[Mapping[type, frozenset[str]]] = {
-    SessionStart: frozenset({"cwd", "provider", "model", "version"}),
+    SessionStart: frozenset({"cwd", "provider", "model", "version", "project"}),
+    SessionFiled: frozenset({"project"}),
     TurnStart: frozenset({"answers"}),
     # Memory holds no secrets, and is replayed byte for byte.
     MemorySurfaced: frozenset({"text"}),

@@ -76,7 +76,10 @@ class _Work:
         """Whether something was said since it was looked at, here or to another agent."""
         if has_queue(self._satchel.settings.home) and not self._is_stuck:
             return True
-        return await self._memory.newest_episode() != self._newest
+        return await self._newest_episode() != self._newest
+
+    async def _newest_episode(self) -> int:
+        return max([await memory.newest_episode() for memory in await self._satchel.home.memories()])
 
     async def until_idle(self) -> None:
         """Work until there has been nothing to do for a while. At the end, conversations that have been silent for as
@@ -102,13 +105,13 @@ class _Work:
             await take_queue(self._memory, settings, clock=self._satchel.clock, tell=self._tell)
             # A file that can't be removed must not keep the process running.
             self._is_stuck = has_queue(settings.home)
-        newest = await self._memory.newest_episode()
+        newest = await self._newest_episode()
         if newest != self._newest:
             self._newest = newest
             self._satchel.distilling.allow_more()
         did = False
         try:
-            if did := await self._memory.keep_up():
+            if did := any([await memory.keep_up() for memory in await self._satchel.home.memories()]):
                 self._tell("embedded and read what was new")
             report = await self._satchel.distilling.read_closed(silent_s=silent_s)
         except StorageError:

@@ -58,17 +58,16 @@ async def rebuild(settings: Settings, *, clock: Clock | None = None) -> RebuiltH
             raise StorageError(
                 "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
             )
-        first = home.memory.rebuilt
-        rest = await home.memory.rebuild()
-        logs = await compare(home.sessions, home.memory, capture=True)
+        read_back = [(memory.rebuilt, await memory.rebuild()) for memory in await home.memories()]
+        logs = await compare(home.sessions, home.memory_in, capture=True)
         assert home.database is not None  # memory is in it
         catalogue = await Catalogue.open(home.database, home=settings.home, clock=clock)
     clear_loss(settings.home)
     return RebuiltHome(
         journal=Rebuilt(
-            memories=first.memories + rest.memories,
-            changes=first.changes + rest.changes,
-            forgotten=first.forgotten + rest.forgotten,
+            memories=sum(part.memories for parts in read_back for part in parts),
+            changes=sum(part.changes for parts in read_back for part in parts),
+            forgotten=sum(part.forgotten for parts in read_back for part in parts),
         ),
         logs=logs,
         capabilities=catalogue.returned,

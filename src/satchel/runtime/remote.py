@@ -146,6 +146,7 @@ class RemoteHost:
         model: str | None = None,
         mode: Mode | None = None,
         private: bool = False,
+        project: str = "",
         interactive: bool = False,
         like: Session | RemoteSession | None = None,
         cwd: Path | None = None,
@@ -158,6 +159,7 @@ class RemoteHost:
             model: See there.
             mode: See there.
             private: See there.
+            project: See there.
             interactive: See there.
             like: See there.
             cwd: The working directory of a new session; None takes that of `like`, or of the settings.
@@ -171,6 +173,7 @@ class RemoteHost:
             "model": model,
             "mode": mode,
             "private": private,
+            "project": project or None,
         }
         state = await self.open(wish)
         session = RemoteSession(
@@ -507,8 +510,13 @@ class RemoteSession:
         self._broadcast.close()
 
     @property
-    def project(self) -> str:
+    def folder(self) -> str:
         """The folder whose files the server uses, or ""; see `SessionState`."""
+        return self._state.folder
+
+    @property
+    def project(self) -> str:
+        """See `Session`."""
         return self._state.project
 
     # Following

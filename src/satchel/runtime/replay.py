@@ -14,6 +14,7 @@ from satchel.events import (
     QuestionAsked,
     Record,
     SessionBranched,
+    SessionFiled,
     SessionStart,
     SessionTitled,
     TurnEnd,
@@ -39,6 +40,7 @@ class Replay:
         builds: What is known of the builds that the session asked for.
         jobs: The numbers of background commands of which nothing says that they have ended.
         newest_job: The highest number of one.
+        project: The id of the project that it belongs to, or "".
         is_private: Whether nothing that is said in it becomes memory, now or later.
         is_titled: Whether it has a title, of the user or of a model, or needs none.
         last_kept: Whether the newest turn is captured as memory: one that is not is marked as captured at its start.
@@ -54,6 +56,7 @@ class Replay:
         self.builds = BuildNews()
         self.jobs: set[int] = set()
         self.newest_job = 0
+        self.project = ""
         self.is_private = False
         self.is_titled = False
         self.last_kept = True
@@ -94,8 +97,11 @@ class Replay:
             case Observation(data={"job": int(number), "running": bool(is_running)}):
                 self.newest_job = max(self.newest_job, number)
                 self.jobs = self.jobs | {number} if is_running else self.jobs - {number}
-            case SessionStart(private=private):
+            case SessionStart(private=private, project=project):
                 self.is_private = self.is_private or private
+                self.project = self.project or project
+            case SessionFiled(project=str(project)):
+                self.project = project
             # A model would give a branch the name of the other session; its first own words tell them apart.
             case SessionTitled() | SessionBranched():
                 self.is_titled = True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -53,6 +54,7 @@ from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.offered_tools import OfferedTools
 from satchel.runtime.open_models import OpenModels
 from satchel.runtime.parts import Parts
+from satchel.runtime.projects import Project, SessionScope
 from satchel.runtime.questions import Questions
 from satchel.runtime.replay import Replay
 from satchel.runtime.retention import keep_retention
@@ -349,6 +351,7 @@ class Satchel:
         interactive: bool = False,
         private: bool = False,
         ephemeral: bool = False,
+        project: str = "",
         tools: Sequence[FunctionOrTool | Toolset] = (),
         toolsets: Sequence[Toolset] = (),
         system: SystemText | None = None,
@@ -360,7 +363,7 @@ class Satchel:
 
         Args:
             session_id: The session to resume or join; a unique prefix of its id is enough.
-            last: Resume the newest session of the working directory, if there is one.
+            last: Resume the newest session of the working directory, if there is one; with `project`, of the project.
             cwd: The working directory; None uses the session's own, or that of the settings.
             model: "provider:model"; None uses the model of this Satchel.
             mode: How to decide calls that no rule covers; None uses the setting.
@@ -369,6 +372,7 @@ class Satchel:
                 session is interactive, calls that need permission are refused at once.
             private: Nothing said in the session is captured as memory.
             ephemeral: The session leaves nothing on disk, neither a log nor memories.
+            project: The project of a new session, by its id or name; "" is none. `move` changes that of another one.
             tools: The caller's own tools: functions (see `tool_from_function`), tools and toolsets. They need no
                 permission unless a rule denies them.
             toolsets: Further tools, under the permission rules and the mode as any others.
@@ -378,7 +382,7 @@ class Satchel:
             hooks: See `satchel.loop.Hook`.
 
         Raises:
-            NotFound: There is no such session.
+            NotFound: There is no such session or project.
             StorageLocked: It is open in another process.
             ConfigError, ModelError: The model is unavailable.
             UsageError: An argument can't be used, such as a rule that can't be read; several ids begin with
@@ -391,8 +395,9 @@ class Satchel:
         check_sinks(sinks)
         check_token_counter(token_counter)
         wanted = (cwd or self.settings.cwd).resolve()
+        belongs = self.home.projects.find(project).id if project else ""
         if session_id is None and last:
-            newest = await self.sessions.last(wanted)
+            newest = await self.sessions.last(wanted, project=belongs)
             session_id = newest.id if newest is not None else None
         # Two clients that open the same session share it. Opening a large one holds up no other.
         async with self._opening.setdefault(session_id or "", anyio.Lock()) if session_id else nullcontext():
@@ -417,6 +422,8 @@ class Satchel:
                         "leave out model, mode, allow, private, ephemeral, tools, toolsets, system, token_counter, "
                         "sinks, hooks."
                     )
+                if project and hub.project_id != belongs:
+                    raise UsageError(_IN_ANOTHER.format(id=hub.id))
                 return self._hold(hub, interactive)
             serving = await self.model(model)
             replay = Replay()
@@ -429,6 +436,10 @@ class Satchel:
                 journal = await self.sessions.open(session_id, visit=replay)
                 replay.end(journal.last_seq)
             try:
+                if session_id is None or ephemeral:
+                    replay.project = belongs
+                elif project and replay.project != belongs:
+                    raise UsageError(_IN_ANOTHER.format(id=session_id))
                 options = SessionOptions(
                     cwd=cwd or (Path(journal.cwd) if journal.cwd else wanted),
                     model=serving,
@@ -480,7 +491,8 @@ class Satchel:
         self, journal: Journal | EphemeralJournal, replay: Replay, options: SessionOptions
     ) -> SessionHub:
         """Make the hub of a session, and log that the session has started."""
-        offered, own_names = await self._offered_tools(options.tools, options.toolsets)
+        scope = await self.home.scope(replay.project)
+        offered, own_names = await self._offered_tools(options.tools, options.toolsets, scope)
         first_seq = journal.last_seq
         # The hub needs its questions, gate and environment first, and they use the hub later.
         questions = self._questions(first_seq, lambda: hub)
@@ -512,18 +524,19 @@ class Satchel:
             state={TO_DO: list(to_do.data)} if (to_do := replay.conversation.to_do) is not None else {},
             environ=self.settings.environ,
             messages=lambda: hub.conversation.messages,
-            memory=None if options.private else self.memory,
+            memory=None if options.private else scope.memory,
             catalogue=self.capabilities.catalogue if self.capabilities is not None else None,
             modes=gate,
         )
         hub = SessionHub(
             parts=self.parts,
             home=self.home,
+            scope=scope,
             distilling=self.distilling,
             journal=journal,
             replay=replay,
             model=options.model,
-            system=system_text(options.system, self._own_system_text(options.cwd)),
+            system=lambda: system_text(options.system, self._own_system_text(options.cwd, scope)),
             gate=gate,
             questions=questions,
             broadcast=Broadcast(last_seq=first_seq, read=journal.records),
@@ -538,7 +551,9 @@ class Satchel:
             builds=self.builds,
             attachments=attachments,
             is_followed=lambda: any(hold.follows for hold in self._holds.get(hub.id, ())),
-            sub_agent_system=build_sub_agent_system(cwd=str(options.cwd), instructions=self._instructions()),
+            sub_agent_system=lambda: build_sub_agent_system(
+                cwd=str(options.cwd), instructions=self._instructions(scope)
+            ),
         )
         start = SessionStart(
             session_id=hub.id,
@@ -549,6 +564,7 @@ class Satchel:
             resumed=first_seq > 0,
             private=options.private,
             tokenizer=options.estimator.name,
+            project="" if first_seq else replay.project,
         )
         hub.conversation.apply(start)
         await hub.record(start)
@@ -563,13 +579,13 @@ class Satchel:
         return hub
 
     async def _offered_tools(
-        self, tools: Sequence[FunctionOrTool | Toolset], toolsets: Sequence[Toolset]
+        self, tools: Sequence[FunctionOrTool | Toolset], toolsets: Sequence[Toolset], scope: SessionScope
     ) -> tuple[OfferedTools, list[str]]:
         """The tools of a session, and the names of the program's own."""
         own = [toolset_of(tool) for tool in tools]
         names = [tool.spec.name for tool in (await Registry.load(own)).tools]
         offered = OfferedTools(
-            lambda wait: self.tooling.registry(wait=wait, own=[*own, *toolsets]),
+            lambda wait: self.tooling.registry(wait=wait, own=[*own, *toolsets], scope=scope),
             finder=self.tooling.finder,
             defer_above=self.settings.tools.defer_above,
         )
@@ -595,15 +611,15 @@ class Satchel:
             notify=lambda text: self.parts.notices.post(Notice(part="mcp", text=text)),
         )
 
-    def _own_system_text(self, cwd: Path) -> str:
+    def _own_system_text(self, cwd: Path, scope: SessionScope) -> str:
         """Satchel's own system prompt for a session in this folder, whose tools were just looked at."""
         return build_system(
             cwd=str(cwd),
-            remembers=self.memory is not None,
+            remembers=scope.memory is not None,
             capabilities=self.capabilities.tools.lines() if self.capabilities is not None else (),
             skills=self.tooling.skills.skills.lines(),
             servers=self.parts.mcp.instructions(),
-            instructions=self._instructions(),
+            instructions=self._instructions(scope),
         )
 
     def _hold(self, hub: SessionHub, interactive: bool) -> Session:
@@ -676,6 +692,67 @@ class Satchel:
         """
         await self._note_of(session_id, SessionFiled(pinned=pinned, archived=archived))
 
+    # Projects
+
+    async def move(self, session_id: str, project: str) -> None:
+        """Put a session into a project, or out of one (""), with all that was said in it and learnt from it.
+
+        Args:
+            session_id: The session's id, or the beginning of one if it is unique.
+            project: The id or the name of the project.
+
+        Raises:
+            NotFound: There is no such session or project.
+            UsageError: A turn is running in it, it is a build, or several ids begin like this.
+            StorageLocked: Another process has it open.
+            StorageError: It could not be stored. What was moved already is moved by the next call.
+        """
+        belongs = self.home.projects.find(project).id if project else ""
+        open_hub = self._hubs.get(session_id)
+        id = open_hub.id if open_hub is not None else (await self.sessions.info(session_id)).id
+        async with self._opening.setdefault(id, anyio.Lock()):
+            hub = self._hubs.get(id)
+            if hub is None:
+                await self.home.move(id, belongs)
+                return
+            if await is_busy(hub.running):
+                raise UsageError(f"A turn is running in session {id}. Wait until it ends, or cancel it.")
+            before = hub.project_id
+            if before != belongs:
+                await self.home.carry(id, before, belongs)
+                await hub.show(SessionFiled(project=belongs))
+                await self.home.release(id, before)
+                hub.project_id = belongs
+                await hub.use_scope(await self.home.scope(belongs))
+
+    async def change_project(self, project: Project, **fields: Any) -> Project:
+        """See `Projects.change`. Conversations that are open follow it from their next turn on."""
+        changed = self.home.projects.change(project, **fields)
+        for hub in self._hubs.values():
+            if hub.project_id == changed.id:
+                await hub.use_scope(await self.home.scope(changed.id))
+        return changed
+
+    async def delete_project(self, project: Project) -> None:
+        """Delete a project with its conversations, its memories and its instructions. Nothing of it is left, but what
+        was moved out of it before. A call that was interrupted can be made again.
+
+        Raises:
+            UsageError: A turn is running in one of its conversations.
+            StorageLocked: Another process has one open.
+            StorageError: Something can't be removed; what is left of the project is still there.
+        """
+        hubs = [hub for hub in self._hubs.values() if hub.project_id == project.id]
+        for hub in hubs:
+            if await is_busy(hub.running):
+                raise UsageError(f"A turn is running in session {hub.id}. Cancel it first.")
+        for hub in hubs:
+            if not hub.conversation.turns:
+                await self._close_hub(hub, "deleted")  # leaves no log
+        for info in await self.home.sessions_in(project.id):
+            await self.delete_session(info.id)
+        await self.home.remove_project(project)
+
     async def _note_of(self, session_id: str, event: SessionTitled | SessionFiled) -> None:
         info = await self.sessions.info(session_id)
         hub = self._hubs.get(info.id)
@@ -742,18 +819,19 @@ class Satchel:
         if hub is not None:
             await hub.reload()
 
-    def _instructions(self) -> list[Instructions]:
-        """The `AGENTS.md` of the project, if the user trusts it."""
-        settings = self.settings
-        if settings.project is None:
-            return []
-        if not settings.project_trusted:
+    def _instructions(self, scope: SessionScope) -> list[Instructions]:
+        """The `AGENTS.md` of the folder, if the user trusts it, and what the user wrote for the project."""
+        settings, found = self.settings, []
+        if settings.project is not None and not settings.project_trusted:
             notice = untrusted_project(settings)
             if notice is not None:
                 self.notices.post_once(notice)
-            return []
-        text = settings.project_instructions
-        return [Instructions(source="AGENTS.md", text=text)] if text else []
+        elif settings.project is not None and settings.project_instructions:
+            found.append(Instructions(source="AGENTS.md", text=settings.project_instructions))
+        if scope.project is not None:
+            source = f"the project {json.dumps(scope.project.name, ensure_ascii=False)}"
+            found.append(Instructions(source=source, text=scope.project.instructions))
+        return found
 
     async def _close(self) -> None:
         self._is_closed = True
@@ -768,6 +846,9 @@ class Satchel:
         await self.parts.models.aclose()
         await self.parts.sandboxes.aclose()
         self.parts.pool.close()
+
+
+_IN_ANOTHER = "Session {id} is not in this project. Leave the project out, or use `satchel projects move`."
 
 
 def _limits(settings: Settings) -> TurnLimits:

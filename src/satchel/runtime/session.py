@@ -22,6 +22,7 @@ from satchel.events import (
     QuestionAsked,
 )
 from satchel.loop import Sampling
+from satchel.memory import Memory
 from satchel.messages import FileBlock, Message, ToolResultBlock, Usage
 from satchel.models import ChatModel
 from satchel.runtime.broadcast import Subscription
@@ -332,6 +333,17 @@ class Session:
     def cancel(self) -> None:
         """Interrupt the running turn, if there is one. May be called at any time."""
         self._hub.cancel()
+
+    @property
+    def memory(self) -> Memory | None:
+        """What it stores in: the user's own memory, or that of its project."""
+        return self._hub.scope.memory
+
+    @property
+    def project(self) -> str:
+        """The name of the project that it is in, or ""; its id where the project is gone."""
+        found = self._hub.scope.project
+        return self._hub.project_id if found is None else found.name
 
     def subscribe(self, after_seq: int | None = None) -> Subscription:
         """Follow the session's events: turns, questions, compaction, tools run by hand, posts and notices.

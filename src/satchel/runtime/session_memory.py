@@ -13,7 +13,7 @@ from satchel.clock import local_day
 from satchel.conversation import Conversation
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, SurfacedMemory
-from satchel.memory import Agenda, Episode, Hit, MemoryRecord, Page, Profile
+from satchel.memory import Agenda, Context, Episode, Hit, MemoryRecord, Page, Profile
 from satchel.memory.show.reasons import why_shown
 from satchel.messages import Message, TextBlock
 from satchel.models import ChatModel
@@ -22,6 +22,7 @@ from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
 from satchel.runtime.lines import held_back_notice
 from satchel.runtime.parts import Parts
+from satchel.runtime.projects import SessionScope
 from satchel.sessions import FORGOTTEN, Words
 from satchel.sessions.view import SessionTurn
 
@@ -45,6 +46,7 @@ class SessionMemory:
         session_id: str,
         parts: Parts,
         home: Home,
+        scope: SessionScope,
         distilling: Distilling,
         conversation: Callable[[], Conversation],
         record: Callable[[Event], Awaitable[None]],
@@ -54,7 +56,8 @@ class SessionMemory:
         Args:
             session_id: Its id.
             parts: The settings, the clock, the models and the notices.
-            home: Its memory may be missing; then nothing is shown and nothing stored.
+            home: What its models do in the background is counted there, and its logs are redacted.
+            scope: Its memory may be missing; then nothing is shown and nothing stored.
             distilling: Is told of what was stored.
             conversation: What the model sees now; read anew after words were forgotten.
             record: Records an event; a log that can't be written is not its caller's concern.
@@ -62,6 +65,7 @@ class SessionMemory:
         self._id = session_id
         self._parts = parts
         self._home = home
+        self._scope = scope
         self._distilling = distilling
         self._conversation = conversation
         self._record = record
@@ -72,7 +76,7 @@ class SessionMemory:
 
     def absent(self, model: ChatModel, *, wanted: bool) -> tuple[TextBlock, ...]:
         """The notice that the recall-only model answers with if memory is not used."""
-        if model.provider != RECALL_PROVIDER or (wanted and self._home.memory is not None):
+        if model.provider != RECALL_PROVIDER or (wanted and self._scope.memory is not None):
             return ()
         if not self._parts.settings.memory.enabled:
             why = "Memory is switched off (memory.enabled)"
@@ -114,43 +118,50 @@ class SessionMemory:
 
         The model does not see what it was shown before if somebody else writes now (`is_guests`).
         """
-        memory, conversation = self._home.memory, self._conversation()
-        assert memory is not None
+        conversation = self._conversation()
         settings = self._parts.settings.memory
         recalls_only = model.provider == RECALL_PROVIDER
-        context = await memory.surface(
-            messages[-1:] if recalls_only else messages,
-            budget_tokens=settings.budget_tokens,
-            limit=settings.limit,
-            threshold=settings.surface_threshold,
-            # A model still sees the memories that it was shown; the recall-only model answers each message anew.
-            exclude=() if recalls_only or is_guests else conversation.surfaced_ids | self._named,
-            standing=() if is_guests else conversation.standing_ids,
-            known=() if recalls_only or is_guests else conversation.shown_ids,
-            exclude_session=None if recalls_only or conversation.is_compacted else self._id,
-            judge=None if recalls_only else await self._judge(),
-        )
-        standing = tuple(map(_surfaced, context.standing))
-        self._named.update(hit.memory.id for hit in context.standing)
-        if not context:
-            return None, standing
+        judge = None if recalls_only else await self._judge()
+        found: list[Context] = []
+        for memory in self._scope.memories:
+            # A project's own memories first; the user's others get what is left of the room.
+            left = settings.limit - sum(len(context.memories) for context in found)
+            if found and left <= 0:
+                break
+            found.append(
+                await memory.surface(
+                    messages[-1:] if recalls_only else messages,
+                    budget_tokens=settings.budget_tokens - sum(context.tokens for context in found),
+                    limit=left,
+                    threshold=settings.surface_threshold,
+                    # A model still sees the memories that it was shown; the recall-only model answers each message
+                    # anew.
+                    exclude=() if recalls_only or is_guests else conversation.surfaced_ids | self._named,
+                    standing=() if is_guests else conversation.standing_ids,
+                    known=() if recalls_only or is_guests else conversation.shown_ids,
+                    exclude_session=None if recalls_only or conversation.is_compacted else self._id,
+                    judge=judge,
+                )
+            )
+        stood = [hit for context in found for hit in context.standing]
+        self._named.update(hit.memory.id for hit in stood)
+        hits = [hit for context in found for hit in context.memories]
+        if not hits:
+            return None, tuple(map(_surfaced, stood))
         shown = MemorySurfaced(
             turn=conversation.turns,
-            text=context.text,
-            memories=tuple(map(_surfaced, context.memories)),
-            tokens=context.tokens,
-            untrusted=any(hit.memory.trust == "outside" for hit in context.memories),
+            text="\n".join(context.text for context in found if context),
+            memories=tuple(map(_surfaced, hits)),
+            tokens=sum(context.tokens for context in found if context),
+            untrusted=any(hit.memory.trust == "outside" for hit in hits),
         )
-        return shown, standing
+        return shown, tuple(map(_surfaced, stood))
 
     async def is_guests(self, text: str | None) -> bool:
         """Whether somebody else than the user writes this message, or wrote the last one."""
-        memory = self._home.memory
-        if memory is None:
-            return False
         said: list[Message | str] = [*self._conversation().messages, *([] if text is None else [text])]
         try:
-            return await memory.guest_speaks(said, session=self._id)
+            return any([await memory.guest_speaks(said, session=self._id) for memory in self._scope.memories])
         except StorageError:
             return False
 
@@ -160,8 +171,7 @@ class SessionMemory:
         Both are composed with the first message of an open session, which may be resumed. They keep
         their place and their bytes; a compaction that took them away brings them back with the next message.
         """
-        memory, conversation = self._home.memory, self._conversation()
-        assert memory is not None
+        conversation, memories = self._conversation(), self._scope.memories
         # The recall-only model would answer every message with them.
         if model.provider == RECALL_PROVIDER:
             return []
@@ -169,32 +179,42 @@ class SessionMemory:
         events: list[MemorySurfaced] = []
         if self._profile_for != conversation.compactions:
             if conversation.standing("profile") is None:
-                profile = await memory.standing(
-                    page_tokens=settings.page_tokens,
-                    profile_tokens=settings.profile_tokens,
-                    confidential=True,
-                )
-                if profile:
-                    events.append(self._standing_event("profile", profile, ""))
-                if settings.page_tokens and await memory.page_waits():
+                profiles = [
+                    await memory.standing(
+                        page_tokens=settings.page_tokens,
+                        profile_tokens=settings.profile_tokens,
+                        confidential=True,
+                    )
+                    for memory in reversed(memories)
+                ]
+                if any(profiles):
+                    events.append(self._standing_event("profile", profiles, ""))
+                if (
+                    settings.page_tokens
+                    and self._home.memory is not None
+                    and await self._home.memory.page_waits()
+                ):
                     self._parts.notices.post_once(Notice(part="memory", text=_PAGE_WAITS))
             self._profile_for = conversation.compactions
         today = local_day(self._parts.clock.now())
         if self._agenda_for != (conversation.compactions, today):
             before = conversation.standing("agenda")
-            agenda = await memory.agenda(budget_tokens=settings.agenda_tokens)
-            has_news = agenda.text != before.text if before is not None else bool(agenda)
-            if agenda.text and has_news:
-                events.append(self._standing_event("agenda", agenda, today))
+            agendas = [
+                await memory.agenda(budget_tokens=settings.agenda_tokens) for memory in reversed(memories)
+            ]
+            text = _joined(agendas)
+            has_news = text != before.text if before is not None else any(agendas)
+            if text and has_news:
+                events.append(self._standing_event("agenda", agendas, today))
             self._agenda_for = (conversation.compactions, today)
         return events
 
     def _standing_event(
-        self, name: Literal["profile", "agenda"], shown: Profile | Page | Agenda, day: str
+        self, name: Literal["profile", "agenda"], shown: Sequence[Profile | Page | Agenda], day: str
     ) -> MemorySurfaced:
         return MemorySurfaced(
             turn=self._conversation().turns,
-            text=shown.text,
+            text=_joined(shown),
             memories=tuple(
                 SurfacedMemory(
                     id=memory.id,
@@ -204,10 +224,11 @@ class SessionMemory:
                     source_turn=memory.source.turn,
                     is_part=memory.id not in line.whole_ids,
                 )
-                for line in shown.memories
+                for part in shown
+                for line in part.memories
                 for memory in line.sources
             ),
-            tokens=shown.tokens,
+            tokens=sum(part.tokens for part in shown),
             standing=name,
             day=day,
         )
@@ -225,7 +246,7 @@ class SessionMemory:
         Returns:
             What the user should know.
         """
-        memory = self._home.memory
+        memory = self._scope.memory
         if memory is None:
             return []
         episodes = [
@@ -266,21 +287,26 @@ class SessionMemory:
         their texts. What is forgotten later is found in the log by whoever forgets it.
         """
         match event:
-            case MemorySurfaced(memories=memories):
-                shown = {memory.id: memory.content for memory in memories}
+            case MemorySurfaced():
+                shown = {memory.id: memory.content for memory in event.memories}
             case Observation(tool="recall_memory", data=[*hits]):
                 shown = {hit["memory"]["id"]: hit["memory"]["content"] for hit in hits}
             case _:
                 return
-        memory = self._home.memory
-        if memory is None or not shown:
+        memories = self._scope.memories
+        if not memories or not shown:
             return
         with suppress(StorageError):
-            kept = {record.id for record, _ in await memory.words_said(list(shown))}
+            kept = {record.id for memory in memories for record, _ in await memory.words_said(list(shown))}
             gone = {id: text for id, text in shown.items() if id not in kept}
             if gone:
                 words = [Words(text=text) for text in gone.values()]
                 await self._home.sessions.redact(words, memory_ids=list(gone), only_open=True)
+
+
+def _joined(shown: Sequence[Profile | Page | Agenda]) -> str:
+    """The blocks below each other."""
+    return "\n".join(part.text for part in shown if part.text)
 
 
 def _surfaced(hit: Hit) -> SurfacedMemory:

@@ -38,7 +38,8 @@ class SessionState:
         builds: What the builds of this session ask; `fresh`, `settled` and `went_on` are as in `BuildNews`.
         waiting: The messages in line.
         failed_turn: The newest turn that an error ended without a result, and `failure` says why; 0 for none.
-        project: The folder whose files (AGENTS.md, settings, tools) the program uses, or "".
+        project: The name of the project that it is in, or "".
+        folder: The folder whose files (AGENTS.md, settings, tools) the program uses, or "".
     """
 
     id: str
@@ -61,9 +62,10 @@ class SessionState:
     failed_turn: int = 0
     failure: str = ""
     project: str = ""
+    folder: str = ""
 
 
-def state_of(session: Session, *, failed_turn: int = 0, failure: str = "", project: str = "") -> SessionState:
+def state_of(session: Session, *, failed_turn: int = 0, failure: str = "", folder: str = "") -> SessionState:
     """How an open session stands; for the other arguments see `SessionState`."""
     running = session.running
     return SessionState(
@@ -88,5 +90,6 @@ def state_of(session: Session, *, failed_turn: int = 0, failure: str = "", proje
         waiting=session.waiting,
         failed_turn=failed_turn,
         failure=failure,
-        project=project,
+        project=session.project,
+        folder=folder,
     )

@@ -117,7 +117,7 @@ class SubAgents:
         self,
         *,
         parts: Parts,
-        system: str,
+        system: Callable[[], str],
         model: Callable[[], ChatModel],
         conversation: Callable[[], Conversation],
         environment: Callable[[], CallEnvironment],
@@ -131,7 +131,7 @@ class SubAgents:
 
         Args:
             parts: What all sessions share.
-            system: The system text of a sub-agent.
+            system: Gives the system text of a sub-agent.
             model: Returns the session's model, which answers for them too.
             conversation: Returns the session's.
             environment: Returns where the session's calls run.
@@ -186,7 +186,7 @@ class SubAgents:
             conversation=mine,
             turn=context.turn,
             model=model,
-            system=self._system,
+            system=self._system(),
             environment=replace(
                 environment,
                 tools=Toolbox(tools),

@@ -23,6 +23,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.plugins import plugin_notices, plugin_tools
+from satchel.runtime.projects import SessionScope
 from satchel.runtime.rules import withheld_from_searches
 from satchel.runtime.skills import skill_tools
 from satchel.runtime.spill import spill_into
@@ -96,7 +97,12 @@ class Tooling:
         )
 
     async def registry(
-        self, *, wait: bool = True, servers: bool = True, own: Sequence[Toolset] = ()
+        self,
+        *,
+        wait: bool = True,
+        servers: bool = True,
+        own: Sequence[Toolset] = (),
+        scope: SessionScope | None = None,
     ) -> Registry:
         """What can be called, in the order in which a model is told.
 
@@ -105,6 +111,7 @@ class Tooling:
                 met have listed their tools, ten seconds at most; else those that are known by now.
             servers: Wait for those servers too.
             own: The tools of the embedding program. Those that it runs itself replace others of the same name.
+            scope: What the session remembers with; None is the user's own memory.
         """
         settings, parts = self._parts.settings, self._parts
         if not self._is_discovering:
@@ -123,8 +130,11 @@ class Tooling:
             ),
             web_tools(settings, spawn=parts.background.start),
         ]
-        if self._home.memory is not None:
-            toolsets.append(MemoryTools(self._home.memory, forget=self.forget, small_model=self._small_model))
+        scope = scope or SessionScope(memory=self._home.memory)
+        if scope.memory is not None:
+            toolsets.append(
+                MemoryTools(scope.memory, also=scope.also, forget=self.forget, small_model=self._small_model)
+            )
         if self.capabilities is not None:
             toolsets.append(self.capabilities)
         # Capabilities bring `read_docs` for skills too.

@@ -36,6 +36,7 @@ from satchel.server.pages import documents as documents_page
 from satchel.server.pages import login, standing_page
 from satchel.server.pages import memories as memories_page
 from satchel.server.pages import memory as memory_page
+from satchel.server.pages import projects as projects_page
 from satchel.server.pages import rules as rules_page
 from satchel.server.pages import search as search_page
 from satchel.server.pages import servers as servers_page
@@ -63,6 +64,7 @@ from satchel.server.routes import (
     memories,
     messages,
     program,
+    projects,
     sessions,
 )
 from satchel.server.routes.documented import EVENT_SCHEMA, PROBLEMS
@@ -81,6 +83,7 @@ _PAGES: Final = (
     session_pages,
     memories_page,
     documents_page,
+    projects_page,
     standing_page,
     memory_page,
     capabilities_page,
@@ -93,7 +96,18 @@ _PAGES: Final = (
     doctor_page,
 )
 """The routers of the web pages."""
-_ROUTERS: Final = (chat, sessions, documents, memories, capabilities, program, messages, completions, *_PAGES)
+_ROUTERS: Final = (
+    chat,
+    sessions,
+    projects,
+    documents,
+    memories,
+    capabilities,
+    program,
+    messages,
+    completions,
+    *_PAGES,
+)
 _DESCRIPTION: Final = (
     "An agent that remembers its user and makes its own tools. Every request but those for /healthz and /readyz needs "
     "the token of the home: `Authorization: Bearer TOKEN`. Errors are problem JSON (RFC 9457); below /v1 they have the "

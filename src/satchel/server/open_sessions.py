@@ -102,6 +102,7 @@ class OpenSessions:
         mode: Mode | None = None,
         private: bool = False,
         ephemeral: bool = False,
+        project: str = "",
         tools: Sequence[FunctionOrTool | Toolset] = (),
         system: SystemText | None = None,
         terms: str = "",
@@ -117,6 +118,7 @@ class OpenSessions:
             mode: Likewise.
             private: Likewise.
             ephemeral: Likewise.
+            project: Of a new one, by its id or name.
             tools: Likewise.
             system: Likewise.
             terms: A name for all of these; see `terms_of`.
@@ -135,6 +137,7 @@ class OpenSessions:
             mode=mode,
             private=private,
             ephemeral=ephemeral,
+            project=project,
             tools=tools,
             system=system,
         )

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, Request
+from fastapi import Depends, HTTPException, Request
 
 from satchel.errors import StorageError, StorageUnwritable
 from satchel.memory import Memory
@@ -15,6 +15,7 @@ from satchel.runtime import Satchel
 from satchel.runtime.capability_parts import CapabilityParts
 from satchel.runtime.documents import DocumentOutcome, remember_sent
 from satchel.runtime.other_agents.capturing import AgentsQueue
+from satchel.runtime.projects import Project, project_to_json
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
 from satchel.server.proxy.proxy import MemoryProxy
@@ -46,6 +47,39 @@ class Service:
                 "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
             )
         return self.satchel.memory
+
+    async def project_memory(self, project: Project) -> Memory:
+        """The memory of a project. Errors as of `memory`."""
+        return await self.satchel.home.memory_in(project.id) or self.memory
+
+    async def memory_with(self, id: str) -> Memory:
+        """The memory that has this id: the user's own, or that of a project. Errors as of `memory`."""
+        found = [
+            one for one in await self.satchel.home.memories() if await one.known([await one.full_id(id)])
+        ]
+        return found[0] if found else self.memory
+
+    async def project_to_json(self, project: Project) -> dict[str, Any]:
+        """A project with the numbers of its conversations and memories."""
+        return project_to_json(
+            project,
+            conversations=len(await self.satchel.home.sessions_in(project.id)),
+            memories=await (await self.project_memory(project)).count(),
+        )
+
+    async def delete_project(self, project: Project) -> None:
+        """Delete a project, whoever follows its conversations; see `Satchel.delete_project`.
+
+        Raises:
+            HTTPException: A turn is running in one of them (409).
+        """
+        infos = await self.satchel.home.sessions_in(project.id)
+        for info in infos:
+            if any(not turn.is_ending for turn in self.sessions.turns_of(info.id)):
+                raise HTTPException(409, f"A turn is running in session {info.id}. Stop it first.")
+        for info in infos:
+            await self.sessions.delete(info.id)
+        await self.satchel.delete_project(project)
 
     async def uploaded(self, content: bytes, name: str) -> FileBlock:
         """Keep a file until its message comes; see `Uploads.add`."""

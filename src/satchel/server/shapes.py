@@ -158,6 +158,7 @@ class ChatRequest(FromOutside):
         True, description="Whether memories are shown to the model and the turn is remembered."
     )
     private: bool = Field(False, description="The new session is private: nothing of it is remembered.")
+    project: _Word | None = Field(None, description="The project of a new session, by its id or name.")
     mode: Mode | None = Field(
         None, description="For a new session: how calls that no rule covers are decided."
     )
@@ -212,6 +213,10 @@ class Opening(FromOutside):
         None, description="How calls that no rule covers are decided. Without it, nothing changes."
     )
     private: bool = Field(False, description="The new conversation is private: nothing of it is remembered.")
+    project: _Word | None = Field(
+        None,
+        description="The project of a new conversation, by its id or name; with `last`, of the newest one.",
+    )
 
 
 class BegunTurn(_Answered):
@@ -245,7 +250,8 @@ class SessionState(_Answered):
     waiting: list[dict[str, Any]] = Field(description="The messages in line, as events.")
     failed_turn: int = Field(description="The newest turn that an error ended without a result; 0 for none.")
     failure: str
-    project: str = Field(
+    project: str = Field(description="The name of the project that it is in, or empty.")
+    folder: str = Field(
         description="The folder whose AGENTS.md, settings and tools the server uses, or empty."
     )
 
@@ -320,6 +326,43 @@ class Listing(FromOutside):
     title: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(None, description="One line.")
     pinned: bool | None = Field(None, description="Lists show it first.")
     archived: bool | None = Field(None, description="Lists leave it out, until something is said in it.")
+    project: Annotated[str, Field(max_length=100)] | None = Field(
+        None, description="The project that it moves into, by its id or name; empty moves it out."
+    )
+
+
+class ProjectFields(FromOutside):
+    """What a project is to be. What is left out stays as it is."""
+
+    model_config = _for_instance(name="Kitchen", instructions="We have 12 m² and gas.")
+
+    name: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(None, description="One line.")
+    instructions: Annotated[str, Field(max_length=20_000)] | None = Field(
+        None, description="What every conversation in it is told."
+    )
+    own_memory_only: bool | None = Field(
+        None, description="Its conversations don't see the user's other memories."
+    )
+    archived: bool | None = Field(None, description="Lists leave it out.")
+
+
+class NewProject(ProjectFields):
+    """A new project."""
+
+    name: Annotated[str, Field(min_length=1, max_length=60)] = Field(description="One line.")
+
+
+class Project(_Answered):
+    """A project."""
+
+    id: str
+    name: str
+    instructions: str
+    own_memory_only: bool
+    archived: bool
+    created_at: str
+    conversations: int
+    memories: int = Field(description="How many memories its conversations left.")
 
 
 class Branching(FromOutside):
@@ -358,6 +401,7 @@ class Session(_Answered):
     private: bool
     pinned: bool = Field(description="Lists show it first.")
     archived: bool = Field(description="Lists leave it out.")
+    project: str | None = Field(description="The id of the project that it is in.")
     branch_of: str | None = Field(description="The conversation whose turns before `branch_turn` it repeats.")
     branch_turn: int | None
 

@@ -65,6 +65,7 @@ def write_branch(
     named: set[Path] = set()
     later: set[Path] = set()
     is_later = is_private = False
+    project = ""
     for line in read_lines(source):
         if line.record is None:
             continue
@@ -75,6 +76,9 @@ def write_branch(
             case SessionStart():
                 begun = begun or line.record
                 is_private = is_private or event.private
+                project = project or event.project
+            case SessionFiled(project=str(filed)):
+                project = filed
             case SessionBranched():
                 repeats |= {id: min(int(first), turn) for id, first in event.repeats.items()}
             case _ if not is_later and not isinstance(event, _LEFT_OUT):
@@ -83,7 +87,7 @@ def write_branch(
                 pass
     if begun is None or not isinstance(begun.event, SessionStart):
         raise StorageError(f"The log of session {source_id} has no beginning, so nothing can branch off it.")
-    start = replace(begun.event, session_id=session_id, resumed=False, private=is_private)
+    start = replace(begun.event, session_id=session_id, resumed=False, private=is_private, project=project)
     branched = SessionBranched(session_id=source_id, turn=turn, repeats=repeats)
     repeated = [(begun.at, start), (begun.at, branched), *repeated]
     records = [Record(seq=number, at=at, event=event) for number, (at, event) in enumerate(repeated, start=1)]

@@ -51,6 +51,7 @@ def info_to_json(info: SessionInfo) -> dict[str, Any]:
         "private": info.private,
         "pinned": info.pinned,
         "archived": info.archived,
+        "project": info.project or None,
         "branch_of": info.branch_of or None,
         "branch_turn": info.branch_turn or None,
     }

@@ -23,7 +23,7 @@ import anyio.to_thread
 
 from satchel.clock import Clock
 from satchel.errors import SessionInUse, StorageError, StorageUnwritable
-from satchel.events import Event, Record, SessionEnd, SessionStart, is_transient
+from satchel.events import Event, Record, SessionEnd, SessionFiled, SessionStart, is_transient
 from satchel.processes import has_ended
 from satchel.sessions.log import Log, Offsets, encode_records, read_log, read_records
 from satchel.sessions.rewriting import words_taken
@@ -493,7 +493,7 @@ class Journal:
 
 
 def _is_empty(path: Path, session_id: str) -> bool:
-    """Whether the log records only that its session was opened and closed."""
+    """Whether the log records only that its session was opened, filed and closed."""
     try:
         # Each opening takes two short lines, so a longer log holds more than that; a shorter one is read.
         if path.stat().st_size > 4096:
@@ -502,5 +502,5 @@ def _is_empty(path: Path, session_id: str) -> bool:
     except (OSError, StorageError):
         return False
     return not log.skipped and all(
-        isinstance(record.event, SessionStart | SessionEnd) for record in log.records
+        isinstance(record.event, SessionStart | SessionFiled | SessionEnd) for record in log.records
     )

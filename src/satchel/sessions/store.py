@@ -216,13 +216,14 @@ class SessionStore:
             lock.release()
             raise
 
-    async def last(self, cwd: Path | str) -> SessionInfo | None:
-        """The session of a working directory that was active last, leaving out archived ones and those without a
-        message; or None.
+    async def last(self, cwd: Path | str, *, project: str = "") -> SessionInfo | None:
+        """The session of a working directory that was active last, or that of a project, whatever the folder; leaving
+        out archived ones and those without a message. Or None.
         """
         bucket = bucket_name(str(cwd))
         for info in await self._index.sessions():
-            if info.path.parent.name == bucket and info.turns and not info.archived and not info.is_build:
+            belongs = info.project == project and (bool(project) or info.path.parent.name == bucket)
+            if belongs and info.turns and not info.archived and not info.is_build:
                 return info
         return None
 

@@ -75,6 +75,7 @@ class SessionInfo:
         spent: `usage` by day, model and purpose.
         pinned: Lists show it first.
         archived: Lists leave it out.
+        project: The id of the project that it belongs to, or "".
         branch_of: The session whose turns before `branch_turn` it repeats, or "".
         repeats: The same for each session of which it repeats turns, through others too.
     """
@@ -93,6 +94,7 @@ class SessionInfo:
     spent: tuple[UsageRow, ...] = ()
     pinned: bool = False
     archived: bool = False
+    project: str = ""
     branch_of: str = ""
     branch_turn: int = 0
     repeats: Mapping[str, int] = field(default_factory=dict)
@@ -188,6 +190,7 @@ class Summary:
     is_named: bool = False
     pinned: bool = False
     archived: bool = False
+    project: str = ""
     branch_of: str = ""
     branch_turn: int = 0
     repeats: dict[str, int] = field(default_factory=dict)
@@ -205,6 +208,7 @@ class Summary:
         if isinstance(event, SessionFiled):
             self.pinned = self.pinned if event.pinned is None else event.pinned
             self.archived = self.archived if event.archived is None else event.archived
+            self.project = self.project if event.project is None else event.project
             return
         if isinstance(event, ModelCalled):  # such as for a title, a moment after the last turn
             self._spend(record, event.purpose, event.usage, provider=event.provider, model=event.model)
@@ -218,6 +222,7 @@ class Summary:
             case SessionStart():
                 self.cwd, self.provider, self.model = event.cwd, event.provider, event.model
                 self.private = self.private or event.private
+                self.project = self.project or event.project
             case TurnStart():
                 self.turns = max(self.turns, event.turn)
                 self.archived = False
@@ -295,6 +300,7 @@ class Summary:
             spent=tuple(rows),
             pinned=self.pinned,
             archived=self.archived,
+            project=self.project,
             branch_of=self.branch_of,
             branch_turn=self.branch_turn,
             repeats=self.repeats,

@@ -255,6 +255,7 @@ class ConversationScreen(App[int]):
     def _draw_head(self) -> None:
         session = self.session
         private = " · private" if session.private else ""
+        private += f" · project {session.project}" if session.project else ""
         where = f" · {self._host.url}" if self._host.url else ""
         grid = Table.grid(expand=True)
         grid.add_column(no_wrap=True)
@@ -665,7 +666,7 @@ class ConversationScreen(App[int]):
             return
         before = self.session
         self.session = await self._host.session(
-            change.session_id, private=change.private, interactive=True, like=before
+            change.session_id, private=change.private, project=change.project, interactive=True, like=before
         )
         await before.aclose("left")
         self._turn, self._asks, self._waiting, self._queued = None, {}, None, {}

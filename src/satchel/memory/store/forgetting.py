@@ -43,7 +43,7 @@ from satchel.memory.text.framing import estimate_tokens
 from satchel.memory.text.hashing import UNKEYED_BELOW, WordHasher
 from satchel.spacing import FORGOTTEN, Finder, normal_form
 
-__all__ = ["drop_sources", "forget", "has_unkeyed", "rekey"]
+__all__ = ["drop_sources", "forget", "has_unkeyed", "rekey", "release"]
 
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
@@ -204,6 +204,20 @@ def drop_sources(
     _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
     _reopen(connection, space, ended, at)
     page_rows.drop_facts(connection, space, {row.id for row in going.rows.values()}, set())
+
+
+def release(connection: Connection, space: int, session: str, *, at: int, hasher: WordHasher) -> int:
+    """Remove all that comes from a conversation, which goes on in another space, and refuse none of it if it comes
+    back. Returns how many memories went.
+    """
+    query = select(memories.c.id).where(memories.c.space_id == space, memories.c.source_session == session)
+    going = _Going(connection, space, connection.execute(query).scalars().all())
+    if going.rows:
+        drop_sources(connection, space, [session], at=at, hasher=hasher)
+        # The rows stay: they tell other processes what to take out of their indexes.
+        here = (tombstones.c.space_id == space) & tombstones.c.rid.in_(among(going.rows))
+        connection.execute(update(tombstones).where(here).values(place_hash=None, words_hash=None))
+    return len(going.rows)
 
 
 class _Going:

@@ -84,6 +84,7 @@ __all__ = [
     "records_by_id",
     "requests_since",
     "requests_so_far",
+    "remove_space",
     "reread_words",
     "rids_by_id",
     "rids_of",
@@ -173,6 +174,11 @@ def open_space(connection: Connection, user: str, scope: str) -> int:
             insert(spaces).values(user_id=user, scope=scope, changed=0).returning(spaces.c.id)
         ).scalar_one()
     return int(found)
+
+
+def remove_space(connection: Connection, user: str, scope: str) -> None:
+    """Delete a user's scope. All that is in it goes with it: the foreign keys cascade."""
+    connection.execute(delete(spaces).where(spaces.c.user_id == user, spaces.c.scope == scope))
 
 
 _REQUESTS = Prepared(select(spaces.c.requests).where(spaces.c.id == bindparam("space")))

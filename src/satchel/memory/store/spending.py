@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 from sqlalchemy.dialects.sqlite import insert
 
 from satchel.errors import ModelUnavailable
-from satchel.memory.store.tables import usage
+from satchel.memory.store.tables import spaces, usage
 from satchel.memory.text.framing import estimate_tokens
 from satchel.messages import Usage
 from satchel.models.port import ChatModel, Completion, ModelRequest
@@ -88,11 +88,12 @@ def _usage_of(row: Any) -> Usage:
     return replace(found, estimated=bool(row.estimated))
 
 
-def read_spent(connection: Connection, space: int) -> list[SpentRow]:
-    """The cost of memory's own model calls, newest day first."""
-    rows = connection.execute(
-        select(usage).where(usage.c.space_id == space).order_by(usage.c.day.desc(), usage.c.id)
-    )
+def read_spent(connection: Connection, space: int, *, everywhere: bool = False) -> list[SpentRow]:
+    """The cost of memory's own model calls, newest day first; `everywhere` in all scopes of the user."""
+    user = select(spaces.c.user_id).where(spaces.c.id == space).scalar_subquery()
+    own = select(spaces.c.id).where(spaces.c.user_id == user)
+    here = usage.c.space_id.in_(own) if everywhere else usage.c.space_id == space
+    rows = connection.execute(select(usage).where(here).order_by(usage.c.day.desc(), usage.c.id))
     return [
         SpentRow(
             day=row.day,

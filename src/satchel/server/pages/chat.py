@@ -30,6 +30,7 @@ from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.pages.following import FollowedPart, follow, read_transcript, who_runs
 from satchel.server.pages.markdown import code_blocks
+from satchel.server.pages.queries import path_with
 from satchel.server.pages.rendering import PICTURES, Form, Saying, form_of, text_of_template
 from satchel.server.pages.site import page, say, see_other
 from satchel.server.pages.transcript import Turn
@@ -72,9 +73,11 @@ async def begin(
     request: Request,
     service: Serves,
     private: bool = False,
+    project: Annotated[str, Query(max_length=100)] = "",
     message: Annotated[str, Query(max_length=20_000)] = "",
 ) -> Response:
-    """A page on which a new session begins, with what an address puts into the field."""
+    """A page on which a new session begins, with what an address puts into the field, in a project or in none."""
+    begun_in = service.satchel.home.projects.find(project) if project else None
     return await page(
         request,
         "chat.html",
@@ -84,7 +87,8 @@ async def begin(
         turns=(),
         draft=message,
         is_private=private,
-        ahead=[] if private else await _ahead(service),
+        project=begun_in,
+        ahead=[] if private or begun_in else await _ahead(service),
         **await _composer(service, None),
     )
 
@@ -131,6 +135,8 @@ async def show(
         branches=await _branches(service, info),
         draft=await _draft(service, info),
         is_private=info.private,
+        project=service.satchel.home.projects.get(info.project),
+        projects=[one for one in service.satchel.home.projects.all() if not one.archived],
         **await _composer(service, info.id),
     )
 
@@ -169,7 +175,7 @@ async def _ended(service: Service, turns: Sequence[Turn]) -> frozenset[str]:
     now, ended = service.satchel.clock.now(), set[str]()
     for id in sorted(ids)[:_MOST_LOOKED_UP]:
         try:
-            until = (await service.memory.get(id)).valid_to
+            until = (await (await service.memory_with(id)).get(id)).valid_to
         except NotFound:
             ended.add(id)
             continue
@@ -346,6 +352,7 @@ async def _send(request: Request, service: Service, session_id: str | None) -> R
         model=None if is_open else model,
         mode=None if is_open else mode,
         private=session_id is None and form.has("private"),
+        project=form.get("project") if session_id is None else "",
     ) as session:
         # A page that was opened before knows nothing of a plan that is proposed.
         if mode is not None and (is_open or not session.conversation.proposes_plan):
@@ -413,7 +420,9 @@ class _Command:
         here = f"/chat/{self.session.id}" if self.session.turns else "/"
         if result.change is not None:
             if result.change.session_id is None:
-                return _done(request, "/?private=true" if result.change.private else "/", opens=True)
+                change = result.change
+                given = {"private": "true" if change.private else "", "project": change.project}
+                return _done(request, path_with("/", given), opens=True)
             info = await self.service.satchel.sessions.info(result.change.session_id)
             if result.change.draft:  # it goes on as the other one did
                 before, sessions = self.session, self.service.sessions
@@ -553,7 +562,7 @@ async def resume(request: Request, service: Serves, id: str) -> Response:
 async def judge(request: Request, service: Serves, id: str, memory_id: str) -> Response:
     """Mark a shown memory as wrong or outdated, or forget it."""
     form = await form_of(request)
-    record = await service.memory.get(memory_id)
+    record = await (await service.memory_with(memory_id)).get(memory_id)
     match form.get("do"):
         case "outdated":
             said, mark = await _outdated(service, id, record), "past"
@@ -570,7 +579,7 @@ async def judge(request: Request, service: Serves, id: str, memory_id: str) -> R
 
 
 async def _outdated(service: Service, id: str, record: MemoryRecord) -> Saying:
-    change = await service.memory.edit(
+    change = await (await service.memory_with(record.id)).edit(
         record.id, valid_to=service.satchel.clock.now(), by="user", why="outdated, said on the chat page"
     )
     if change is None:
@@ -585,7 +594,7 @@ async def _outdated(service: Service, id: str, record: MemoryRecord) -> Saying:
 async def _put_right(service: Service, id: str, record: MemoryRecord, content: str) -> Saying:
     if not content:
         raise UsageError("Write the correct words, or forget the memory.")
-    change = await service.memory.edit(
+    change = await (await service.memory_with(record.id)).edit(
         record.id, content=content, by="user", why="corrected on the chat page"
     )
     if change is None:
@@ -633,7 +642,12 @@ def _kept_elsewhere(receipt: ForgetReceipt) -> str:
 @router.post("/chat/{id}/undo/{change_id}")
 async def undo(request: Request, service: Serves, id: str, change_id: str) -> Response:
     """Undo a change of a memory."""
-    await service.memory.undo(change_id, by="user", why="undone on the chat page")
+    for memory in await service.satchel.home.memories():  # the change is of one of them
+        with suppress(NotFound):
+            await memory.undo(change_id, by="user", why="undone on the chat page")
+            break
+    else:
+        raise NotFound(f"There is no change {change_id!r}.")
     return _done(request, f"/chat/{id}", say=Saying(text="It holds again."))
 
 

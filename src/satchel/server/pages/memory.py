@@ -109,7 +109,7 @@ class HistoryStep:
 async def show(request: Request, service: Serves, id: str) -> Response:
     """One memory, or that it was forgotten."""
     try:
-        record = await service.memory.get(id)
+        record = await (await service.memory_with(id)).get(id)
     except NotFound:
         return await _forgotten(request, service, id)
     return await _page(request, service, record, asked=FieldReader.of(request))
@@ -125,7 +125,7 @@ async def _page(
     problem: str = "",
     changed_meanwhile: bool = False,
 ) -> Response:
-    memory = service.memory
+    memory = await service.memory_with(record.id)
     later = await memory.later([record.id])
     linked = await _linked(memory, record)
     history = await memory.history(record.id)
@@ -322,7 +322,7 @@ class Why:
 
 async def _why(service: Service, record: MemoryRecord, message: str) -> Why:
     settings = service.satchel.settings.memory
-    found = await service.memory.recall(
+    found = await (await service.memory_with(record.id)).recall(
         message,
         budget_tokens=settings.budget_tokens,
         limit=settings.limit,
@@ -388,15 +388,15 @@ async def _carry_out(service: Service, id: str, do: str) -> str | None:
     """Change a memory. Returns the change, or None if it was so already."""
     match do:
         case "pin":
-            return await service.memory.pin(id)
+            return await (await service.memory_with(id)).pin(id)
         case "unpin":
-            return await service.memory.unpin(id)
+            return await (await service.memory_with(id)).unpin(id)
         case _:
             now = service.satchel.clock.now()
             fields: dict[str, Any] = dict(_DEEDS[do].fields)
             if fields.get("valid_to") == "now":
                 fields["valid_to"] = now
-            return await service.memory.edit(id, **fields)
+            return await (await service.memory_with(id)).edit(id, **fields)
 
 
 @router.post("/memories/many")
@@ -458,7 +458,7 @@ async def _forget_many(
 async def edit(request: Request, service: Serves, id: str) -> Response:
     """Correct it. If something is wrong, the form keeps what was typed."""
     form = await form_of(request)
-    memory = service.memory
+    memory = await service.memory_with(id)
     record = await memory.get(id)
     typed = {name: form.get(name) for name in _FIELDS}
     history = await memory.history(record.id)
@@ -511,13 +511,13 @@ def _said(id: str, text: str, change: str | None) -> Saying:
 @router.post("/memories/{id}/undo")
 async def undo(request: Request, service: Serves, id: str) -> Response:
     """Undo a change."""
-    record = await service.memory.get(id)
+    record = await (await service.memory_with(id)).get(id)
     number = (await form_of(request)).get("change")
     # Only changes of this memory: the id comes from a page.
-    if number not in {change.id for change in await service.memory.history(record.id)}:
+    if number not in {change.id for change in await (await service.memory_with(id)).history(record.id)}:
         raise NotFound("There is no such change of this memory.")
     try:
-        done = await service.memory.undo(number)
+        done = await (await service.memory_with(id)).undo(number)
     except UsageError as error:
         return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Undone.", done))
@@ -526,10 +526,12 @@ async def undo(request: Request, service: Serves, id: str) -> Response:
 @router.post("/memories/{id}/spheres")
 async def spheres(request: Request, service: Serves, id: str) -> Response:
     """Put it into a sphere, or take it out."""
-    record = await service.memory.get(id)
+    record = await (await service.memory_with(id)).get(id)
     wanted = (await form_of(request)).get("sphere")
     kept = [one for one in record.spheres if one != wanted]
-    done = await service.memory.edit(record.id, spheres=kept if wanted in record.spheres else [*kept, wanted])
+    done = await (await service.memory_with(id)).edit(
+        record.id, spheres=kept if wanted in record.spheres else [*kept, wanted]
+    )
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, "Saved.", done))
 
 
@@ -539,9 +541,11 @@ async def spheres(request: Request, service: Serves, id: str) -> Response:
 @router.get("/memories/{id}/forget")
 async def before_forgetting(request: Request, service: Serves, id: str) -> Response:
     """A preview of what would be removed with it."""
-    record = await service.memory.get(id)
+    record = await (await service.memory_with(id)).get(id)
     plan = (await service.satchel.forget([record.id], dry_run=True)).store
-    told = await _told(service.memory, [*plan.echoes, *plan.still_said, *plan.requoted, *plan.reopened])
+    told = await _told(
+        await service.memory_with(id), [*plan.echoes, *plan.still_said, *plan.requoted, *plan.reopened]
+    )
     along = [gone.id for gone in plan.forgotten if gone.id != record.id]
     return await page(
         request,
@@ -551,7 +555,7 @@ async def before_forgetting(request: Request, service: Serves, id: str) -> Respo
         record=record,
         plan=plan,
         own=next((gone for gone in plan.forgotten if gone.id == record.id), None),
-        along=await _told(service.memory, along),
+        along=await _told(await service.memory_with(id), along),
         told=told,
         titles=await titles_of(service),
     )
@@ -570,7 +574,7 @@ async def _told(memory: Memory, ids: Sequence[str]) -> Mapping[str, MemoryRecord
 @router.post("/memories/{id}/forget")
 async def forget(request: Request, service: Serves, id: str) -> Response:
     """Forget it for good, and show the receipt."""
-    record = await service.memory.get(id)
+    record = await (await service.memory_with(id)).get(id)
     form = await form_of(request)
     wanted = [record.id]
     if form.has("restated"):
@@ -621,7 +625,7 @@ async def _forgotten(request: Request, service: Service, id: str) -> Response:
     Raises:
         NotFound: There never was one.
     """
-    history = await service.memory.history(id)
+    history = await (await service.memory_with(id)).history(id)
     return await page(
         request,
         "memory-forgotten.html",
@@ -638,7 +642,7 @@ async def change(request: Request, service: Serves, id: str, do: str) -> Respons
     """Pin it, say that it no longer holds, hold it back, or take one of these back."""
     if do not in _DEEDS:
         raise HTTPException(404)
-    record = await service.memory.get(id)
+    record = await (await service.memory_with(id)).get(id)
     try:
         done = await _carry_out(service, record.id, do)
     except (UsageError, Refused) as error:

@@ -60,6 +60,7 @@ async def chat(
         model=None if known else request.model,
         mode=None if known else request.mode,
         private=False if known else request.private,
+        project="" if known else request.project or "",
     ) as session:
         if known:
             await _check_known(service, session, request)
@@ -89,8 +90,10 @@ async def attach(
 
 
 async def _check_known(service: Service, session: Session, request: ChatRequest) -> None:
-    if request.mode is not None or request.private:
-        raise UsageError("mode and private are for a new session. Leave them out, or leave out session_id.")
+    if request.mode is not None or request.private or request.project:
+        raise UsageError(
+            "mode, private and project are for a new session. Leave them out, or leave out session_id."
+        )
     if request.model is not None:
         if await is_busy(session.running):
             raise HTTPException(

@@ -146,14 +146,15 @@ async def stats(service: Serves) -> Response:
 @router.get("/api/memories/{id}", response_model=MemoryRecord, summary="Show a memory")
 async def show(service: Serves, id: str) -> Response:
     """Show a memory, with where it comes from."""
-    return JsonAnswer(record_to_json(await service.memory.get(id)))
+    return JsonAnswer(record_to_json(await (await service.memory_with(id)).get(id)))
 
 
 @router.patch("/api/memories/{id}", response_model=MemoryRecord, summary="Change a memory")
 async def edit(service: Serves, id: str, request: shapes.MemoryEdit) -> Response:
     """Change a memory. Its history keeps the old version, which `undo` restores."""
-    await service.memory.edit(id, **request.model_dump(exclude_unset=True))
-    return JsonAnswer(record_to_json(await service.memory.get(id)))
+    memory = await service.memory_with(id)
+    await memory.edit(id, **request.model_dump(exclude_unset=True))
+    return JsonAnswer(record_to_json(await memory.get(id)))
 
 
 @router.delete("/api/memories/{id}", response_model=shapes.Receipt, summary="Forget a memory")
@@ -161,7 +162,7 @@ async def forget(service: Serves, id: str) -> Response:
     """Forget a memory for good: its words, vectors and edges, the facts that have no other source, and its words in the
     session logs. The receipt says what was removed; the same source can't bring it back.
     """
-    memory = service.memory
+    memory = await service.memory_with(id)
     receipt = await service.satchel.forget([(await memory.get(id)).id])
     if receipt.is_empty:
         raise NotFound(f"There is no memory {id!r}.")
@@ -184,7 +185,7 @@ async def related(
 @router.get("/api/memories/{id}/history", response_model=list[Change], summary="Show a memory's changes")
 async def history(service: Serves, id: str) -> Response:
     """List every change of a memory, oldest first. For a forgotten memory, the list has only the forgetting."""
-    return JsonAnswer(as_json(await service.memory.history(id)))
+    return JsonAnswer(as_json(await (await service.memory_with(id)).history(id)))
 
 
 @router.post("/api/memories/changes/{id}/undo", response_model=shapes.Changed, summary="Undo a change")
@@ -196,13 +197,13 @@ async def undo(service: Serves, id: str) -> Response:
 @router.post("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Pin a memory")
 async def pin(service: Serves, id: str) -> Response:
     """Pin a memory to the profile."""
-    return JsonAnswer({"change": await service.memory.pin(id)})
+    return JsonAnswer({"change": await (await service.memory_with(id)).pin(id)})
 
 
 @router.delete("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Unpin a memory")
 async def unpin(service: Serves, id: str) -> Response:
     """Unpin a memory."""
-    return JsonAnswer({"change": await service.memory.unpin(id)})
+    return JsonAnswer({"change": await (await service.memory_with(id)).unpin(id)})
 
 
 @router.get("/api/profile", response_model=shapes.Profile, summary="Show the profile and the agenda")

@@ -85,15 +85,25 @@ async def open_session(service: Serves, request: shapes.Opening) -> Response:
     cwd = _folder(request.cwd) if request.cwd is not None else satchel.settings.cwd
     id = request.session_id
     if id is None and request.last:
-        newest = await satchel.sessions.last(cwd)
+        project = satchel.home.projects.find(request.project).id if request.project else ""
+        newest = await satchel.sessions.last(cwd, project=project)
         id = newest.id if newest is not None else None
     if id is None:
         async with service.sessions.used(
-            cwd=cwd, model=request.model, mode=request.mode, private=request.private, keeps_empty=True
+            cwd=cwd,
+            model=request.model,
+            mode=request.mode,
+            private=request.private,
+            project=request.project or "",
+            keeps_empty=True,
         ) as session:
             return _state(service, session)
     if request.private:
         raise UsageError("Only a new conversation can be private. Leave out session_id and last.")
+    if request.project and not request.last:
+        raise UsageError(
+            "Only a new conversation is begun in a project. PATCH /api/sessions/{id} moves another one."
+        )
     id = await _full_id(service, id)
     is_open = satchel.has_open(id)
     async with service.sessions.used(
@@ -123,8 +133,8 @@ async def _full_id(service: Service, id: str) -> str:
 def _state(service: Service, session: Session) -> JsonAnswer:
     failed_turn, failure = service.sessions.failure_of(session.id)
     settings = service.satchel.settings
-    project = str(settings.project) if settings.project is not None and settings.project_trusted else ""
-    found = state_of(session, failed_turn=failed_turn, failure=failure, project=project)
+    folder = str(settings.project) if settings.project is not None and settings.project_trusted else ""
+    found = state_of(session, failed_turn=failed_turn, failure=failure, folder=folder)
     return JsonAnswer(fields_to_json(found))
 
 
@@ -156,14 +166,17 @@ async def show(service: Serves, id: str, after: After = 0, limit: Limit = 1000) 
     )
 
 
-@router.patch("/{id}", response_model=shapes.Session, summary="Rename, pin or archive a conversation")
+@router.patch("/{id}", response_model=shapes.Session, summary="Rename, pin, archive or move a conversation")
 async def change(service: Serves, id: str, request: shapes.Listing) -> Response:
     """Change what lists show of a conversation: its title, whether it stands first, whether it is in the archive.
 
-    A message in an archived conversation takes it out of the archive.
+    Moved into a project, or out of one, it takes with it what was learnt from it. A message in an archived conversation
+    takes it out of the archive.
     """
     if request.title is not None:
         await service.satchel.rename(id, request.title)
+    if request.project is not None:
+        await service.satchel.move(id, request.project)
     if request.pinned is not None or request.archived is not None:
         await service.satchel.file(id, pinned=request.pinned, archived=request.archived)
     return JsonAnswer(info_to_json(await service.satchel.sessions.info(id)))

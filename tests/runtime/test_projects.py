@@ -1,0 +1,234 @@
+"""Projects: what their conversations are told and remember, what stays inside, moving, and what deleting leaves."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from satchel.errors import NotFound, UsageError
+from satchel.events import SessionFiled
+from satchel.memory import Memory
+from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.runtime import Satchel
+from satchel.runtime.home import Home
+from satchel.runtime.rebuilding import rebuild
+from tests.requirements import requirement
+from tests.runtime.world import opened, settings_in
+
+pytestmark = pytest.mark.anyio
+
+SECRET = "The code name of the merger with Brandt is Heron, and it closes on 3 December 2026."
+ASKED = "What is the code name of the merger with Brandt?"
+OWN = "My dog is called Bello and is allergic to chicken."
+
+
+def tools_for(**inputs: dict[str, object]) -> ScriptedModel:
+    """A model that first calls tools, where the message has the word "look", and then says that it sees."""
+
+    def reply(request: ModelRequest) -> Reply:
+        last = request.messages[-1]
+        if "look" in last.text and "ToolResultBlock" not in str(last):
+            return Reply(calls=[Call(name=name, input=given) for name, given in inputs.items()])
+        return Reply(text="I see.")
+
+    return ScriptedModel(reply)
+
+
+def sent(model: ScriptedModel) -> str:
+    """All that a model was sent last."""
+    request = model.requests[-1]
+    return request.system + str(request.messages)
+
+
+async def words(memory: Memory | None) -> Sequence[str]:
+    return (
+        [] if memory is None else [one.content for one in await memory.list(kind="episode", speaker="user")]
+    )
+
+
+async def said_in(satchel: Satchel, project: str, text: str) -> str:
+    session = await satchel.session(project=project)
+    await session.run_turn(text)
+    await session.aclose()
+    return session.id
+
+
+@requirement("projects:instructions")
+async def test_conversations_follow_the_instructions_of_their_project(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: "I see.")
+    async with opened(tmp_path, model) as satchel:
+        project = satchel.home.projects.create("Merger", instructions="Answer in Latin.")
+        inside, outside = await satchel.session(project="merger"), await satchel.session()
+        await inside.run_turn("Hello.")
+        assert 'from the project "Merger"\n\nAnswer in Latin.' in model.requests[-1].system
+        await outside.run_turn("Hello.")
+        assert "Latin" not in model.requests[-1].system
+        await satchel.change_project(project, instructions="Answer in Greek.")
+        await inside.run_turn("Again.")
+        assert "Greek" in model.requests[-1].system
+        assert "Latin" not in model.requests[-1].system
+        await satchel.move(inside.id, "")
+        await inside.run_turn("And now?")
+        assert "Greek" not in model.requests[-1].system
+        with pytest.raises(UsageError, match="already"):
+            satchel.home.projects.create("MERGER")
+        with pytest.raises(NotFound):
+            await satchel.session(project="Nothing")
+
+
+@requirement("projects:memory")
+async def test_what_is_said_in_a_project_is_found_in_it_and_nowhere_else(tmp_path: Path) -> None:
+    model = tools_for(
+        recall_memory={"query": ASKED}, deep_memory={"query": ASKED}, forget_memory={"query": ASKED}
+    )
+    async with opened(tmp_path, model) as satchel:
+        satchel.home.projects.create("Merger")
+        satchel.home.projects.create("Garden")
+        await said_in(satchel, "", OWN)
+        await said_in(satchel, "Merger", SECRET)
+        for place in ("", "Garden"):
+            await said_in(satchel, place, f"{ASKED} Please look it up. What is on my agenda in December?")
+            assert "Heron" not in sent(model)
+            assert "3 December" not in sent(model)
+        await said_in(satchel, "Merger", ASKED)
+        assert "Heron" in sent(model)
+        await said_in(satchel, "Merger", f"{ASKED} Please look.")
+        assert sent(model).count("Heron") >= 3  # surfaced, recalled, and found deeply
+
+
+@requirement("projects:memory")
+@pytest.mark.parametrize("own_only", [False, True])
+async def test_the_users_own_memories_are_seen_in_a_project_unless_it_has_its_own_only(
+    tmp_path: Path, own_only: bool
+) -> None:
+    model = tools_for(recall_memory={"query": "What is my dog allergic to?"})
+    async with opened(tmp_path, model) as satchel:
+        assert satchel.memory is not None
+        await satchel.memory.pin(await satchel.memory.add("The user lives in Oslo.", trust="user"))
+        satchel.home.projects.create("Merger", own_memory_only=own_only)
+        await said_in(satchel, "", OWN)
+        await said_in(satchel, "Merger", "What is my dog allergic to?")
+        assert ("chicken" in sent(model)) is not own_only
+        assert ("Oslo" in sent(model)) is not own_only
+        await said_in(satchel, "Merger", "Please look.")
+        assert ("chicken" in sent(model)) is not own_only
+
+
+@requirement("projects:moving")
+async def test_a_conversation_moves_with_all_that_was_learnt_from_it(tmp_path: Path) -> None:
+    model = tools_for(store_memory={"content": "Heron closes early."})
+    async with opened(tmp_path, model) as satchel:
+        project = satchel.home.projects.create("Merger")
+        session = await satchel.session()
+        await session.run_turn(f"{SECRET} Please look.")
+        inside = await satchel.home.memory_in(project.id)
+        assert satchel.memory is not None
+        assert inside is not None
+        before = {one.id for one in await satchel.memory.list()}
+        for _ in range(2):  # and back, and in again
+            await satchel.move(session.id, "Merger")
+            assert not await satchel.memory.list()
+            assert {one.id for one in await inside.list()} == before
+            await session.run_turn("This too.")
+            assert "This too." in await words(inside)
+            await satchel.move(session.id, "")
+            assert not await inside.list()
+            assert before < {one.id for one in await satchel.memory.list()}
+            before = {one.id for one in await satchel.memory.list()}
+        assert {one.project for one in await satchel.sessions.list()} == {""}
+        await satchel.move(session.id, project.id)
+        branch = await satchel.sessions.branch(session.id, 2)
+        assert (await satchel.sessions.info(branch)).project == project.id
+
+
+@requirement("projects:moving")
+async def test_a_move_that_a_crash_interrupted_is_finished_when_the_home_is_opened(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        id = await said_in(satchel, "", SECRET)
+        await satchel.home.carry(id, "", project.id)
+        await satchel.home.note_of(id, SessionFiled(project=project.id))
+        assert await words(satchel.memory) == [SECRET]  # the process dies here
+    async with Home.open(settings, embedder="none") as home:
+        assert await words(home.memory) == []
+        assert await words(await home.memory_in(project.id)) == [SECRET]
+
+
+@requirement("projects:kept")
+@pytest.mark.parametrize("lost", ["database", "database and journal"])
+async def test_a_new_database_puts_each_conversation_into_its_project(tmp_path: Path, lost: str) -> None:
+    settings = settings_in(tmp_path, memory__embedder="none")
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        projects = [satchel.home.projects.create(name) for name in ("Merger", "Garden")]
+        await said_in(satchel, "", OWN)
+        await said_in(satchel, "Merger", SECRET)
+        moved = await said_in(satchel, "Merger", "Tulips are planted in October.")
+        await satchel.move(moved, "Garden")
+    for path in settings.home.glob("satchel.db*"):
+        path.unlink()
+    if lost == "database and journal":
+        shutil.rmtree(settings.home / "journal")
+    await rebuild(settings)
+    async with Home.open(settings) as home:
+        found = [await words(await home.memory_in(id)) for id in ("", *(one.id for one in projects))]
+        assert found == [[OWN], [SECRET], ["Tulips are planted in October."]]
+
+
+def traces(home: Path, *needles: str) -> list[str]:
+    """The files of a home in which one of these stands."""
+    return [
+        str(path)
+        for path in home.rglob("*")
+        if path.is_file() and any(needle.encode() in path.read_bytes() for needle in needles)
+    ]
+
+
+@requirement("projects:deleting")
+async def test_deleting_a_project_leaves_nothing_of_it(tmp_path: Path) -> None:
+    home = settings_in(tmp_path).home
+    model = ScriptedModel(
+        lambda request: "It is Heron." if "code name" in str(request.messages[-1]) else "I see."
+    )
+    async with opened(tmp_path, model) as satchel:
+        project = satchel.home.projects.create("Zebrafish", instructions="Speak of Quetzals.")
+        await said_in(satchel, "", OWN)
+        await said_in(satchel, "Zebrafish", SECRET)
+        moved = await said_in(satchel, "Zebrafish", ASKED)  # it was shown the secret, and repeats it
+        assert "Heron" in sent(model)
+        await satchel.move(moved, "")
+        still_open = await satchel.session(project="Zebrafish")
+        await satchel.delete_project(project)
+        assert satchel.home.projects.all() == []
+        assert not satchel.has_open(still_open.id)
+        assert [info.id for info in await satchel.sessions.list()][:1] == [moved]
+        assert OWN in await words(satchel.memory)
+        assert satchel.memory is not None
+        assert not [one for one in await satchel.memory.list() if "Heron" in one.content]
+    assert traces(home, "Heron", "Zebrafish", "Quetzal", project.id) == [] or traces(home, project.id) == [
+        str(path) for path in home.glob(f"sessions/*/*{moved}.jsonl")
+    ]
+    assert traces(home, "Heron is", "is Heron", "Zebrafish", "Quetzal") == []
+
+
+@requirement("projects:deleting")
+async def test_forgetting_reaches_projects_and_what_was_repeated_in_them(tmp_path: Path) -> None:
+    async with opened(tmp_path, ScriptedModel(lambda _: f"You told me: {OWN}")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        assert satchel.memory is not None
+        inside = await satchel.home.memory_in(project.id)
+        assert inside is not None
+        id = await satchel.memory.add(OWN)
+        session = await said_in(satchel, "Merger", "What is my dog allergic to?")
+        assert [one for one in await inside.list() if "Bello" in one.content]
+        planned = await satchel.forget([id], dry_run=True)
+        assert [gone.id for gone in planned.store.forgotten] == [id]
+        await satchel.forget([id])
+        assert not [one for one in await inside.list() if "Bello" in one.content]
+        receipt = await satchel.forget(session=session)
+        assert receipt.store.forgotten
+        assert not await inside.list()
+        assert traces(satchel.settings.home, "Bello") == []

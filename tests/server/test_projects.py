@@ -1,0 +1,100 @@
+"""Projects over HTTP and on pages."""
+
+from __future__ import annotations
+
+import httpx2
+
+from tests.requirements import requirement
+from tests.server.browsers import at, browser, open_page, said, send, words_of
+from tests.server.world import World, chat, text_of
+
+
+@requirement("projects:faces")
+def test_a_project_over_http(client: httpx2.Client) -> None:
+    made = client.post("/api/projects", json={"name": "Attic", "instructions": "Speak of beams."})
+    assert made.status_code == 201, made.text
+    project = made.json()
+    assert client.post("/api/projects", json={"name": "attic"}).status_code == 400
+    path = f"/api/projects/{project['id']}"
+    events = chat(client, "instructions? The sledge is called Rosebud.", project="Attic")
+    assert "Speak of beams." in text_of(events)
+    [info] = client.get(f"{path}/sessions").json()
+    assert info["project"] == project["id"]
+    assert info["title"].startswith("instructions? The sledge")
+    state = client.get(f"/api/sessions/{info['id']}/state").json()
+    assert (state["project"], state["private"]) == ("Attic", False)
+    changed = client.patch(path, json={"instructions": "Speak of nails.", "archived": True}).json()
+    assert (changed["conversations"], changed["archived"], changed["name"]) == (1, True, "Attic")
+    assert client.get("/api/projects").json() == []
+    assert [one["id"] for one in client.get("/api/projects", params={"archived": True}).json()] == [
+        project["id"]
+    ]
+    assert "Speak of nails." in text_of(chat(client, "instructions?", session_id=info["id"]))
+
+    [hit] = client.get(f"{path}/memories/search", params={"q": "sledge Rosebud", "limit": 1}).json()
+    memory = hit["memory"]["id"]
+    assert memory in {one["id"] for one in client.get(f"{path}/memories").json()}
+    everywhere = client.get("/api/memories/search", params={"q": "Rosebud", "mode": "lexical"}).json()
+    assert everywhere == []
+    surfaced = client.post(
+        "/api/surface", json={"messages": [{"role": "user", "content": "Who is Rosebud?"}]}
+    )
+    assert "sledge" not in surfaced.text
+    assert client.get(f"/api/memories/{memory}").json()["content"].endswith("Rosebud.")
+
+    moved = client.patch(f"/api/sessions/{info['id']}", json={"project": ""}).json()
+    assert moved["project"] is None
+    assert client.get(f"{path}/memories").json() == []
+    assert client.get("/api/memories/search", params={"q": "Rosebud", "mode": "lexical"}).json()
+    client.patch(f"/api/sessions/{info['id']}", json={"project": "Attic"})
+    deleted = client.delete(path).json()
+    assert (deleted["conversations"], deleted["memories"] > 0) == (1, True)
+    assert client.get(path).status_code == 404
+    assert client.get(f"/api/sessions/{info['id']}").status_code == 404
+    assert client.get("/api/memories/search", params={"q": "Rosebud", "mode": "lexical"}).json() == []
+
+
+@requirement("projects:faces")
+def test_a_project_on_its_pages(world: World, client: httpx2.Client) -> None:
+    with browser(world) as page:
+        empty = open_page(page, "/projects")
+        refused = send(page, empty, "/projects", {"name": "   ", "instructions": "Speak of tulips."})
+        assert refused.status_code == 422
+        assert "The title is empty." in refused.text
+        assert "Speak of tulips." in refused.text  # what was typed is kept
+        made = send(page, empty, "/projects", {"name": "Garden", "instructions": "Speak of tulips."})
+        here = made.headers["location"]
+        assert "Made: Garden." in said(open_page(page, here))
+        start = open_page(page, f"/?project={here.rpartition('/')[2]}")
+        sent = send(page, start, "/chat", {"message": "The shed key hangs behind the ivy."})
+        talk = sent.headers["location"].partition("#")[0]
+        session = talk.rpartition("/")[2]
+        chat(client, "And the rake?", session_id=session)  # waits for the first turn
+        shown = open_page(page, here)
+        assert shown.xpath(f"//main//a[@href='{talk}']")
+        [memory, *_] = shown.xpath("//a[starts-with(@href, '/memories/')]/@href")
+        assert words_of(open_page(page, memory))
+        outside = send(page, shown, "/projects/move", {"project": ""})
+        assert outside.headers["location"] == talk
+        moved = open_page(page, talk)
+        assert "In no project now." in said(moved)
+        assert not open_page(page, here).xpath(f"//main//a[@href='{talk}']")
+        back = page.post(
+            "/projects/move",
+            data={
+                "form_token": "",
+                **dict(moved.xpath("//form[@action='/projects/move']")[0].form_values()),
+                "project": "Garden",
+            },
+            headers={"origin": at(page), "sec-fetch-site": "same-origin"},
+        )
+        assert back.status_code == 303
+        shown = open_page(page, here)
+        assert "deletes its instructions, 1 conversation and" in words_of(shown)
+        send(page, shown, here, {"name": "Orchard", "instructions": "Speak of pears."})
+        assert "Orchard" in words_of(open_page(page, "/projects"))
+        send(page, open_page(page, here), f"{here}/archive")
+        assert "Orchard" not in words_of(open_page(page, "/projects").find(".//main"))
+        send(page, open_page(page, here), f"{here}/delete")
+        assert "Deleted: Orchard." in said(open_page(page, "/projects"))
+        open_page(page, talk, status=404)
