@@ -505,6 +505,9 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(24, "documents:hostile", "issue 24", "An encrypted, broken or exploding document gets a plain message; parsers run in the sandbox."),
     built(24, "documents:http", "issue 24", "Documents are added, listed and forgotten over HTTP."),
     built(24, "documents:sent", "issue 24", "A document is remembered from the pages and from a conversation, opens at a passage, and leaves no byte when it is forgotten or can't be read."),
+    built(24, "documents:watched", "issue 24 §4", "A watched folder's documents follow its files; links out of it, hidden and ignored files are not read, forgotten ones stay forgotten, and an emptied folder removes nothing unasked."),
+    built(24, "documents:watched:faces", "issue 24 §4", "Folders are watched and stopped on the command line, over HTTP and on the pages; lists and doctor show how far they are."),
+    built(24, "documents:vault", "issue 24 §4", "A note's front matter and links stay text, and its title names it."),
     built(24, "documents:whole", "issue 24", "After a kill, a document is stored as a whole or not at all."),
 
     # ---- Memory: the store (seed-2 §4.1, seed-0 part 3, DESIGN 5)

@@ -71,6 +71,7 @@ _LAZY = {
     ),
     "add-file": ("satchel.cli.documents:add_file", "Remember documents: files, or all in a folder."),
     "documents": ("satchel.cli.documents:documents", "List the documents that are remembered."),
+    "watch": ("satchel.cli.documents:watch_folder", "Remember the documents of a folder as they change."),
     "answer": ("satchel.cli.memory_work:answer", "Answer the hooks of other agents."),
     "work": ("satchel.cli.memory_work:work", "Extract facts and embed until nothing is left to do."),
     "distill": ("satchel.cli.distill:distill", "Extract facts from conversations, or show the progress."),

@@ -443,6 +443,12 @@ class MemorySettings:
         low=0,
         high=86_400,
     )
+    watch_every_s: float = setting(
+        60.0,
+        "The number of seconds between two looks at the watched folders (`satchel memory watch`) while Satchel runs.",
+        low=1,
+        high=86_400,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

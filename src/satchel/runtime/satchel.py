@@ -73,6 +73,7 @@ from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, workspaces
 from satchel.runtime.turns import is_busy
+from satchel.runtime.watching import Watching
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
@@ -98,6 +99,7 @@ class Satchel:
         home: Memory and session logs.
         tooling: All tools.
         distilling: Extracts facts from conversations in the background.
+        watching: Looks at watched folders in the background.
         capabilities: Tools that the agent makes; None if the database can't be opened.
     """
 
@@ -114,6 +116,7 @@ class Satchel:
         self.home = home
         self.tooling = tooling
         self.distilling = distilling
+        self.watching = Watching(home, parts.sandboxes)
         self.capabilities: CapabilityParts | None = None
         self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
@@ -173,6 +176,7 @@ class Satchel:
                 if is_here:
                     satchel.distilling.start()
                     satchel.parts.background.start(keep_retention, home)
+                    satchel.parts.background.start(satchel.watching.keep_looking)
                 satchel.parts.background.start(satchel._watch_inbox)
                 try:
                     yield satchel

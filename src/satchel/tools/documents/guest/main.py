@@ -195,8 +195,13 @@ def _text(path: Path) -> tuple[str, Iterator[Section]]:
 
 def _markdown(path: Path) -> tuple[str, Iterator[Section]]:
     text = _decoded(path)
+    # A "#" in the front matter is a comment, and no heading.
+    front = re.match(r"---\s*\n.*?\n---[ \t\r]*(?:\n|\Z)", text, re.DOTALL)
+    text, above = (text[front.end() :], front[0].strip().strip("-")) if front else (text, "")
+    named = re.search(r"^title:[ \t]*(.+)", above, re.MULTILINE)
     first = re.search(r"^# +(.+)", text, re.MULTILINE)
-    return first[1].strip(" #") if first else "", _by_heading(text)
+    title = named[1].strip("\"' ") if named else first[1].strip(" #") if first else ""
+    return title, iter([(None, "", above.strip()), *_by_heading(text)])
 
 
 def _decoded(path: Path) -> str:
