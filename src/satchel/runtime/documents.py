@@ -21,7 +21,7 @@ from satchel.messages import FileBlock
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.sessions.attachments import MOST_BYTES, plain_name
 from satchel.tools.builtin.tree import FoundPath, walk
-from satchel.tools.documents.reading import KINDS, read_document
+from satchel.tools.documents.reading import KINDS, Document, read_document
 from satchel.tools.kept import media_type_of, write_kept
 
 __all__ = [
@@ -186,8 +186,12 @@ async def add_document(
     sandboxes: Sandboxes,
     *,
     home: Path | None = None,
+    ready: tuple[str, Document] | None = None,
 ) -> DocumentOutcome:
-    """Remember one file by its path, which is relative to `home` if that is given."""
+    """Remember one file by its path, which is relative to `home` if that is given.
+
+    `ready` is what was read of it, and the hash of the bytes then. It is read again if it has changed since.
+    """
     name = str(file.relative_to(home) if home else file)
     try:
         # The path is the document's name in the store, which keeps no characters that nobody sees.
@@ -197,7 +201,10 @@ async def add_document(
         if known is not None and known.digest == digest:
             return DocumentOutcome(path=name, outcome="unchanged", passages=known.passages)
         for _ in range(_MOST_READINGS):
-            document = await read_document(file, await sandboxes.get())
+            if ready is not None and ready[0] == digest:
+                document = ready[1]
+            else:
+                document = await read_document(file, await sandboxes.get())
             before, (digest, written_at) = digest, await run_sync(digest_of, file)
             if before == digest:
                 break

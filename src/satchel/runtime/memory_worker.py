@@ -115,6 +115,9 @@ class _Work:
                 self._look_at_s = now + settings.memory.watch_every_s
             if did := await self._memory.keep_up():
                 self._tell("embedded and read what was new")
+            if await self._satchel.describing.describe_next():
+                self._tell("described a picture")
+                return True
             report = await self._satchel.distilling.read_closed(silent_s=silent_s)
         except StorageError:
             raise

@@ -41,6 +41,7 @@ from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
 from satchel.runtime.builds import Builds
 from satchel.runtime.capability_parts import CapabilityParts
+from satchel.runtime.describing import Describing
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, untrusted_project
@@ -100,6 +101,7 @@ class Satchel:
         tooling: All tools.
         distilling: Extracts facts from conversations in the background.
         watching: Looks at watched folders in the background.
+        describing: Has pictures described in the background.
         capabilities: Tools that the agent makes; None if the database can't be opened.
     """
 
@@ -117,6 +119,8 @@ class Satchel:
         self.tooling = tooling
         self.distilling = distilling
         self.watching = Watching(home, parts.sandboxes)
+        self.describing = Describing(parts, home, distilling.may_spend_unasked)
+        distilling.on_news = self.describing.wake
         self.capabilities: CapabilityParts | None = None
         self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
@@ -177,6 +181,7 @@ class Satchel:
                     satchel.distilling.start()
                     satchel.parts.background.start(keep_retention, home)
                     satchel.parts.background.start(satchel.watching.keep_looking)
+                    satchel.parts.background.start(satchel.describing.keep_describing)
                 satchel.parts.background.start(satchel._watch_inbox)
                 try:
                     yield satchel

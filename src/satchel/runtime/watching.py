@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -28,6 +28,7 @@ from satchel.runtime.lines import counted
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.sandbox.detached import WorkerLock
 from satchel.tools.builtin.tree import FoundPath
+from satchel.tools.documents.reading import Document, is_small, read_small
 
 __all__ = ["WatchedFolder", "Watching", "folder_line", "has_watched", "unwatch", "watch", "watched"]
 
@@ -36,8 +37,9 @@ _log = logging.getLogger(__name__)
 _LOCK: Final = "watching"
 _MOST_A_LOOK: Final = 100
 """Files that are read at once, so that other work of the process has its turn."""
-_SAVE_EVERY: Final = 10
-"""A kill costs so many readings: each file that is stored already is only compared by its hash."""
+_SAVE_EVERY: Final = 20
+"""Files between two savings, and that are read together if they are small. After a kill, those that are stored already
+are only compared by their hashes."""
 _AGAIN_S: Final = 86_400.0
 """When a file that could not be read is tried again though it hasn't changed: a package may be there by then."""
 
@@ -272,12 +274,30 @@ class Watching:
                 removed += 1
         due = [one for one in found.values() if _is_due(one, state, now)]
         counts = {"removed": removed}
-        for at, one in enumerate(due[:_MOST_A_LOOK]):
+        for at in range(0, min(len(due), _MOST_A_LOOK), _SAVE_EVERY):
             state.left = len(due) - at
-            if at % _SAVE_EVERY == 0 and not self._save(path, state):
+            if not self._save(path, state):
                 return False
-            outcome = await self._read(folder, one, known.get(one.path), memory, state)
-            counts[outcome] = counts.get(outcome, 0) + 1
+            group = due[at : at + _SAVE_EVERY]
+            digests, ready = await self._ready(folder, group, known, state)
+            for one in group:
+                digest = digests.get(one.path, "")
+                document = ready.get(folder / one.path)
+                if digest and digest in state.forgotten.values():
+                    state.forgotten[_hash(one.path)] = digest  # it has another name now
+                    outcome = "forgotten"
+                else:
+                    done = await add_document(
+                        folder / one.path,
+                        known.get(one.path),
+                        memory,
+                        self._sandboxes,
+                        ready=None if document is None else (digest, document),
+                    )
+                    error = done.error or ("" if done.passages else "There is nothing in it to remember.")
+                    state.files[one.path] = _Seen(one.mtime_ns, one.size, digest, error, now)
+                    outcome = done.outcome
+                counts[outcome] = counts.get(outcome, 0) + 1
         state.left = max(0, len(due) - _MOST_A_LOOK)
         if said := ", ".join(
             f"{number} {what}" for what, number in counts.items() if number and what != "unchanged"
@@ -285,23 +305,28 @@ class Watching:
             tell(f"documents of a watched folder: {said}")
         return self._save(path, state) and state.left > 0
 
-    async def _read(
-        self, folder: Path, one: FoundPath, known: StoredDocument | None, memory: Memory, state: _State
-    ) -> str:
-        """Remember a file, and note how it was; what became of it."""
-        file = folder / one.path
-        digest = ""
-        with suppress(OSError):  # `add_document` says why
-            digest, _ = await run_sync(digest_of, file)
-            if digest in state.forgotten.values():
-                # It has another name now.
-                state.forgotten[_hash(one.path)] = digest
-                return "forgotten"
-        done = await add_document(file, known, memory, self._sandboxes)
-        error = done.error or ("" if done.passages else "There is nothing in it to remember.")
-        now = self._home.clock.now().timestamp()
-        state.files[one.path] = _Seen(one.mtime_ns, one.size, digest, error, now)
-        return done.outcome
+    async def _ready(
+        self,
+        folder: Path,
+        group: Sequence[FoundPath],
+        known: Mapping[str, StoredDocument],
+        state: _State,
+    ) -> tuple[dict[str, str], dict[Path, Document]]:
+        """The hashes of some files, and what the small ones of them say that are new."""
+        digests: dict[str, str] = {}
+        small = []
+        for one in group:
+            with suppress(OSError):  # `add_document` says why
+                digest, _ = await run_sync(digest_of, folder / one.path)
+                digests[one.path] = digest
+                stored = known.get(one.path)
+                if (
+                    is_small(folder / one.path, one.size)
+                    and (stored is None or stored.digest != digest)
+                    and digest not in state.forgotten.values()
+                ):
+                    small.append(folder / one.path)
+        return digests, await read_small(small, await self._sandboxes.get()) if len(small) > 1 else {}
 
     def _save(self, path: str, state: _State) -> bool:
         """Keep the state; False if the folder is not watched any more."""
