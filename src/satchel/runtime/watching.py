@@ -20,7 +20,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from satchel.config.home import ensure_home, locked_folder, replace_file
-from satchel.errors import NotFound, SatchelError, UsageError
+from satchel.errors import NotFound, SandboxError, SatchelError, UsageError
 from satchel.memory import Memory, StoredDocument
 from satchel.runtime.documents import add_document, below, digest_of, is_gone, remove_document
 from satchel.runtime.home import Home
@@ -238,7 +238,12 @@ class Watching:
         try:
             has_more = False
             for path in _folders(self._home):
-                has_more |= await self._look_at(path, memory, tell)
+                try:
+                    has_more |= await self._look_at(path, memory, tell)
+                except SandboxError as error:
+                    state = _state(self._home, path)
+                    state.note = f"It can't be read now. {error}"
+                    self._save(path, state)
             return has_more
         finally:
             lock.release()

@@ -31,15 +31,24 @@ _MOST_PAGES: Final = 1_000_000
 @router.get("/memories/documents")
 async def documents(request: Request, service: Serves) -> Response:
     """All of them, with a field to send one."""
+    asked = FieldReader.of(request)
     found = await service.memory.documents()
+    number = asked.number("page", 1, low=1, high=_MOST_PAGES)
+    start = (number - 1) * _PAGE
     return await page(
         request,
         "documents.html",
         title="Documents",
-        documents=found,
+        status=asked.status,
+        count=len(found),
+        documents=(shown := found[start : start + _PAGE]),
+        start=start,
+        number=number,
+        has_next=len(found) > start + _PAGE,
+        at=lambda page: path_with("/memories/documents", {"page": page}),
         folders=await watched(service.satchel.home, service.memory),
         folder_line=folder_line,
-        sent=[one.path for one in found if _kept(service, one)],
+        sent=[one.path for one in shown if _kept(service, one)],
     )
 
 
