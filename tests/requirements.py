@@ -511,6 +511,12 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(24, "documents:hostile", "issue 24", "An encrypted, broken or exploding document gets a plain message; parsers run in the sandbox."),
     built(24, "documents:http", "issue 24", "Documents are added, listed and forgotten over HTTP."),
     built(24, "documents:sent", "issue 24", "A document is remembered from the pages and from a conversation, opens at a passage, and leaves no byte when it is forgotten or can't be read."),
+    built(24, "documents:watched", "issue 24 §4", "A watched folder's documents follow its files; links out of it, hidden and ignored files are not read, forgotten ones stay forgotten, and an emptied folder removes nothing unasked."),
+    built(24, "documents:watched:faces", "issue 24 §4", "Folders are watched and stopped on the command line, over HTTP and on the pages; lists and doctor show how far they are."),
+    built(24, "documents:vault", "issue 24 §4", "A note's front matter and links stay text, and its title names it."),
+    built(24, "content:smaller", "issue 24 §2", "A picture that a provider doesn't take for its size is made smaller in the sandbox, or the user is told why it was not."),
+    built(24, "content:remembered", "issue 24 §5", "A picture is found by its name, its day and the words around it, comes back in the result of a search, and is forgotten with its copies."),
+    built(24, "content:described", "issue 24 §5", "Where the user switched it on, a model that sees describes a picture in the background, marked as its words, in the one budget; a model that doesn't see describes nothing."),
     built(24, "documents:whole", "issue 24", "After a kill, a document is stored as a whole or not at all."),
 
     # ---- Memory: the store (seed-2 §4.1, seed-0 part 3, DESIGN 5)
@@ -881,6 +887,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(12, "http:openai:tools", "issue 12", "The client's own tools are called by the client, beside Satchel's."),
     built(12, "http:openai:parameters", "issue 12", "Parameters are honoured, or refused by name; unknown fields are ignored."),
     built(24, "http:openai:responses", "issue 24", "The official client of OpenAI uses the agent through /v1/responses, streamed and not, with tools, files and previous_response_id."),
+    built(24, "http:openai:responses:stored", "issue 24 §6", "A response is shown and deleted by its id, and its items are referred to by theirs, by the same user only."),
     built(24, "http:openai:embeddings", "issue 24", "/v1/embeddings answers with the vectors of memory's embedder; without one it is refused by name, as /v1/audio is."),
     built(24, "http:openai:errands", "issue 24", "Requests for titles, tags and follow-ups that programs send on their own are answered, and become neither a session nor a memory."),
     built(12, "http:openai:errors", "issue 12", "Errors have the form that official clients turn into their exceptions."),

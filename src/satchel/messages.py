@@ -83,8 +83,20 @@ class FileBlock:
 
     @property
     def text_twin(self) -> FileBlock:
-        """The text of a document, for models that don't take documents. Only some have one."""
+        """The text of a document, for models that don't take documents, or what a model that sees said of a picture.
+        Only some have one.
+        """
         return replace(self, media_type="text/plain", name=f"{self.name}.txt")
+
+    @property
+    def small_twin(self) -> FileBlock:
+        """A smaller copy of a picture, for providers that don't take it as it is. Only large ones have one."""
+        return replace(self, media_type="image/jpeg", name=f"{self.name}.small.jpg")
+
+    @property
+    def kept(self) -> tuple[FileBlock, ...]:
+        """All that may be beside the log of this file."""
+        return (self, self.text_twin, self.small_twin)
 
     @property
     def file_name(self) -> str:

@@ -134,6 +134,7 @@ async def test_one_switch_and_one_budget_hold_for_all_that_models_do_unasked(tmp
             "  extract       1 calls       1,010 tokens  $0.5000",
             "  judge         0 calls           0 tokens",
             "  title         0 calls           0 tokens",
+            "  picture       0 calls           0 tokens",
             "  total         1 calls       1,010 tokens  $0.5000",
         ]
         checks = {check.part: check.text for check in await examine(satchel)}

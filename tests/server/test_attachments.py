@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import base64
+import io
+import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from PIL import Image
 
 from satchel.errors import UsageError
 from satchel.messages import FileBlock
+from satchel.models.anthropic.wire import MOST_PICTURE
+from satchel.models.files import part_of
 from satchel.sessions.attachments import MOST_BYTES, Uploads
 from satchel.tools.kept import media_type_of
 from tests.requirements import requirement
@@ -151,3 +156,36 @@ def test_a_file_waits_in_line_with_its_message(world: World, client: httpx2.Clie
             world.held.go_on.set()
             assert [event.name for event in events][-1] == "response"
     assert [each.name for each in asked(world, "Look here.")] == ["late.png"]
+
+
+@requirement("content:smaller")
+def test_a_large_picture_reaches_a_provider_that_takes_less_and_leaves_nothing(
+    world: World, client: httpx2.Client
+) -> None:
+    out = io.BytesIO()
+    Image.frombytes("RGBA", (1100, 1100), random.Random(3).randbytes(1100 * 1100 * 4)).save(out, "PNG")
+    assert len(out.getvalue()) > MOST_PICTURE
+    exploding = b"\x89PNG\r\n\x1a\n" + bytes(4_000_000)
+    files = [sent(client, out.getvalue(), "large.png"), sent(client, exploding, "broken.png")]
+    id = chat(client, "The big ones.", attachments=files)[0].data["sessionId"]
+    model: Any = world.satchel.parts.models.given
+    request = next(r for r in reversed(model.requests) if "The big ones." in r.messages[-1].text)
+    large, broken = request.messages[-1].files
+    part = part_of(large, request.read_file, takes="all", most_picture=MOST_PICTURE)
+    assert (part.kind, part.media_type) == ("picture", "image/jpeg")
+    with Image.open(io.BytesIO(base64.b64decode(part.content))) as small:
+        assert small.size == (1100, 1100)
+    # A provider that takes it gets it as it is.
+    whole = part_of(large, request.read_file, takes="all", most_picture=20_000_000)
+    assert base64.b64decode(whole.content) == out.getvalue()
+    other = part_of(broken, request.read_file, takes="all", most_picture=MOST_PICTURE)
+    assert "more than the 3.7 MB that you can be sent" in other.content
+    [notice] = [one for one in world.satchel.notices if one.part == "pictures"]
+    assert notice.text.startswith("broken.png has 4 MB, which some providers don't take")
+    branch = world.call(world.satchel.sessions.branch, id, 2)
+    assert len([path for path in files_of(world) if path.name.endswith(".small.jpg")]) == 2, branch
+    memory = world.satchel.memory
+    assert memory is not None
+    [said] = [each for each in world.call(memory.list) if each.content == "The big ones."]
+    world.call(world.satchel.forget, [said.id])
+    assert not [path for path in files_of(world) if path.name.endswith((".small.jpg", "large.png"))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -92,3 +93,40 @@ def test_a_document_that_cannot_be_read_leaves_nothing(
     assert reason in answer.json()["detail"]
     assert str(world.home) not in answer.json()["detail"]
     assert (kept(), client.get("/api/memory/documents").json()) == before
+
+
+@requirement("documents:watched:faces")
+def test_a_folder_is_watched_over_http_and_on_the_page(
+    world: World, client: httpx2.Client, tmp_path: Path
+) -> None:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    (folder / "boiler.md").write_text(MANUAL)
+    (folder / "lying.txt").write_bytes(b"\x7fELF\0\0")
+
+    def taken(documents: int) -> dict[str, Any]:
+        while True:  # the files are read in the background
+            [one] = client.get("/api/memory/folders").json()
+            if one["looked_at"] and not one["left"] and one["documents"] == documents:
+                return dict(one)
+
+    with browser(world) as page:
+        form = {"folder": str(folder)}
+        listed = open_page(page, "/memories/documents")
+        assert send(page, listed, "/memories/documents/watch", form).status_code == 303
+        assert list(taken(1)["failed"]) == ["lying.txt"]
+        # A second request looks again, at once.
+        (folder / "attic.md").write_text("The attic holds the sledge.")
+        assert client.post("/api/memory/folders", json={"path": str(folder)}).status_code == 200
+        taken(2)
+        again = open_page(page, "/memories/documents")
+        assert "2 documents, 1 could not be read" in words_of(again)
+        assert "lying.txt could not be read. It is not text." in words_of(again)
+        stop = {"folder": str(folder), "stop": "1", "remove": "1"}
+        assert send(page, again, "/memories/documents/watch", stop).status_code == 303
+        assert "2 documents were removed." in said(open_page(page, "/memories/documents"))
+        relative = send(page, listed, "/memories/documents/watch", {"folder": "notes"})
+        assert relative.status_code == 400
+    assert client.get("/api/memory/folders").json() == []
+    assert client.request("DELETE", "/api/memory/folders", params={"path": str(folder)}).status_code == 404
+    assert client.post("/api/memory/folders", json={"path": "notes"}).status_code == 422

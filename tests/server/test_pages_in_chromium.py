@@ -183,6 +183,12 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         return fact
 
     fact = world.call(partial(again, f"{LONG} is the name of the network."))
+    with world.client() as client:
+        notes = world.home.parent / LONG[:100]
+        notes.mkdir()
+        (notes / "note.md").write_text("The network is slow.")
+        assert client.post("/api/memory/folders", json={"path": str(notes)}).status_code == 200
+        assert client.post("/api/memory/documents", json={"paths": [str(notes)]}).status_code == 200
     for path in (
         "/memories",
         "/search?q=the",
@@ -191,6 +197,7 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         f"/memories/{fact}/forget",
         "/memories/recalled?message=which+network",
         "/memories/page",
+        "/memories/documents",
         "/capabilities",
         f"/capabilities/{filled['capability']}",
         "/projects",
@@ -208,7 +215,7 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
                 assert page.evaluate("document.documentElement.scrollHeight") <= 5 * 800, path
         assert page.title() != "run", path
         if path.startswith(
-            ("/memories/m", "/memories/page", "/search", "/capabilities/", "/settings")
+            ("/memories/m", "/memories/page", "/memories/documents", "/search", "/capabilities/", "/settings")
         ):  # those with the most parts: it takes its time
             found = axe.run(page).response["violations"]
             assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path

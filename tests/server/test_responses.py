@@ -152,6 +152,54 @@ def test_the_clients_tools_are_called_by_the_client(agent: Any, is_stream: bool,
     assert place(final) == (place(answer)[0], 2)
 
 
+@requirement("http:openai:responses:stored")
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_a_response_is_shown_and_referred_to_until_it_is_deleted(
+    agent: Any, client: httpx2.Client, is_stream: bool
+) -> None:
+    def respond(**request: Any) -> Any:
+        if is_stream:
+            return streamed(agent, **request)[-1].response
+        return agent.responses.create(model="satchel", **request)
+
+    asked = {"role": "user", "content": f"Please echo hello{is_stream}"}
+    first = respond(input=[asked])
+    shown = agent.responses.retrieve(first.id)
+    Response.model_validate(shown.model_dump(exclude_unset=True))
+    for name in ("id", "created_at", "status", "model", "output", "usage"):
+        assert getattr(shown, name) == getattr(first, name)
+    assert place(shown) == place(first)
+
+    # A client that only keeps ids sends these instead of the items, and its history is the session's.
+    weather = {"role": "user", "content": "The weather?"}
+    reference = {"type": "item_reference", "id": first.output[0].id}
+    second = respond(input=[asked, reference, weather], tools=[WEATHER])
+    assert place(second) == (place(first)[0], 2)
+    references = [{"type": "item_reference", "id": one.id} for one in second.output]
+    assert [one.type for one in second.output] == ["message", "function_call"]
+    result = {"type": "function_call_output", "call_id": second.output[1].call_id, "output": "sunny"}
+    third = respond(input=[asked, reference, weather, *references, result], tools=[WEATHER])
+    assert (third.output_text, place(third)) == ("It is done.", (place(first)[0], 3))
+    assert agent.responses.retrieve(second.id).output == second.output
+
+    for more in ({"user": "bob"}, {}):
+        if not more:
+            agent.responses.delete(first.id)
+        with pytest.raises(openai.BadRequestError) as refused:
+            agent.responses.create(model="satchel", input=[asked, reference, weather], **more)
+        assert (refused.value.param, refused.value.code) == ("input[1]", "item_not_found")
+    for gone in (agent.responses.retrieve, agent.responses.delete):
+        with pytest.raises(openai.NotFoundError):
+            gone(first.id)
+    with pytest.raises(openai.BadRequestError):
+        agent.responses.create(model="satchel", input="And?", previous_response_id=first.id)
+    # The conversation is the user's, and stays.
+    assert client.get(f"/api/sessions/{place(first)[0]}").status_code == 200
+    client.delete(f"/api/sessions/{place(first)[0]}")
+    with pytest.raises(openai.NotFoundError):
+        agent.responses.retrieve(second.id)
+
+
 @requirement("http:openai:responses")
 def test_what_an_agent_adds_in_the_users_role_is_not_what_the_user_says(
     agent: Any, client: httpx2.Client

@@ -1,21 +1,27 @@
-"""`satchel memory add-file` and `satchel memory documents`: documents as memories."""
+"""`satchel memory add-file`, `documents` and `watch`: documents as memories."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
+from anyio.to_thread import run_sync
 
-from satchel.cli.commands import json_option
+from satchel.cli.commands import Text, json_option
 from satchel.cli.output import plain, say, say_json, tell
 from satchel.cli.stores import memory_of, scope_option, with_home, with_memory
 from satchel.errors import UsageError
 from satchel.runtime.documents import DocumentOutcome, add_documents
 from satchel.runtime.home import Home
 from satchel.runtime.lines import counted
+from satchel.runtime.memory_work import can_leave_work, leave_work
 from satchel.runtime.sandboxes import Sandboxes
+from satchel.runtime.serving import serving
+from satchel.runtime.watching import WatchedFolder, folder_line, unwatch, watch, watched
 
-__all__ = ["add_file", "documents"]
+__all__ = ["add_file", "documents", "watch_folder"]
+
+_MOST_FAILED = 20
 
 
 @click.command("add-file")
@@ -65,3 +71,43 @@ def documents(scope: str, as_json: bool) -> None:
         say(f"{plain(one.path)}  {plain(one.title)}  {counted(one.passages, 'passage')}")
     if not found:
         tell("No document is remembered.")
+
+
+@click.command("watch")
+@click.argument("folder", required=False, type=Text)
+@click.option("--list", "shows", is_flag=True, help="List the watched folders. The default without FOLDER.")
+@click.option("--stop", is_flag=True, help="Stop watching FOLDER. Its documents stay remembered.")
+@click.option("--remove", is_flag=True, help="With --stop: remove its documents from memory. The files stay.")
+@json_option
+def watch_folder(folder: str | None, shows: bool, stop: bool, remove: bool, as_json: bool) -> None:
+    """Remember the documents below FOLDER, now and whenever they change.
+
+    A changed file replaces its passages, and a deleted one takes them along. The files are read in the background, by
+    the server or the process that does memory's work; --list shows how far it is.
+    """
+    if (stop and not folder) or (shows and folder) or (remove and not stop):
+        raise UsageError("Give a FOLDER to watch, or --stop FOLDER, or --list.")
+
+    async def run(home: Home) -> tuple[WatchedFolder, ...]:
+        memory = memory_of(home)
+        if folder is not None and stop:
+            count = await unwatch(home, memory, folder, remove=remove)
+            tell(f"Not watched any more. {counted(count, 'document was', 'documents were')} removed.")
+        elif folder is not None:
+            tell(f"Watched: {plain(str(await run_sync(watch, home, Path(folder))))}")
+            if serving(home.settings.home) is None and not (
+                can_leave_work(home.settings) and leave_work(home.settings)
+            ):
+                tell("It is read when a server or a chat runs, or now by: satchel memory work")
+        return await watched(home, memory)
+
+    found = with_home(run)
+    if as_json:
+        say_json(list(found))
+    elif folder is None:
+        for one in found:
+            say(plain(f"{one.path}  {folder_line(one)}"))
+            for error in list(one.failed.values())[:_MOST_FAILED]:
+                tell(f"! {plain(error)}")
+        if not found:
+            tell("No folder is watched.")

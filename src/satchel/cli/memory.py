@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import click
+from anyio.to_thread import run_sync
 
 from satchel.cli.commands import LazyGroup, Text, confirm, json_option
 from satchel.cli.output import is_terminal, plain, say, say_json, tell
@@ -38,6 +40,7 @@ from satchel.memory import (
 from satchel.runtime import lines
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home
+from satchel.runtime.pictures import picture_file
 
 __all__ = ["hit_line", "memory", "memory_line"]
 
@@ -71,6 +74,7 @@ _LAZY = {
     ),
     "add-file": ("satchel.cli.documents:add_file", "Remember documents: files, or all in a folder."),
     "documents": ("satchel.cli.documents:documents", "List the documents that are remembered."),
+    "watch": ("satchel.cli.documents:watch_folder", "Remember the documents of a folder as they change."),
     "answer": ("satchel.cli.memory_work:answer", "Answer the hooks of other agents."),
     "work": ("satchel.cli.memory_work:work", "Extract facts and embed until nothing is left to do."),
     "distill": ("satchel.cli.distill:distill", "Extract facts from conversations, or show the progress."),
@@ -280,11 +284,18 @@ def list_memories(
 @json_option
 def show(id: str, scope: str, as_json: bool) -> None:
     """Show one memory in full, with its source."""
-    record = with_memory(lambda memory: memory.get(id), scope)
+
+    async def read(home: Home) -> tuple[MemoryRecord, Path | None]:
+        record = await memory_of(home).get(id)
+        return record, await run_sync(picture_file, home.settings.home, record)
+
+    record, picture = with_home(read, scope)
     if as_json:
         say_json(record_to_json(record))
         return
     say(record.content)
+    if picture is not None:
+        say(str(picture))
     for name, value in record_to_json(record).items():
         if name != "content" and value not in (None, "", []):
             shown = (

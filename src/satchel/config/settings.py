@@ -250,14 +250,20 @@ class BackgroundSettings:
     models: Literal["auto", "off"] = setting(
         "auto",
         "Whether models do anything that you did not ask for: judge what is worth remembering, extract "
-        "facts and keep the page about you, choose what is shown with a message, name conversations. "
-        '"off" turns all of it off, whatever `memory.distill`, `memory.surface_judge` and '
-        "`background.titles` say.",
+        "facts and keep the page about you, choose what is shown with a message, name conversations, describe "
+        'pictures. "off" turns all of it off, whatever `memory.distill`, `memory.surface_judge`, '
+        "`background.titles` and `background.pictures` say.",
     )
     titles: Literal["auto", "off"] = setting(
         "auto",
         "Whether the small model gives a conversation a title after its first turn. Without it, the first words "
         "are its title.",
+    )
+    pictures: Literal["auto", "off"] = setting(
+        "off",
+        "Whether a model that sees describes each picture that you send, so that it is found by what it shows: the "
+        "small model, or yours if that one sees nothing. Without it, a picture is found by its name, its day and the "
+        "words that it came with.",
     )
     day_tokens: int | None = setting(
         None,
@@ -441,6 +447,12 @@ class MemorySettings:
         "The number of seconds without work after which `satchel memory work` ends. Before it ends, it "
         "reads conversations that have been silent for as long.",
         low=0,
+        high=86_400,
+    )
+    watch_every_s: float = setting(
+        60.0,
+        "The number of seconds between two looks at the watched folders (`satchel memory watch`) while Satchel runs.",
+        low=1,
         high=86_400,
     )
 

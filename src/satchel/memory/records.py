@@ -203,6 +203,17 @@ class MemoryRecord:
         return ends and self.valid_to is not None and self.valid_to <= now
 
 
+PICTURE: Final = "picture"
+"""The tag of what is remembered of a picture; another is `picture_tag`."""
+DESCRIBED: Final = "\nDescribed by a model: "
+"""What stands between the name of a picture, with the words that it came with, and what a model says it shows."""
+
+
+def picture_tag(sha256: str) -> str:
+    """The tag by which the memories of one picture, by its hash, are found wherever it was sent."""
+    return f"{PICTURE}:{sha256[:16]}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
     """Something that was said in a conversation, to be kept word for word.
@@ -212,6 +223,8 @@ class Episode:
         speaker: Who said it.
         said_at: When; None takes the clock's time. Without an offset it is read as local time.
         position: Which of the things said in that turn; None counts them in the order given, from 0.
+        pictures: Names and hashes of the pictures that came with it. Each is a memory of its own, found by its name and
+            the words that it came with. The text may be empty then.
         trust: Whose words they are.
         wished: What the user asks for in it, as the model that answers them understands it: that it is forgotten, or
             confidential, with the turn before (`wished_before`) or without it.
@@ -223,6 +236,7 @@ class Episode:
     text: str
     said_at: Moment | None = None
     position: int | None = None
+    pictures: tuple[tuple[str, str], ...] = ()
     trust: Trust = "user"
     wished: Wished = ""
     wished_before: bool = False

@@ -51,7 +51,11 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_pict
         return _sentence(file, "It isn't there any more.")
     if file.is_image:
         if takes == "text":
+            if read is not None and (twin := read(file.text_twin)):
+                return FilePart(kind="text", content=f"[{file.name}: {twin.decode('utf-8', 'replace')}]")
             return _sentence(file, "You can't see pictures here.")
+        if len(content) > most_picture and read is not None and (small := read(file.small_twin)):
+            file, content = file.small_twin, small
         if len(content) > most_picture:
             most = f"{most_picture / 1_000_000:.3g} MB"
             return _sentence(file, f"The picture has more than the {most} that you can be sent.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from satchel.errors import BudgetExceeded
+from satchel.memory.records import PICTURE
 from satchel.messages import Usage
 
 if TYPE_CHECKING:
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["BACKGROUND", "BackgroundDay", "background_day", "background_lines"]
 
 TITLE: Final = "title"
-BACKGROUND: Final = ("gate", "extract", "judge", TITLE)
+BACKGROUND: Final = ("gate", "extract", "judge", TITLE, PICTURE)
 """What models are asked for though the user asked for nothing: what is worth remembering, the facts in it, the choice
-of what is shown with a message, and the titles of conversations."""
+of what is shown with a message, the titles of conversations, and what pictures show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,8 @@ def episodes_of(session_id: str, turn: SessionTurn) -> tuple[Episode, ...]:
     if turn.start is None or turn.private or turn.captured == ():
         return ()
     episodes = []
-    if turn.said.strip() not in ("", FORGOTTEN):
+    pictures = tuple((file.name, file.sha256) for file in turn.start.message.files if file.is_image)
+    if turn.said.strip() not in ("", FORGOTTEN) or (pictures and turn.said.strip() != FORGOTTEN):
         wished, before = _wish_in(turn)
         episodes.append(
             Episode(
@@ -44,6 +45,7 @@ def episodes_of(session_id: str, turn: SessionTurn) -> tuple[Episode, ...]:
                 text=turn.said,
                 said_at=turn.at,
                 position=0,
+                pictures=pictures,
                 wished=wished,
                 wished_before=before,
             )

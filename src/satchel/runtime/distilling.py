@@ -36,6 +36,7 @@ class Distilling:
 
     Attributes:
         has_news: Whether something was said since Satchel was opened.
+        on_news: Called when something was.
     """
 
     def __init__(self, parts: Parts, home: Home) -> None:
@@ -43,6 +44,7 @@ class Distilling:
         self._parts = parts
         self._home = home
         self.has_news = False
+        self.on_news: Callable[[], None] = lambda: None
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self._idle = anyio.Event()
@@ -65,6 +67,7 @@ class Distilling:
     def notify(self) -> None:
         """A turn was captured: check whether distilling is due."""
         self.has_news = True
+        self.on_news()
         self.allow_more()
         self._wake.set()
 
@@ -105,7 +108,7 @@ class Distilling:
                 small_model=small,
                 most_windows=None if most_windows is None else most_windows - len(done.windows),
                 closed=closed,
-                may_spend=self._may_spend if is_asked else self._may_spend_unasked,
+                may_spend=self._may_spend if is_asked else self.may_spend_unasked,
                 # The page is about the user; a project has its instructions.
                 page_tokens=0 if is_project else self._parts.settings.memory.page_tokens,
                 progress=progress,
@@ -165,7 +168,12 @@ class Distilling:
             self._windows_left = 0  # Another process reads it, or the budget is spent.
         return report
 
-    async def _may_spend_unasked(self) -> None:
+    async def may_spend_unasked(self) -> None:
+        """Refuse to spend what nobody asked for.
+
+        Raises:
+            BudgetExceeded: A budget of the day is used up.
+        """
         (await self._home.background_day(local_day(self._parts.clock.now()))).check()
         await self._may_spend()
 

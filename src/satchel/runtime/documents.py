@@ -20,15 +20,21 @@ from satchel.memory import Memory, StoredDocument
 from satchel.messages import FileBlock
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.sessions.attachments import MOST_BYTES, plain_name
-from satchel.tools.documents.reading import KINDS, read_document
+from satchel.tools.builtin.tree import FoundPath, walk
+from satchel.tools.documents.reading import KINDS, Document, read_document
 from satchel.tools.kept import media_type_of, write_kept
 
 __all__ = [
     "DocumentOutcome",
+    "add_document",
     "add_documents",
+    "below",
+    "digest_of",
     "document_named",
+    "is_gone",
     "kept_document",
     "remember_sent",
+    "remove_document",
     "remove_kept",
 ]
 
@@ -67,7 +73,7 @@ async def add_documents(
     one of the folders and are no longer there are removed.
 
     Args:
-        paths: Files and folders. Symbolic links in a folder, hidden files, and kinds that are not read are left out.
+        paths: Files and folders; `below` says what of a folder is read.
         memory: Where they are remembered.
         sandboxes: Where they are read.
         done: Called after each file.
@@ -82,11 +88,10 @@ async def add_documents(
     known = {one.path: one for one in await memory.documents()}
     outcomes = []
     for file in files:
-        outcomes.append(await _add(file, known.get(str(file)), memory, sandboxes))
+        outcomes.append(await add_document(file, known.get(str(file)), memory, sandboxes))
         done(outcomes[-1])
     for one in await run_sync(_gone, paths, list(known.values())):
-        await memory.put_document(one.path, (), title=one.title, digest=one.digest, written_at=_EPOCH)
-        outcomes.append(DocumentOutcome(path=one.path, outcome="removed"))
+        outcomes.append(await remove_document(one, memory))
         done(outcomes[-1])
     return tuple(outcomes)
 
@@ -124,7 +129,7 @@ async def remember_sent(
         await run_sync(write_kept, path, content)
         # The sandbox of root runs as another user. Nobody else gets through the home.
         await run_sync(path.chmod, 0o644)
-        outcome = await _add(path, known if is_there else None, memory, sandboxes, home=home)
+        outcome = await add_document(path, known if is_there else None, memory, sandboxes, home=home)
         if outcome.error:
             raise UsageError(outcome.error.replace(str(path), file.name))
     except BaseException:
@@ -167,29 +172,40 @@ def document_named(name: str, documents: Sequence[StoredDocument]) -> StoredDocu
     return found[0]
 
 
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+async def remove_document(document: StoredDocument, memory: Memory) -> DocumentOutcome:
+    """Remove the passages of a document whose file is gone. Their words elsewhere stay; see `forget` for that."""
+    at = datetime.fromtimestamp(0, UTC)
+    await memory.put_document(document.path, (), title=document.title, digest=document.digest, written_at=at)
+    return DocumentOutcome(path=document.path, outcome="removed")
 
 
-async def _add(
+async def add_document(
     file: Path,
     known: StoredDocument | None,
     memory: Memory,
     sandboxes: Sandboxes,
     *,
     home: Path | None = None,
+    ready: tuple[str, Document] | None = None,
 ) -> DocumentOutcome:
-    """Remember one file by its path, which is relative to `home` if that is given."""
+    """Remember one file by its path, which is relative to `home` if that is given.
+
+    `ready` is what was read of it, and the hash of the bytes then. It is read again if it has changed since.
+    """
     name = str(file.relative_to(home) if home else file)
     try:
         # The path is the document's name in the store, which keeps no characters that nobody sees.
         if not str(file).isprintable() or len(str(file)) > _MOST_PATH_CHARS:
             raise UsageError(f"{file} has a path with unprintable characters, or a very long one. Rename it.")
-        digest, written_at = await run_sync(_digest, file)
+        digest, written_at = await run_sync(digest_of, file)
         if known is not None and known.digest == digest:
             return DocumentOutcome(path=name, outcome="unchanged", passages=known.passages)
         for _ in range(_MOST_READINGS):
-            document = await read_document(file, await sandboxes.get())
-            before, (digest, written_at) = digest, await run_sync(_digest, file)
+            if ready is not None and ready[0] == digest:
+                document = ready[1]
+            else:
+                document = await read_document(file, await sandboxes.get())
+            before, (digest, written_at) = digest, await run_sync(digest_of, file)
             if before == digest:
                 break
         else:
@@ -204,7 +220,7 @@ async def _add(
     return DocumentOutcome(path=name, outcome="added" if known is None else "replaced", passages=stored)
 
 
-def _digest(file: Path) -> tuple[str, datetime]:
+def digest_of(file: Path) -> tuple[str, datetime]:
     """The beginning of the hash of a file's bytes, and when it was written."""
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()[:32]
@@ -216,9 +232,9 @@ def _files(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         real = path.expanduser().resolve()
         if real.is_dir():
-            found = _below(real)
+            found = [real / one.path for one in below(real)]
         elif real.is_file():
-            found = iter([real])
+            found = [real]
         else:
             raise NotFound(f"There is no file or folder {path}.")
         for file in found:
@@ -241,22 +257,25 @@ def _gone(paths: Sequence[Path], known: Sequence[StoredDocument]) -> list[Stored
     return [
         one
         for one in known
-        if any(Path(one.path).is_relative_to(folder) for folder in folders)
-        and not _is_regular(Path(one.path))
+        if any(Path(one.path).is_relative_to(folder) for folder in folders) and is_gone(Path(one.path))
     ]
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(names):
-            file = Path(parent, name)
-            if not name.startswith(".") and file.suffix[1:].lower() in KINDS and _is_regular(file):
-                yield file
+def below(folder: Path) -> Iterator[FoundPath]:
+    """The documents below a folder, which is a path without symbolic links. Blocks.
+
+    One rule leaves out the rest: hidden files, `node_modules`, what a `.gitignore` names, links, and other kinds.
+    """
+    for one in walk(folder, skips=lambda name: name.startswith(".") or name == "node_modules"):
+        if not one.is_folder and Path(one.path).suffix[1:].lower() in KINDS:
+            yield one
 
 
-def _is_regular(file: Path) -> bool:
+def is_gone(file: Path) -> bool:
+    """Whether a document's file is surely no longer there: an error of a disk or of permissions doesn't say so."""
     try:
-        return stat.S_ISREG(file.lstat().st_mode)
+        return not stat.S_ISREG(file.lstat().st_mode) or file.resolve() != file
+    except (FileNotFoundError, NotADirectoryError):
+        return True
     except OSError:
         return False

@@ -6,19 +6,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio.to_thread
 
 from satchel.errors import NotFound, StorageError
 from satchel.memory import Memory, MemoryRecord, Receipt, receipt_to_json
+from satchel.memory.records import PICTURE
 from satchel.messages import FileBlock
 from satchel.runtime.documents import kept_document, remove_kept
+from satchel.runtime.pictures import files_of_picture
 from satchel.sessions import FORGOTTEN, Redaction, SessionStore, Words, live_redactor
 from satchel.sessions.view import LastWords, SessionTurn, ToolCall
 from satchel.tools.kept import kept_path
 
-__all__ = ["ForgetReceipt", "forget"]
+__all__ = ["ForgetReceipt", "forget", "pictures_with"]
+
+_MOST_PICTURES: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,7 @@ async def forget(
     Raises:
         StorageError: The store failed.
     """
+    ids = [*ids, *await pictures_with(ids, memory)]
     # Memories that were derived from these alone are forgotten too, with their words.
     planned = await memory.forget(ids, dry_run=True)
     found = await memory.words_said([gone.id for gone in planned.forgotten])
@@ -131,6 +136,11 @@ async def forget(
         on_words(words, [record.id for record, _ in found])
     gone = [record.id for record, _ in found]
     attached = [path for record, _ in found for path in await _attached_to(record, sessions)]
+    shas = {
+        tag.partition(":")[2] for record, _ in found for tag in record.tags if tag.startswith(f"{PICTURE}:")
+    }
+    for sha in shas:  # also where a search showed it
+        attached += await anyio.to_thread.run_sync(files_of_picture, home, sha)
     logs = await sessions.redact(words, memory_ids=gone, told=told) if words else Redaction()
     await anyio.to_thread.run_sync(_remove, attached)
     for document in {record.source.document for record, _ in found}:
@@ -160,6 +170,22 @@ async def _echoes(memory: Memory, words: Sequence[Words], logs: Redaction) -> li
     ]
 
 
+async def pictures_with(ids: Sequence[str], memory: Memory) -> list[str]:
+    """What is remembered of the pictures that came with messages, and of the same pictures elsewhere."""
+    found: dict[str, MemoryRecord] = {}
+    for record, _ in await memory.words_said(ids):
+        source = record.source
+        if record.kind == "episode" and source.session is not None and source.position in (0, None):
+            there = await memory.list(session=source.session, tags=[PICTURE], limit=_MOST_PICTURES)
+            found.update({one.id: one for one in there if one.source.turn == source.turn})
+        elif PICTURE in record.tags:
+            found[record.id] = record
+    hashes = {tag for one in found.values() for tag in one.tags if tag.startswith(f"{PICTURE}:")}
+    for tag in hashes:
+        found.update({one.id: one for one in await memory.list(tags=[tag], limit=_MOST_PICTURES)})
+    return [id for id in found if id not in ids]
+
+
 async def _places(record: MemoryRecord, sessions: SessionStore) -> list[str | None]:
     """The session in which it was said, and the branches that repeat that; None if it was said in none."""
     source = record.source
@@ -187,11 +213,7 @@ async def _attached_to(record: MemoryRecord, sessions: SessionStore) -> list[Pat
             found.clear()
             path = (await sessions.info(place or "")).path
             await sessions.read_turns(place or "", visit)
-            paths += [
-                kept_path(path.with_suffix(".spill"), each)
-                for file in found
-                for each in (file, file.text_twin)
-            ]
+            paths += [kept_path(path.with_suffix(".spill"), each) for file in found for each in file.kept]
     return paths
 
 

@@ -31,6 +31,7 @@ from satchel.runtime.home import untrusted_project
 from satchel.runtime.lines import counted
 from satchel.runtime.memory_work import why_not_left, work_state
 from satchel.runtime.satchel import Satchel
+from satchel.runtime.watching import folder_line, has_watched, watched
 from satchel.runtime.web import engines_of, missing_for_browser
 from satchel.sandbox.choice import probes, refusal
 from satchel.sandbox.layers import find_uv
@@ -261,6 +262,16 @@ async def _memory(satchel: Satchel) -> list[Check]:
         checks.append(Check(part="memory", state="warning", text=text))
     checks.append(await _distilling(satchel, satchel.memory))
     checks.append(_memory_work(settings))
+    if has_watched(settings.home):
+        checks += [
+            Check(
+                part="watched folder",
+                state="warning" if one.note or one.failed else "ok",
+                text=f"{one.path}: {folder_line(one)}",
+                command="satchel memory watch" if one.failed else "",
+            )
+            for one in await watched(satchel.home, satchel.memory)
+        ]
     checks.extend(_embedders(satchel))
     if notice := read_associations(settings.home).notice:
         checks.append(Check(part="associations", state="warning", text=notice))

@@ -31,7 +31,7 @@ from satchel.runtime.background_models import TITLE, BackgroundDay, background_d
 from satchel.runtime.backup import interrupted_restore
 from satchel.runtime.capture import catch_up
 from satchel.runtime.copies import copies_of, note_copy
-from satchel.runtime.forgetting import ForgetReceipt, forget
+from satchel.runtime.forgetting import ForgetReceipt, forget, pictures_with
 from satchel.runtime.lines import counted
 from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
@@ -405,6 +405,9 @@ class Home:
                 planned = await memory.forget(
                     own, query=query, session=session, before=before, scope=scope, dry_run=True
                 )
+                if more := await pictures_with([gone.id for gone in planned.forgotten], memory):
+                    asked = [gone.id for gone in planned.forgotten if gone.because_of is None]
+                    planned = await memory.forget([*asked, *more], dry_run=True)
                 if dry_run:
                     done.append(ForgetReceipt(store=planned))
                     continue

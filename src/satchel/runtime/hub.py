@@ -89,6 +89,7 @@ from satchel.tools.builtin.jobs import MOST_RESULT, Job, Jobs, source_of
 from satchel.tools.builtin.jobs import STATE_KEY as JOBS
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 from satchel.tools.kept import kept_path
+from satchel.tools.pictures.shrinking import make_smaller
 
 __all__ = ["SessionHub"]
 
@@ -530,7 +531,11 @@ class SessionHub:
             return ()
         if len(files) > MOST_FILES:
             raise UsageError(f"A message may have {MOST_FILES} files at most.")
-        return await self._parts.pool.run(self._parts.uploads.take, files, self._environment.spill_dir)
+        spill_dir = self._environment.spill_dir
+        taken = await self._parts.pool.run(self._parts.uploads.take, files, spill_dir)
+        for trouble in await make_smaller(taken, spill_dir, self._parts.sandboxes.get):
+            self._parts.notices.post_once(Notice(part="pictures", text=trouble))
+        return taken
 
     async def _drop(self, files: Sequence[FileBlock]) -> None:
         if files:

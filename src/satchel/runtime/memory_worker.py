@@ -1,5 +1,5 @@
-"""The process that does memory's work after `satchel ask` has ended: it distils and embeds, at low priority, and then
-compresses old logs.
+"""The process that does memory's work after `satchel ask` has ended: it distils, embeds and looks at watched folders,
+at low priority, and then compresses old logs.
 
 It finds its work in the database, so the next one continues what a killed one left.
 """
@@ -71,6 +71,7 @@ class _Work:
         self._tell = tell
         self._newest = -1
         self._is_stuck = False
+        self._look_at_s = 0.0
 
     async def has_news(self) -> bool:
         """Whether something was said since it was looked at, here or to another agent."""
@@ -111,8 +112,15 @@ class _Work:
             self._satchel.distilling.allow_more()
         did = False
         try:
+            if self._look_at_s <= (now := self._satchel.clock.monotonic_s()):
+                if await self._satchel.watching.look(self._tell):
+                    return True
+                self._look_at_s = now + settings.memory.watch_every_s
             if did := any([await memory.keep_up() for memory in await self._satchel.home.memories()]):
                 self._tell("embedded and read what was new")
+            if await self._satchel.describing.describe_next():
+                self._tell("described a picture")
+                return True
             report = await self._satchel.distilling.read_closed(silent_s=silent_s)
         except StorageError:
             raise

@@ -42,6 +42,7 @@ from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
 from satchel.runtime.builds import Builds
 from satchel.runtime.capability_parts import CapabilityParts
+from satchel.runtime.describing import Describing
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, untrusted_project
@@ -75,6 +76,7 @@ from satchel.runtime.sinks import HistorySink
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, workspaces
 from satchel.runtime.turns import is_busy
+from satchel.runtime.watching import Watching
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
 from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
@@ -100,6 +102,8 @@ class Satchel:
         home: Memory and session logs.
         tooling: All tools.
         distilling: Extracts facts from conversations in the background.
+        watching: Looks at watched folders in the background.
+        describing: Has pictures described in the background.
         capabilities: Tools that the agent makes; None if the database can't be opened.
     """
 
@@ -116,6 +120,9 @@ class Satchel:
         self.home = home
         self.tooling = tooling
         self.distilling = distilling
+        self.watching = Watching(home, parts.sandboxes)
+        self.describing = Describing(parts, home, distilling.may_spend_unasked)
+        distilling.on_news = self.describing.wake
         self.capabilities: CapabilityParts | None = None
         self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
@@ -175,6 +182,8 @@ class Satchel:
                 if is_here:
                     satchel.distilling.start()
                     satchel.parts.background.start(keep_retention, home)
+                    satchel.parts.background.start(satchel.watching.keep_looking)
+                    satchel.parts.background.start(satchel.describing.keep_describing)
                 satchel.parts.background.start(satchel._watch_inbox)
                 try:
                     yield satchel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from satchel.models import ChatModel
 from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
+from satchel.runtime.pictures import picture_file
 from satchel.runtime.plugins import plugin_notices, plugin_tools
 from satchel.runtime.projects import SessionScope
 from satchel.runtime.rules import withheld_from_searches
@@ -133,7 +135,13 @@ class Tooling:
         scope = scope or SessionScope(memory=self._home.memory)
         if scope.memory is not None:
             toolsets.append(
-                MemoryTools(scope.memory, also=scope.also, forget=self.forget, small_model=self._small_model)
+                MemoryTools(
+                    scope.memory,
+                    also=scope.also,
+                    forget=self.forget,
+                    small_model=self._small_model,
+                    picture=partial(picture_file, settings.home),
+                )
             )
         if self.capabilities is not None:
             toolsets.append(self.capabilities)

@@ -29,6 +29,7 @@ from satchel.server.service import Service
 from satchel.server.turn_stream import TurnPosition, logged_turn
 from satchel.server.v1_errors import V1Failure
 from satchel.sessions import ClientPlace
+from satchel.sessions.view import SessionTurn
 from satchel.tools import Tool, client_tool
 
 __all__ = [
@@ -37,9 +38,12 @@ __all__ = [
     "ClientRequest",
     "ClientTool",
     "StartedTurn",
+    "StoredResponse",
     "begin",
+    "drop_response",
     "keep_answer",
     "session_of_thread",
+    "stored_response",
 ]
 
 _REPEATED: Final = timedelta(hours=1)
@@ -240,15 +244,69 @@ async def keep_answer(
     text: str,
     calls: Sequence[ClientCall],
     response_id: str = "",
+    stored: Mapping[str, Any] | None = None,
 ) -> None:
     """Note that the history with this answer at its end is that of a session after a turn, and so is what follows the
-    answer with this id. Call it before the client has the end of the answer.
+    answer with this id, of which `stored` is kept. Call it before the client has the end of the answer.
     """
     if asked.is_kept and not asked.thread:
         answer = ClientMessage(role="assistant", text=text, calls=tuple(calls))
         keys = [] if asked.after else [_key(asked, (*asked.said, answer), "history")]
-        keys += [_response_key(asked.namespace, response_id)] if response_id else []
-        await _put(service, *(ClientPlace(key=key, session_id=session_id, number=turn) for key in keys))
+        places = [ClientPlace(key=key, session_id=session_id, number=turn) for key in keys]
+        if response_id:
+            own = _response_key(asked.namespace, response_id)
+            places.append(ClientPlace(key=own, session_id=session_id, number=turn))
+            about = json.dumps({**(stored or {}), "key": own})
+            places.append(
+                ClientPlace(key=_stored_key(response_id), session_id=session_id, number=turn, block=about)
+            )
+        await _put(service, *places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredResponse:
+    """An answer that a client may ask for again.
+
+    Attributes:
+        about: What was kept of its request (`keep_answer`).
+    """
+
+    session_id: str
+    turn: SessionTurn
+    about: Mapping[str, Any]
+
+
+async def stored_response(service: Service, id: str, *, namespace: str | None = None) -> StoredResponse:
+    """The answer with an id, of one client and user or of any.
+
+    Raises:
+        NotFound: There is none, its session was deleted, or it is another user's.
+        StorageError: It can't be read.
+    """
+    key = _stored_key(id)
+    place = (await service.satchel.sessions.client_history.find([key])).get(key)
+    about = json.loads(place.block) if place is not None and place.block else {}
+    found: list[SessionTurn] = []
+    is_theirs = namespace is None or about.get("key") == _response_key(namespace, id)
+    if place is not None and is_theirs:
+        number = place.number
+        await service.satchel.sessions.read_turns(
+            place.session_id, lambda turn: found.append(turn) if turn.number == number else None
+        )
+    if place is None or not found:
+        raise NotFound(f"There is no response {id!r} here.")
+    return StoredResponse(session_id=place.session_id, turn=found[0], about=about)
+
+
+async def drop_response(service: Service, id: str) -> None:
+    """Let nobody ask for an answer or continue from it any more. The conversation stays.
+
+    Raises:
+        NotFound: There is none.
+        StorageError: It can't be removed.
+    """
+    found = await stored_response(service, id)
+    await service.satchel.sessions.client_history.drop([_stored_key(id), str(found.about.get("key", ""))])
 
 
 async def _branched(service: Service, asked: ClientRequest, place: ClientPlace | None) -> str | None:
@@ -449,6 +507,10 @@ def _continued_key(asked: ClientRequest) -> str:
 
 def _response_key(namespace: str, id: str) -> str:
     return _digest(["response", namespace, id])
+
+
+def _stored_key(id: str) -> str:
+    return _digest(["stored response", id])
 
 
 def _thread_key(namespace: str, thread: str) -> str:

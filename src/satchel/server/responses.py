@@ -9,11 +9,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from satchel.errors import SatchelError
+from satchel.errors import NotFound, SatchelError
 from satchel.events import TurnStatus
 from satchel.memory.transfer.wrappers import without_wrappers
 from satchel.messages import Usage
 from satchel.runtime import Sampling
+from satchel.runtime.turns import memories_to_json, result_of
 from satchel.server.client_turns import (
     ClientCall,
     ClientFile,
@@ -21,11 +22,13 @@ from satchel.server.client_turns import (
     ClientRequest,
     ClientTool,
     StartedTurn,
+    StoredResponse,
+    stored_response,
 )
 from satchel.server.problems import status_of
 from satchel.server.service import Service
 from satchel.server.streams import ServerEvent
-from satchel.server.v1_answers import Answering, Ended
+from satchel.server.v1_answers import Answering, Ended, client_calls
 from satchel.server.v1_errors import V1Failure, v1_fields
 from satchel.server.v1_requests import (
     EPHEMERAL_MODEL,
@@ -44,8 +47,18 @@ from satchel.server.v1_requests import (
     tool_in,
     unsupported,
 )
+from satchel.sessions.view import Said
 
-__all__ = ["ResponseObject", "ResponseRequest", "asked_of", "events", "response"]
+__all__ = [
+    "DeletedResponse",
+    "ResponseObject",
+    "ResponseRequest",
+    "asked_of",
+    "events",
+    "resolved",
+    "response",
+    "stored",
+]
 
 _MOST_ITEMS: Final = 10_000
 
@@ -116,6 +129,14 @@ class ResponseObject(BaseModel):
     usage: dict[str, Any] | None
 
 
+class DeletedResponse(BaseModel):
+    """That an answer can't be asked for any more."""
+
+    id: str
+    object: Literal["response"] = "response"
+    deleted: bool = True
+
+
 def asked_of(request: ResponseRequest, *, is_retry: bool) -> ClientRequest:
     """What a request asks for.
 
@@ -133,7 +154,7 @@ def asked_of(request: ResponseRequest, *, is_retry: bool) -> ClientRequest:
     schema, wish = form_of(request.text.format if request.text else None, "text.format")
     tools, choice = chosen(_read_tools(request.tools or ()), request.tool_choice)
     return ClientRequest(
-        namespace=f"openai\n{request.user or ''}",
+        namespace=_namespace(request.user),
         said=tuple(said),
         instructions="\n\n".join(filter(None, (request.instructions, *instructions, wish))),
         tools=tools,
@@ -254,15 +275,84 @@ def _content(content: Any, where: str) -> tuple[str, tuple[ClientFile, ...]]:
     return "\n".join(texts), tuple(files)
 
 
+async def resolved(service: Service, request: ResponseRequest) -> ResponseRequest:
+    """The same request with the items of earlier answers in place of references to them.
+
+    Raises:
+        V1Failure: There is no such item, or it is another user's.
+    """
+    if isinstance(request.input, str):
+        return request
+    known: dict[str, Sequence[Mapping[str, Any]]] = {}
+    items: list[dict[str, Any]] = []
+    for number, item in enumerate(request.input):
+        if item.get("type", "item_reference") != "item_reference" or "role" in item:
+            items.append(item)
+            continue
+        id = str(item.get("id", ""))
+        response = f"resp_{id.partition('_')[2][:32]}"
+        if response not in known:
+            try:
+                found = await stored_response(service, response, namespace=_namespace(request.user))
+                known[response] = _stored(response, found)["output"]
+            except NotFound:
+                known[response] = ()
+        there = next((dict(one) for one in known[response] if one["id"] == id), None)
+        if there is None:
+            where = f"input[{number}]"
+            raise V1Failure(
+                400,
+                f"{where} refers to {id[:80]!r}, which is no item of an answer from here. Send the item itself.",
+                param=where,
+                code="item_not_found",
+            )
+        items.append(there)
+    return request.model_copy(update={"input": items})
+
+
+async def stored(service: Service, id: str) -> dict[str, Any]:
+    """An earlier answer. What the request had besides is not kept: instructions, tools, parameters.
+
+    Raises:
+        NotFound: There is none.
+    """
+    return _stored(id, await stored_response(service, id))
+
+
+def _stored(id: str, found: StoredResponse) -> dict[str, Any]:
+    about, turn = found.about, found.turn
+    result = result_of(found.session_id, turn)
+    text = result.text
+    if about.get("in_full"):
+        rest = turn.closing.rest if turn.closing is not None else ""
+        said = [one.text for one in turn.of(Said) if one.answer is not None]
+        text = "\n\n".join(filter(None, [*said, rest]))
+    request = ResponseRequest.model_validate(
+        {
+            "input": "",
+            "model": about.get("model", HOME_MODEL),
+            "previous_response_id": about.get("after") or None,
+        }
+    )
+    writing = _Writing(request, created=int(about.get("created", 0)), is_kept=True, id=id)
+    more = {"session_id": found.session_id, "turn": turn.number, "memories": memories_to_json(result.memory)}
+    return writing.ended(Ended(text, client_calls(result.calls), result.status, result.usage, more))
+
+
+def _namespace(user: str | None) -> str:
+    return f"openai\n{user or ''}"
+
+
 class _Writing:
     """One response while it is written: its fields, and the numbers of its events."""
 
-    def __init__(self, request: ResponseRequest, answering: Answering) -> None:
+    def __init__(self, request: ResponseRequest, *, created: int, is_kept: bool, id: str = "") -> None:
         self._request = request
-        self._answering = answering
+        self._created = created
+        self._is_kept = is_kept
         self._number = -1
         self._is_open = False
-        self.id = f"resp_{secrets.token_hex(16)}"
+        self.id = id or f"resp_{secrets.token_hex(16)}"
         self._message_id = f"msg_{self.id[5:]}"
 
     def body(
@@ -273,7 +363,7 @@ class _Writing:
         return {
             "id": self.id,
             "object": "response",
-            "created_at": self._answering.created,
+            "created_at": self._created,
             "status": status,
             "background": False,
             "error": None,
@@ -285,7 +375,7 @@ class _Writing:
             "output": output,
             "parallel_tool_calls": asked.parallel_tool_calls is not False,
             "previous_response_id": asked.previous_response_id,
-            "store": self._answering.asked.is_kept,
+            "store": self._is_kept,
             "temperature": asked.temperature,
             "text": {"format": (asked.text and asked.text.format) or {"type": "text"}},
             "tool_choice": asked.tool_choice or "auto",
@@ -299,12 +389,27 @@ class _Writing:
 
     def ended(self, ended: Ended) -> dict[str, Any]:
         """The response with its items."""
-        output = [self._message(ended.text)] if ended.text else []
-        output += [_call(call) for call in ended.calls]
+        output = self.items(ended.text, ended.calls)
         details = {"reason": "max_output_tokens"} if ended.status == "limit" else None
         return self.body(
             _status(ended.status), output, ended.usage, incomplete_details=details, satchel=ended.about
         )
+
+    def items(self, text: str, calls: Sequence[ClientCall]) -> list[dict[str, Any]]:
+        """What an answer consists of. The ids lead back to the response; see `resolved`."""
+        output = [self._message(text)] if text else []
+        return output + [self.call(number, call) for number, call in enumerate(calls)]
+
+    def call(self, number: int, call: ClientCall) -> dict[str, Any]:
+        """A call of the client's tool, the first of which is number 0."""
+        return {
+            "id": f"fc_{self.id[5:]}_{number}",
+            "type": "function_call",
+            "status": "completed",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": call.arguments,
+        }
 
     def failed(self, fields: Mapping[str, Any]) -> ServerEvent:
         """The last event of a response without an answer."""
@@ -333,16 +438,18 @@ class _Writing:
             self.event("response.output_item.done", output_index=0, item=self._message(text)),
         ]
 
-    def called(self, number: int, call: ClientCall) -> list[ServerEvent]:
-        """A call. Its number counts the items before it."""
-        item = _call(call)
+    def called(self, number: int, item: Mapping[str, Any]) -> list[ServerEvent]:
+        """A call. The number counts the items before it."""
         place = {"item_id": item["id"], "output_index": number}
         begun = {**item, "arguments": "", "status": "in_progress"}
         return [
             self.event("response.output_item.added", output_index=number, item=begun),
-            self.event("response.function_call_arguments.delta", **place, delta=call.arguments),
+            self.event("response.function_call_arguments.delta", **place, delta=item["arguments"]),
             self.event(
-                "response.function_call_arguments.done", **place, name=call.name, arguments=call.arguments
+                "response.function_call_arguments.done",
+                **place,
+                name=item["name"],
+                arguments=item["arguments"],
             ),
             self.event("response.output_item.done", output_index=number, item=item),
         ]
@@ -377,7 +484,7 @@ async def response(
         SatchelError: It could not be written.
     """
     answering = Answering(service, asked, begun, request.model)
-    writing = _Writing(request, answering)
+    writing = _Writing(request, created=answering.created, is_kept=asked.is_kept)
     async with aclosing(begun.records) as records:
         async for record in records:
             answering.feed(record)
@@ -389,7 +496,7 @@ async def events(
 ) -> AsyncGenerator[ServerEvent, None]:
     """The answer as a stream. It ends with `response.completed`, `response.incomplete` or `response.failed`."""
     answering = Answering(service, asked, begun, request.model)
-    writing = _Writing(request, answering)
+    writing = _Writing(request, created=answering.created, is_kept=asked.is_kept)
     for name in ("response.created", "response.in_progress"):
         yield writing.event(name, response=writing.body("in_progress"))
     try:
@@ -410,9 +517,10 @@ async def events(
             yield event
     for event in writing.closed(ended.text):
         yield event
-    for number, call in enumerate(ended.calls, start=1 if ended.text else 0):
-        for event in writing.called(number, call):
-            yield event
+    for number, item in enumerate(writing.items(ended.text, ended.calls)):
+        if item["type"] == "function_call":
+            for event in writing.called(number, item):
+                yield event
     yield writing.event(f"response.{_status(ended.status)}", response=writing.ended(ended))
 
 
@@ -422,17 +530,6 @@ def _status(status: TurnStatus) -> str:
 
 def _text_part(text: str) -> dict[str, Any]:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _call(call: ClientCall) -> dict[str, Any]:
-    return {
-        "id": f"fc_{call.id}",
-        "type": "function_call",
-        "status": "completed",
-        "call_id": call.id,
-        "name": call.name,
-        "arguments": call.arguments,
-    }
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

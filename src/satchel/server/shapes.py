@@ -673,6 +673,16 @@ class NewDocuments(FromOutside):
     ]
 
 
+class NewFolder(FromOutside):
+    """A folder to watch."""
+
+    model_config = _for_instance(path="/home/me/notes")
+
+    path: Annotated[
+        str, Field(min_length=1, max_length=1_000, pattern="^/", description="The absolute path of a folder.")
+    ]
+
+
 class PageEdit(FromOutside):
     """The page as the user wants it."""
 

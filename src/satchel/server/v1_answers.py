@@ -10,7 +10,7 @@ from typing import Any
 from satchel import errors
 from satchel.errors import SatchelError
 from satchel.events import Record, TurnStatus
-from satchel.messages import Usage
+from satchel.messages import ToolUseBlock, Usage
 from satchel.runtime.turns import TurnResult, memories_to_json, result_of
 from satchel.server.client_turns import ClientCall, ClientRequest, StartedTurn, keep_answer
 from satchel.server.problems import status_of_class
@@ -18,7 +18,7 @@ from satchel.server.service import Service
 from satchel.server.v1_errors import V1Failure
 from satchel.sessions.view import LastWords, Said, SessionView
 
-__all__ = ["Answering", "Ended"]
+__all__ = ["Answering", "Ended", "client_calls"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,18 @@ class Ended:
     status: TurnStatus
     usage: Usage
     about: Mapping[str, Any]
+
+
+def client_calls(calls: Sequence[ToolUseBlock]) -> tuple[ClientCall, ...]:
+    """Calls of the client's tools as it gets them."""
+    return tuple(
+        ClientCall(
+            id=call.id,
+            name=call.name,
+            arguments=json.dumps(call.input, ensure_ascii=False) if call.input is not None else call.unparsed,
+        )
+        for call in calls
+    )
 
 
 @dataclass(slots=True)
@@ -94,17 +106,9 @@ class Answering:
         if result.status == "failed":
             name = turn.closing.failure.error if turn.closing and turn.closing.failure else "SatchelError"
             raise self._failure(name, result)
-        calls = tuple(
-            ClientCall(
-                id=call.id,
-                name=call.name,
-                arguments=json.dumps(call.input, ensure_ascii=False)
-                if call.input is not None
-                else call.unparsed,
-            )
-            for call in result.calls
-        )
-        text = self.said if in_full and not self.is_held else result.text
+        calls = client_calls(result.calls)
+        in_full = in_full and not self.is_held
+        text = self.said if in_full else result.text
         await keep_answer(
             self.service,
             self.asked,
@@ -113,6 +117,12 @@ class Answering:
             text=text,
             calls=calls,
             response_id=response_id,
+            stored={
+                "model": self.model,
+                "created": self.created,
+                "after": self.asked.after,
+                "in_full": in_full,
+            },
         )
         about = {
             "session_id": self.begun.session_id,

@@ -121,9 +121,9 @@ def _named(event: Event, spill: Path) -> set[Path]:
     """What a record names of the files beside the log."""
     match event:
         case TurnStart():
-            return {kept_path(spill, file) for file in event.message.files}
+            return {kept_path(spill, each) for file in event.message.files for each in file.kept}
         case Observation():
-            files = {kept_path(spill, each) for file in event.files for each in (file, file.text_twin)}
+            files = {kept_path(spill, each) for file in event.files for each in file.kept}
             return (
                 files | {spill / f"{event.call_id}-files"} | ({Path(event.spill)} if event.spill else set())
             )

@@ -132,6 +132,16 @@ class ClientHistory:
             gone = delete(session_client_place).where(session_client_place.c.session_id == session_id)
             await self._database.write(lambda connection: connection.execute(gone))
 
+    async def drop(self, keys: Sequence[str]) -> None:
+        """Remove the places with these keys.
+
+        Raises:
+            StorageError: The database can't be written.
+        """
+        if self._database is not None:
+            gone = delete(session_client_place).where(session_client_place.c.key.in_(keys))
+            await self._database.write(lambda connection: connection.execute(gone))
+
     async def forget(
         self,
         memory_ids: Collection[str],

@@ -6,10 +6,11 @@ import json
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from satchel.errors import UsageError
 from satchel.memory.records import (
+    PICTURE,
     Discretion,
     Episode,
     FactTime,
@@ -19,6 +20,7 @@ from satchel.memory.records import (
     Tier,
     Trust,
     Wished,
+    picture_tag,
 )
 from satchel.memory.store import repository
 from satchel.memory.store.checking import CHECKS, DECAY_RATE, PRIORITY, clean, printable, whole
@@ -43,6 +45,10 @@ __all__ = ["Capture", "NewMemory"]
 
 _PLAIN = ("kind", "memory_type", "importance", "speaker", "discretion", "spheres")
 """Fields that are stored as they are once they are checked."""
+_PICTURES_FROM: Final = 2
+"""The places of a turn's pictures, after the user's words and the answer."""
+_MOST_AROUND: Final = 300
+"""Characters of the words that a picture came with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +157,23 @@ class Capture:
             if draft is not None:
                 drafts.append(draft)
                 unplaced += [draft] if episode.position is None else []
+            for number, (name, sha256) in enumerate(episode.pictures):
+                place = _PICTURES_FROM + number
+                picture = await self.draft(
+                    NewMemory(
+                        content=_of_picture(name, "" if draft is None else draft.row["content"]),
+                        id="p" + place_hash(f"{own}\n{session}", turn, place)[:16],
+                        tags=(PICTURE, picture_tag(sha256)),
+                        speaker=PICTURE,
+                        said_at=episode.said_at,
+                        session=session,
+                        turn=turn,
+                        position=place,
+                        trust="outside",
+                    )
+                )
+                if picture is not None:
+                    drafts.append(picture)
         return drafts, unplaced
 
     async def _said_only(self, text: str) -> str:
@@ -215,6 +238,13 @@ class Capture:
                 "time": None if new.time is None else json.dumps(as_json(new.time)),
             },
         )
+
+
+def _of_picture(name: str, said: str) -> str:
+    """What is known of a picture that nobody has described."""
+    words = " ".join(said.split())
+    words = words if len(words) <= _MOST_AROUND else f"{words[:_MOST_AROUND]}…"
+    return f"Picture {name}, sent with: “{words}”" if words else f"Picture {name}"
 
 
 def _refuse_taken(connection: Connection, space: int, drafts: Sequence[MemoryDraft]) -> None:

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-import anyio.to_thread
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from satchel.errors import NotFound
+from satchel.errors import NotFound, UsageError
 from satchel.memory import StoredDocument
 from satchel.runtime.documents import kept_document
 from satchel.runtime.lines import counted
+from satchel.runtime.watching import folder_line, unwatch, watch, watched
 from satchel.server.pages.queries import FieldReader, path_with
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
@@ -30,13 +31,24 @@ _MOST_PAGES: Final = 1_000_000
 @router.get("/memories/documents")
 async def documents(request: Request, service: Serves) -> Response:
     """All of them, with a field to send one."""
+    asked = FieldReader.of(request)
     found = await service.memory.documents()
+    number = asked.number("page", 1, low=1, high=_MOST_PAGES)
+    start = (number - 1) * _PAGE
     return await page(
         request,
         "documents.html",
         title="Documents",
-        documents=found,
-        sent=[one.path for one in found if _kept(service, one)],
+        status=asked.status,
+        count=len(found),
+        documents=(shown := found[start : start + _PAGE]),
+        start=start,
+        number=number,
+        has_next=len(found) > start + _PAGE,
+        at=lambda page: path_with("/memories/documents", {"page": page}),
+        folders=await watched(service.satchel.home, service.memory),
+        folder_line=folder_line,
+        sent=[one.path for one in shown if _kept(service, one)],
     )
 
 
@@ -73,7 +85,7 @@ async def file(service: Serves, source: str) -> Response:
     if kept is None:
         raise NotFound("Satchel has only the words of this document.")
     return Response(
-        await anyio.to_thread.run_sync(kept.read_bytes),
+        await run_sync(kept.read_bytes),
         media_type="application/octet-stream",
         headers={
             "content-security-policy": "default-src 'none'; sandbox",
@@ -89,6 +101,27 @@ async def forget(request: Request, service: Serves) -> Response:
     document = await _document(service, (await form_of(request)).get("source"))
     receipt = await service.satchel.forget(session=document.source)
     text = f"Forgotten: “{document.title}”, {counted(len(receipt.store.forgotten), 'passage')}."
+    return see_other(request, "/memories/documents", say=Saying(text=text))
+
+
+@router.post("/memories/documents/watch")
+async def watch_folder(request: Request, service: Serves) -> Response:
+    """Watch a folder of the server's machine, or stop that."""
+    form = await form_of(request)
+    path = form.get("folder").strip()
+    if form.get("stop"):
+        removed = await unwatch(service.satchel.home, service.memory, path, remove=bool(form.get("remove")))
+        text = (
+            f"{path} is not watched any more. {counted(removed, 'document was', 'documents were')} removed."
+        )
+    else:
+        if not path.startswith("/"):
+            raise UsageError(
+                "Give the whole path of a folder of the server's machine, beginning with a slash."
+            )
+        await run_sync(watch, service.satchel.home, Path(path))
+        service.satchel.watching.wake()
+        text = f"{path} is watched. Its documents are read in the background."
     return see_other(request, "/memories/documents", say=Saying(text=text))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, HTTPException, Request
 from starlette.responses import Response
 
@@ -14,6 +15,7 @@ from satchel.memory import Change, Edge, Hit, Memory, MemoryRecord
 from satchel.memory.spheres import SPHERES
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.lines import counted, one_line
+from satchel.runtime.pictures import picture_file
 from satchel.server.pages.charts import Neighbour, graph
 from satchel.server.pages.kept import kept_of
 from satchel.server.pages.memories import tags_in, titles_of
@@ -140,6 +142,7 @@ async def _page(
         status=422 if problem else 409 if changed_meanwhile else asked.status,
         one=shown(record, later=later, titles=titles),
         record=record,
+        picture=await run_sync(picture_file, service.satchel.settings.home, record),
         is_over=record.valid_to is not None and record.valid_to <= now,
         trust=TRUST[record.trust],
         tiers=TIERS,

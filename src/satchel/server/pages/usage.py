@@ -37,6 +37,7 @@ _PURPOSES: Final[Mapping[str, str]] = {
     "expand": "Deep search: other wordings",
     "answer": "Deep search: the answer",
     "judge": "Choosing what is recalled",
+    "picture": "Describing pictures",
     TITLE: "Naming conversations",
     "sampling": "For MCP servers",
     "test": "Testing models",

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from satchel.errors import ConfigError, NotFound
 from satchel.server import responses
-from satchel.server.client_turns import ClientRequest, StartedTurn, begin
+from satchel.server.client_turns import ClientRequest, StartedTurn, begin, drop_response
 from satchel.server.completions import (
     ChatCompletion,
     CompletionRequest,
@@ -21,13 +21,13 @@ from satchel.server.completions import (
 )
 from satchel.server.embeddings import EmbeddingList, EmbeddingRequest, embeddings
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.responses import ResponseObject, ResponseRequest
+from satchel.server.responses import DeletedResponse, ResponseObject, ResponseRequest
 from satchel.server.routes.documented import V1_ERRORS
 from satchel.server.routes.messages import passes_on
 from satchel.server.service import Serves, Service
 from satchel.server.streams import EVENT_STREAM, EventStream
 from satchel.server.v1_errors import V1Failure
-from satchel.server.v1_requests import EPHEMERAL_MODEL, HOME_MODEL, check_options
+from satchel.server.v1_requests import EPHEMERAL_MODEL, HOME_MODEL, check_options, unsupported
 
 __all__ = ["router"]
 
@@ -82,6 +82,7 @@ async def respond(
 
     A conversation is continued by `previous_response_id`, or by all its items.
     """
+    request = await responses.resolved(service, request)
     asked = responses.asked_of(request, is_retry=_is_retry(x_stainless_retry_count))
     begun, headers = await _begun(service, asked)
     if not request.stream:
@@ -93,6 +94,23 @@ async def respond(
         resumes=False,
         headers=headers,
     )
+
+
+@router.get("/v1/responses/{id}", response_model=ResponseObject, summary="Show a response")
+async def show_response(service: Serves, id: str, stream: bool = False) -> Response:
+    """Show an earlier response with its items. Instructions, tools and parameters of its request are not kept."""
+    if stream:
+        raise unsupported("stream", stream, "A response that is complete is not streamed again")
+    return JsonAnswer(await responses.stored(service, id))
+
+
+@router.delete("/v1/responses/{id}", response_model=DeletedResponse, summary="Delete a response")
+async def delete_response(service: Serves, id: str) -> Response:
+    """Let nobody show a response or continue from it any more. The conversation stays in Satchel, with its memories:
+    `DELETE /api/sessions/{id}` and forgetting remove those.
+    """
+    await drop_response(service, id)
+    return JsonAnswer(DeletedResponse(id=id).model_dump())
 
 
 @router.post("/v1/embeddings", response_model=EmbeddingList, summary="Embed texts")

@@ -6,11 +6,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from satchel.memory import StoredDocument
 from satchel.runtime.documents import DocumentOutcome, add_documents, document_named
+from satchel.runtime.watching import WatchedFolder, unwatch, watch, watched
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.service import Serves
@@ -54,3 +56,30 @@ async def forget(service: Serves, document: str) -> Response:
     source = document_named(document, await service.memory.documents()).source
     receipt = await service.satchel.forget(session=source)
     return JsonAnswer({"receipt": receipt.to_json()})
+
+
+@router.get("/api/memory/folders", response_model=list[WatchedFolder], summary="List watched folders")
+async def folders(service: Serves) -> Response:
+    """List the folders of the server's machine that are watched."""
+    return JsonAnswer([asdict(one) for one in await watched(service.satchel.home, service.memory)])
+
+
+@router.post("/api/memory/folders", response_model=list[WatchedFolder], summary="Watch a folder")
+async def watch_folder(service: Serves, request: shapes.NewFolder) -> Response:
+    """Remember the documents below a folder of the server's machine, now and whenever they change. It answers at once
+    with all watched folders; the files are read in the background.
+    """
+    await run_sync(watch, service.satchel.home, Path(request.path))
+    service.satchel.watching.wake()
+    return await folders(service)
+
+
+@router.delete("/api/memory/folders", response_model=list[WatchedFolder], summary="Stop watching a folder")
+async def unwatch_folder(
+    service: Serves,
+    path: str,
+    remove: Annotated[bool, Query(description="Remove its documents from memory, too.")] = False,
+) -> Response:
+    """Stop watching a folder. The answer has the others."""
+    await unwatch(service.satchel.home, service.memory, path, remove=remove)
+    return await folders(service)

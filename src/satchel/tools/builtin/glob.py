@@ -160,7 +160,7 @@ def _with_times(base: Path, paths: list[str]) -> list[FoundPath]:
             state = os.lstat(base / path)
         except OSError:
             continue
-        found.append(FoundPath(path=path, is_folder=False, mtime_ns=state.st_mtime_ns))
+        found.append(FoundPath(path=path, is_folder=False, mtime_ns=state.st_mtime_ns, size=state.st_size))
     return found
 
 

@@ -91,14 +91,21 @@ class GlobPattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundPath:
-    """A file or folder of a walk; `path` is relative to its base, with slashes."""
+    """A file or folder of a walk; `path` is relative to its base, with slashes; `size` is in bytes."""
 
     path: str
     is_folder: bool
     mtime_ns: int
+    size: int
 
 
-def walk(base: Path, *, pattern: GlobPattern | None, goes_on: Callable[[], bool]) -> Iterator[FoundPath]:
+def walk(
+    base: Path,
+    *,
+    pattern: GlobPattern | None = None,
+    goes_on: Callable[[], bool] = lambda: True,
+    skips: Callable[[str], bool] = lambda name: name == ".git",
+) -> Iterator[FoundPath]:
     """Every file and folder below `base`, a folder's names in byte order, folders before what they hold.
 
     Args:
@@ -106,6 +113,7 @@ def walk(base: Path, *, pattern: GlobPattern | None, goes_on: Callable[[], bool]
         pattern: Only matching entries are yielded, and only folders in which something can match are entered; None
             yields everything.
         goes_on: Called at every entry; the walk ends when it returns False.
+        skips: Whether entries with this name are left out, with all below them.
     """
     ignore = _Ignore.above(base)
     try:
@@ -116,7 +124,13 @@ def walk(base: Path, *, pattern: GlobPattern | None, goes_on: Callable[[], bool]
         budget = iter(range(MAX_ENTRIES))
         start = frozenset[tuple[int, int]]() if pattern is None else pattern.start
         yield from _walk(
-            top, "", ignore.entered(top, ""), pattern, start, lambda: goes_on() and next(budget, -1) >= 0
+            top,
+            "",
+            ignore.entered(top, ""),
+            pattern,
+            start,
+            lambda: goes_on() and next(budget, -1) >= 0,
+            skips,
         )
     finally:
         os.close(top)
@@ -129,6 +143,7 @@ def _walk(
     pattern: GlobPattern | None,
     states: frozenset[tuple[int, int]],
     goes_on: Callable[[], bool],
+    skips: Callable[[str], bool],
 ) -> Iterator[FoundPath]:
     try:
         with os.scandir(folder) as listing:
@@ -139,7 +154,7 @@ def _walk(
         if not goes_on():
             return
         path = prefix + entry.name
-        if entry.name == ".git" or entry.is_symlink():
+        if skips(entry.name) or entry.is_symlink():
             continue
         is_folder = entry.is_dir(follow_symlinks=False)
         if not is_folder and not entry.is_file(follow_symlinks=False):
@@ -149,8 +164,9 @@ def _walk(
             continue
         if pattern is None or pattern.accepts(following):
             with contextlib.suppress(OSError):
+                state = entry.stat(follow_symlinks=False)
                 yield FoundPath(
-                    path=path, is_folder=is_folder, mtime_ns=entry.stat(follow_symlinks=False).st_mtime_ns
+                    path=path, is_folder=is_folder, mtime_ns=state.st_mtime_ns, size=state.st_size
                 )
         if is_folder:
             try:
@@ -159,7 +175,7 @@ def _walk(
                 continue
             try:
                 yield from _walk(
-                    below, path + "/", ignore.entered(below, path + "/"), pattern, following, goes_on
+                    below, path + "/", ignore.entered(below, path + "/"), pattern, following, goes_on, skips
                 )
             finally:
                 os.close(below)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
@@ -16,7 +17,16 @@ from satchel.errors import UsageError
 from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
 from satchel.wording import install_extra
 
-__all__ = ["KINDS", "Document", "DocumentPart", "NoText", "read_document", "read_sections"]
+__all__ = [
+    "KINDS",
+    "Document",
+    "DocumentPart",
+    "NoText",
+    "is_small",
+    "read_document",
+    "read_sections",
+    "read_small",
+]
 
 KINDS: Final = {
     **dict.fromkeys(("csv", "epub", "htm", "html", "markdown", "md", "tsv", "txt", "xhtml"), ""),
@@ -27,6 +37,7 @@ KINDS: Final = {
 }
 """The suffixes that are read, and the package of the extra `documents` that each needs."""
 _MOST_BYTES: Final = 200_000_000
+_SMALL_BYTES: Final = 100_000
 _LIMITS: Final = Limits(wall_s=600, cpu_s=500, memory_mb=1024, tmp_mb=16, result_kb=65_536)
 _PASSAGE_CHARS: Final = 1_200
 """About 300 tokens: what the embedders read at once, and what fits what is shown for a message."""
@@ -61,7 +72,36 @@ class NoText(UsageError):
 
 async def read_document(path: Path, sandbox: Sandbox) -> Document:
     """Read a document as passages; see `read_sections`."""
-    title, sections = await read_sections(path, sandbox)
+    return _document(*await read_sections(path, sandbox))
+
+
+async def read_small(paths: Sequence[Path], sandbox: Sandbox) -> dict[Path, Document]:
+    """Read small documents in one run of the sandbox, which takes longer to start than most notes to read.
+
+    Args:
+        paths: As in `read_sections`; all `is_small`.
+        sandbox: As there.
+
+    Returns:
+        Those that could be read. `read_document` says of the others why not.
+
+    Raises:
+        SandboxError: The sandbox failed.
+    """
+    found: dict[Path, Document] = {}
+    with suppress(UsageError):
+        for path, answer in zip(paths, await _answers(paths, None, sandbox), strict=True):
+            with suppress(UsageError):
+                found[path] = _document(*_sections(path, answer))
+    return found
+
+
+def is_small(path: Path, size: int) -> bool:
+    """Whether a file of so many bytes may be read together with others: it is text, and needs no package."""
+    return size <= _SMALL_BYTES and KINDS.get(path.suffix[1:].lower()) == ""
+
+
+def _document(title: str, sections: Sequence[DocumentPart]) -> Document:
     passages = [replace(section, text=part) for section in sections for part in _parts(section.text)]
     return Document(title=title, passages=passages)
 
@@ -90,12 +130,23 @@ async def read_sections(path: Path, sandbox: Sandbox) -> tuple[str, Sequence[Doc
         if found is None or found.origin is None:
             raise NoText(f"{path} needs a package that is missing. Type: {install_extra('documents')}")
         layer = Path(found.origin).parents[1]
-    entry = PythonEntry(code_dir=Path(__file__).with_name("guest"), args={"path": str(path), "kind": kind})
-    result = await sandbox.run(RunSpec(entry=entry, layer=layer, limits=_LIMITS, read_only=(path,)))
+    [answer] = await _answers([path], layer, sandbox)
+    return _sections(path, answer)
+
+
+async def _answers(paths: Sequence[Path], layer: Path | None, sandbox: Sandbox) -> list[dict[str, Any]]:
+    """What the guest says of each file."""
+    files = [[str(path), path.suffix[1:].lower()] for path in paths]
+    entry = PythonEntry(code_dir=Path(__file__).with_name("guest"), args={"files": files})
+    result = await sandbox.run(RunSpec(entry=entry, layer=layer, limits=_LIMITS, read_only=tuple(paths)))
     if result.status is not Status.OK or result.result is None:
-        raise UsageError(f"{path} could not be read: {result.error}")
+        raise UsageError(f"{paths[0]} could not be read: {result.error}")
+    answers: list[dict[str, Any]] = json.loads(result.result)
+    return answers
+
+
+def _sections(path: Path, answer: Mapping[str, Any]) -> tuple[str, Sequence[DocumentPart]]:
     # Only the shape is trusted: what the parser says is the document's.
-    answer = json.loads(result.result)
     if "error" in answer:
         reason = f"{path} could not be read. {answer['error']}"
         raise NoText(reason) if answer.get("is_empty") else UsageError(reason)

@@ -1,6 +1,6 @@
 """Reads the text of a document. It runs in the sandbox and imports nothing of Satchel, because its input is hostile.
 
-`run` returns JSON: `title` and `sections`, a list of [page or null, heading, text]; or `error`, a
+`run` returns JSON, for each file: `title` and `sections`, a list of [page or null, heading, text]; or `error`, a
 sentence, with `is_empty` if there is nothing to read.
 """
 
@@ -35,8 +35,11 @@ class UnreadableDocument(Exception):
 
 
 def run(args: dict[str, Any]) -> str:
-    """Read the file `path` of the kind `kind`, which is a suffix without its dot."""
-    path, kind = Path(args["path"]), args["kind"]
+    """Read `files`, each a path and a kind, which is a suffix without its dot."""
+    return json.dumps([_read(Path(path), kind) for path, kind in args["files"]])
+
+
+def _read(path: Path, kind: str) -> dict[str, Any]:
     try:
         title, sections = _READERS[kind](path)
         taken, chars = [], 0
@@ -47,15 +50,15 @@ def run(args: dict[str, Any]) -> str:
             if section[2].strip():
                 taken.append(section)
         if not taken:
-            return json.dumps({"error": "It has no text; its pages may be pictures.", "is_empty": True})
+            return {"error": "It has no text; its pages may be pictures.", "is_empty": True}
     except UnreadableDocument as error:
-        return json.dumps({"error": str(error)})
+        return {"error": str(error)}
     except MemoryError:
-        return json.dumps({"error": "Reading it takes more memory than a document may use."})
+        return {"error": "Reading it takes more memory than a document may use."}
     # A boundary: a parser may raise anything for a broken or hostile file.
     except Exception as error:  # noqa: BLE001
-        return json.dumps({"error": f"It is damaged, or not what its name says ({type(error).__name__})."})
-    return json.dumps({"title": " ".join(title.split())[:200], "sections": taken})
+        return {"error": f"It is damaged, or not what its name says ({type(error).__name__})."}
+    return {"title": " ".join(title.split())[:200], "sections": taken}
 
 
 def _pdf(path: Path) -> tuple[str, Iterator[Section]]:
@@ -195,8 +198,13 @@ def _text(path: Path) -> tuple[str, Iterator[Section]]:
 
 def _markdown(path: Path) -> tuple[str, Iterator[Section]]:
     text = _decoded(path)
+    # A "#" in the front matter is a comment, and no heading.
+    front = re.match(r"---\s*\n.*?\n---[ \t\r]*(?:\n|\Z)", text, re.DOTALL)
+    text, above = (text[front.end() :], front[0].strip().strip("-")) if front else (text, "")
+    named = re.search(r"^title:[ \t]*(.+)", above, re.MULTILINE)
     first = re.search(r"^# +(.+)", text, re.MULTILINE)
-    return first[1].strip(" #") if first else "", _by_heading(text)
+    title = named[1].strip("\"' ") if named else first[1].strip(" #") if first else ""
+    return title, iter([(None, "", above.strip()), *_by_heading(text)])
 
 
 def _decoded(path: Path) -> str:

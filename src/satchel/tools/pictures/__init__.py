@@ -1,0 +1,1 @@
+"""Pictures that are made smaller, in the sandbox."""

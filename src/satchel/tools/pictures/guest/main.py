@@ -1,0 +1,38 @@
+"""Makes a picture smaller. It runs in the sandbox and imports nothing of Satchel, because its input is hostile.
+
+`run` returns JSON: `jpeg`, the bytes in base64, or `error`, a sentence.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from typing import Any
+
+_SIDES = (2000, 1400, 1000)
+"""Pixels of the longer side: that of the page's own, and less for a picture that is still too large then."""
+
+
+def run(args: dict[str, Any]) -> str:
+    """Shrink the file `path` to at most `most` bytes."""
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(args["path"], formats=("PNG", "JPEG", "GIF", "WEBP")) as opened:
+            opened.draft("RGB", (_SIDES[0], _SIDES[0]))  # a JPEG is read at the size that is needed
+            picture = ImageOps.exif_transpose(opened).convert("RGBA")
+        plain = Image.new("RGB", picture.size, "white")
+        plain.paste(picture, mask=picture.getchannel("A"))
+        for side in _SIDES:
+            plain.thumbnail((side, side))
+            out = io.BytesIO()
+            plain.save(out, "JPEG", quality=85, optimize=True)
+            if out.tell() <= args["most"]:
+                return json.dumps({"jpeg": base64.b64encode(out.getvalue()).decode("ascii")})
+    except MemoryError:
+        return json.dumps({"error": "It takes more memory than a picture may use."})
+    # A boundary: a decoder may raise anything for a broken or hostile file.
+    except Exception as error:  # noqa: BLE001
+        return json.dumps({"error": f"It is damaged, or has too many pixels ({type(error).__name__})."})
+    return json.dumps({"error": "It stays too large."})

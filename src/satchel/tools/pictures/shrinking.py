@@ -1,0 +1,78 @@
+"""Makes pictures smaller that are larger than some providers take."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from anyio.to_thread import run_sync
+
+from satchel.errors import SandboxError
+from satchel.messages import FileBlock
+from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
+from satchel.tools.kept import kept_path, write_kept
+from satchel.wording import install_extra
+
+__all__ = ["SMALL_BYTES", "make_smaller"]
+
+SMALL_BYTES: Final = 3_500_000
+"""What every provider takes: Anthropic's 5 MB in base64 are 3.7."""
+_LIMITS: Final = Limits(wall_s=60, cpu_s=50, memory_mb=1024, tmp_mb=16, result_kb=8_192)
+
+
+async def make_smaller(
+    files: Sequence[FileBlock], spill_dir: Path, sandbox: Callable[[], Awaitable[Sandbox]]
+) -> list[str]:
+    """Put a smaller JPEG beside each large picture of a session; providers that don't take the picture get that.
+
+    Returns:
+        Why a picture could not be made smaller, a sentence for each.
+    """
+    troubles = []
+    for file in files:
+        small = kept_path(spill_dir, file.small_twin)
+        if not file.is_image or file.size <= SMALL_BYTES or await run_sync(small.exists):
+            continue
+        try:
+            await run_sync(write_kept, small, await _shrunk(kept_path(spill_dir, file), await sandbox()))
+        except (SandboxError, OSError, ValueError) as error:
+            troubles.append(
+                f"{file.name} has {file.size / 1_000_000:.3g} MB, which some providers don't take, and could not be "
+                f"made smaller. {error}"
+            )
+    return troubles
+
+
+async def _shrunk(path: Path, sandbox: Sandbox) -> bytes:
+    """The smaller picture.
+
+    Raises:
+        ValueError: There is none; the message says why.
+        SandboxError, OSError: It could not be read.
+    """
+    found = find_spec("PIL")
+    if found is None or found.origin is None:
+        raise ValueError(f"A package is missing. Type: {install_extra('documents')}")
+    path = await run_sync(path.resolve)
+    # The sandbox of a root user is another user. The home around the file stays closed to others.
+    await run_sync(path.chmod, 0o644)
+    entry = PythonEntry(
+        code_dir=Path(__file__).with_name("guest"), args={"path": str(path), "most": SMALL_BYTES}
+    )
+    result = await sandbox.run(
+        RunSpec(entry=entry, layer=Path(found.origin).parents[1], limits=_LIMITS, read_only=(path,))
+    )
+    if result.status is not Status.OK or result.result is None:
+        raise ValueError(str(result.error))
+    answer = json.loads(result.result)
+    if "error" in answer:
+        raise ValueError(str(answer["error"]))
+    # Only that it is a JPEG is trusted: models and browsers get it as one.
+    content = base64.b64decode(answer["jpeg"])
+    if not content.startswith(b"\xff\xd8\xff"):
+        raise ValueError("It was not read.")
+    return content

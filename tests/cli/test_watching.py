@@ -1,0 +1,174 @@
+"""`satchel memory watch`: folders whose documents follow their files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Run
+from tests.requirements import requirement
+
+NOTE = """---
+title: The boiler
+# a comment
+tags: [house]
+---
+It stands beside the [[Heating/Pump|pump]].
+
+# Descaling
+Citric acid, every ninety days.
+"""
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    folder = tmp_path / "vault"
+    (folder / "Heating").mkdir(parents=True)
+    (folder / "Heating" / "Boiler.md").write_text(NOTE)
+    (folder / "attic.txt").write_text("The attic holds the sledge.")
+    return folder
+
+
+def work(run: Run) -> None:
+    done = run("memory", "work", environ={"SATCHEL_MEMORY_WORKER_IDLE_S": "0"})
+    assert done.code == 0, done.err
+
+
+def names(run: Run) -> list[str]:
+    return sorted(Path(one["path"]).name for one in run("memory", "documents", "--json").json)
+
+
+def shown(run: Run) -> dict[str, Any]:
+    [one] = run("memory", "watch", "--list", "--json").json
+    return dict(one)
+
+
+@requirement("documents:watched", "documents:vault")
+def test_documents_follow_the_files_of_a_watched_folder(run: Run, vault: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("A parsnip.")
+    (vault / "way").symlink_to(outside)
+    (vault / "link.md").symlink_to(outside / "secret.md")
+    for hidden in (".trash", ".git", "node_modules", "build"):
+        (vault / hidden).mkdir()
+        (vault / hidden / "a.md").write_text("A parsnip.")
+    (vault / ".gitignore").write_text("build/\n")
+    assert run("memory", "watch", str(vault)).code == 0
+    assert shown(run)["looked_at"] is None
+    work(run)
+    assert names(run) == ["Boiler.md", "attic.txt"]
+    assert run("memory", "search", "parsnip").out == ""
+    assert "The boiler (Boiler.md) title: The boiler # a comment tags: [house]" in run(
+        "memory", "search", "--limit", "1", "comment house"
+    ).out.replace("\\n", " ")
+    assert "[[Heating/Pump|pump]]" in run("memory", "search", "beside").out
+    assert "The boiler › Descaling" in run("memory", "search", "--limit", "1", "citric").out
+
+    (vault / "attic.txt").write_text("The attic holds the canoe.")
+    (vault / "Heating" / "Boiler.md").unlink()
+    (vault / "new.md").write_text("The cellar is damp.")
+    work(run)
+    assert names(run) == ["attic.txt", "new.md"]
+    assert run("memory", "search", "sledge").out == ""
+    assert "canoe" in run("memory", "search", "canoe").out
+
+
+@requirement("documents:watched")
+def test_what_was_forgotten_stays_forgotten_whatever_its_file_is_called(run: Run, vault: Path) -> None:
+    run("memory", "watch", str(vault))
+    work(run)
+    assert run("memory", "forget", "--document", "attic.txt", "--yes").code == 0
+    work(run)
+    (vault / "attic.txt").rename(vault / "loft.txt")
+    work(run)
+    (vault / "attic.txt").write_text("The attic holds the canoe.")
+    work(run)
+    assert names(run) == ["Boiler.md"]
+    assert (shown(run)["forgotten"], shown(run)["left"]) == (1, 0)
+    # What the user adds by hand is wanted again.
+    run("memory", "add-file", str(vault / "attic.txt"))
+    work(run)
+    assert names(run) == ["Boiler.md", "attic.txt"]
+
+
+@requirement("documents:watched", "documents:watched:faces")
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_emptied_folder_removes_nothing_before_the_user_says_so(
+    run: Run, vault: Path, is_there: bool
+) -> None:
+    run("memory", "watch", str(vault))
+    work(run)
+    vault.rename(vault.with_name("elsewhere"))
+    if is_there:
+        vault.mkdir()
+    work(run)
+    assert names(run) == ["Boiler.md", "attic.txt"]
+    said = (
+        f"It is {'empty' if is_there else 'not there'}, or not mounted. Its 2 documents stay until you say:"
+    )
+    assert said in run("memory", "watch").out
+    assert said in run("doctor").out
+    if is_there:
+        vault.rmdir()
+    vault.with_name("elsewhere").rename(vault)
+    work(run)
+    assert shown(run)["note"] == ""
+    assert run("memory", "watch", "--stop", "--remove", str(vault)).code == 0
+    assert (names(run), run("memory", "watch", "--json").json) == ([], [])
+    assert (vault / "attic.txt").exists()
+
+
+@requirement("documents:watched")
+def test_a_file_that_cannot_be_read_is_named_and_read_when_it_has_changed(run: Run, vault: Path) -> None:
+    (vault / "lying.txt").write_bytes(b"\x7fELF\0\0")
+    run("memory", "watch", str(vault))
+    work(run)
+    assert names(run) == ["Boiler.md", "attic.txt"]
+    assert list(shown(run)["failed"]) == ["lying.txt"]
+    assert "lying.txt could not be read. It is not text." in run("memory", "watch").err
+    (vault / "lying.txt").write_text("It is text now.")
+    work(run)
+    assert names(run) == ["Boiler.md", "attic.txt", "lying.txt"]
+    assert run("memory", "watch", "--stop", str(vault)).code == 0
+    assert len(names(run)) == 3
+
+
+@requirement("documents:watched")
+def test_a_killed_look_goes_on_where_it_was(run: Run, vault: Path, tmp_path: Path) -> None:
+    for at in range(58):
+        (vault / f"n{at}.md").write_text(f"Words {at}.")
+    run("memory", "watch", str(vault))
+    argv = [sys.executable, "-m", "satchel", "memory", "work"]
+    with subprocess.Popen(argv, cwd=tmp_path / "work", stderr=subprocess.DEVNULL) as process:
+        state = next((tmp_path / "home" / "watched").glob("?" * 32 + ".json"))
+        while not json.loads(state.read_bytes())["files"]:  # the first twenty are done
+            assert process.poll() is None
+        os.kill(process.pid, signal.SIGKILL)
+    assert 20 <= len(names(run)) < 60
+    assert 0 < shown(run)["left"] <= 40
+    work(run)
+    assert len(names(run)) == 60
+    found = run("memory", "export").out
+    assert found.count("Words 7.") == 1
+
+
+@requirement("documents:watched:faces")
+def test_folders_that_can_not_be_watched_are_refused(run: Run, vault: Path, tmp_path: Path) -> None:
+    assert run("memory", "watch", str(vault / "none")).code == 3
+    assert run("memory", "watch", "--stop", str(vault)).code == 3
+    assert run("memory", "watch", "--stop").code == 2
+    assert run("memory", "watch", str(vault)).code == 0
+    assert (
+        "is watched, and one of the two is in the other" in run("memory", "watch", str(vault / "Heating")).err
+    )
+    assert "Satchel's own files" in run("memory", "watch", str(tmp_path / "home")).err
+    assert "Satchel's own files" in run("memory", "watch", str(tmp_path)).err
+    assert run("memory", "watch").out.count("\n") == 1
