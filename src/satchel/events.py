@@ -164,6 +164,8 @@ class SurfacedMemory:
     Attributes:
         is_part: `content` is only a part of it; the rest was not shown.
         why: What spoke most for showing it, in a few words for the user; "" where that is not known.
+        said_by: Who said it: "you", "a model", "a document" or a name; "" in logs of earlier versions.
+        said_at: When.
     """
 
     id: str
@@ -173,6 +175,8 @@ class SurfacedMemory:
     source_turn: int | None = None
     is_part: bool = False
     why: str = ""
+    said_by: str = ""
+    said_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -262,13 +262,18 @@ def test_what_was_remembered_is_shown_with_its_reason_and_corrected_in_place(
                 ("Zelda's piano is tuned in May. <img src=x>", "The piano room is cold."), 1
             )
         ]
+        pinned = world.call(memory.add, "The user is left-handed.")
+        world.call(memory.pin, pinned)
         path = begin(client, "What about Zelda's piano?")
         page = wait_until_over(client, path)
+        [always] = page.xpath("//aside//details[summary[starts-with(., 'Always in mind')]]")
+        assert always.xpath(f".//li[@data-memory='{pinned}']//a/@href") == [f"/memories/{pinned}"]
+        assert "You said so on" in words_of(always)
         notes = {note.get("data-memory"): note for note in page.find_class("note")}
         assert set(ids) <= set(notes)
         note = notes[ids[0]]
         assert "<img src=x>" in words_of(note)
-        assert "Same word: Zelda's" in words_of(note)
+        assert re.search(r"You said so on \d+ \w+, and it is about Zelda's", words_of(note))
         assert note.xpath(".//a[@href='/chat/earlier#turn-1']")
 
         at = f"{path}/memories/{ids[0]}"

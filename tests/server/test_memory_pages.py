@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from satchel.errors import NotFound
+from satchel.errors import NotFound, UsageError
 from satchel.memory import Episode
 from satchel.runtime.surfacings import Surfacings
 from tests.requirements import requirement
@@ -113,7 +113,7 @@ def test_browsing_goes_page_by_page_and_begins_with_what_is_kept_over_time(tmp_p
         assert path == ""
         assert len(seen) == len(set(seen)) == 47
         first = open_page(client, "/memories")
-        assert "47 memories, those said last first." in words_of(first)
+        assert "47 memories, facts first, those said last before others." in words_of(first)
         assert "Nora eats no meat." in words_of(first.get_element_by_id("profile"))
         rows = [" ".join(map(words_of, row)) for row in first.cssselect(".chart ~ details tbody tr")]
         assert [row for row in rows if "2026" in row and not row.endswith("0 0 0")][::-1] == [
@@ -519,7 +519,7 @@ def test_lists_have_a_fact_once_with_the_turns_that_it_rests_on(world: World, pa
     page = read(page_of.get("/memories", params={"session": "walk"}))
     assert listed(page) == ["The user's dog is called Bobik."]
     (row,) = page.cssselect(".memories li")
-    assert [link.get("href") for link in row.cssselect("p.meta a")][-2:] == [
+    assert [link.get("href") for link in row.cssselect("details p.said a")] == [
         f"/memories/{turn}",
         f"/memories/{echo}",
     ]
@@ -591,3 +591,157 @@ def test_nothing_else_is_done_and_no_other_site_is_led_to(world: World, page_of:
     assert "No longer pinned: 0 memories." in said(open_page(page_of, "/memories"))
     headers = {"origin": at(page_of), "sec-fetch-site": "same-origin"}
     assert page_of.post(f"/memories/{id}/explode", headers=headers).status_code in (403, 404)
+
+
+def _facts(world: World, *said: tuple[str, str], **more: Any) -> list[str]:
+    """Facts, each with the turn that it rests on."""
+    ids = []
+    for number, (fact, words) in enumerate(said):
+        session = f"{fact[:12]}-{number}"
+        call(world, "add_episodes", [Episode(session=session, turn=1, speaker="user", text=words)])
+        ids.append(remember(world, fact, session=session, turn=1, **more))
+    return ids
+
+
+@requirement("web-pages:memories:merged")
+def test_facts_become_one_that_rests_on_what_both_rest_on_and_it_is_taken_back(
+    world: World, page_of: httpx2.Client
+) -> None:
+    first, second = _facts(
+        world,
+        ("Ottilie lives in Graz.", "My aunt Ottilie lives in Graz."),
+        ("Ottilie keeps bees.", "You know, Ottilie keeps bees."),
+    )
+    call(world, "edit", first, discretion="confidential", tags=["aunt"])
+    call(world, "link", first, second, "may_replace")
+    path = "/memories?named=Ottilie"
+    answer = ticked(page_of, open_page(page_of, path), [first, second], "merge")
+    form = open_page(page_of, answer.headers["location"])
+    assert "Ottilie keeps bees." in words_of(form.get_element_by_id("merged"))
+    answer = post(page_of, form, "/memories/merge", id=first, content="x", back=path)
+    assert "two facts or more" in words_of(read(answer, 422).get_element_by_id("merged-e"))
+    answer = page_of.post(
+        "/memories/merge",
+        data={
+            **dict(form.forms[-1].form_values()),
+            "id": [first, second],
+            "content": "Aunt Ottilie: Graz, bees.",
+        },
+        headers={"origin": at(page_of), "sec-fetch-site": "same-origin"},
+    )
+    assert answer.headers["location"] == path
+    page = open_page(page_of, path)
+    assert listed(page) == ["Aunt Ottilie: Graz, bees."]
+    assert "2 turns behind it" in words_of(page.cssselect(".memories")[0])
+    assert "May no longer hold" not in words_of(page.cssselect(".memories")[0])
+    merged = call(world, "get", second)
+    assert (merged.discretion, merged.tags) == ("confidential", ("aunt",))
+    [changes] = page.xpath("//div[@id='sayings']//input[@name='ids']/@value")
+    send(page_of, page, "/memories/many", {"ids": changes})
+    assert {one.content for one in call(world, "list", named="Ottilie", kind="fact")} == {
+        "Ottilie lives in Graz.",
+        "Ottilie keeps bees.",
+    }
+    assert call(world, "get", first).valid_to is None
+    [turn] = call(world, "list", named="Ottilie", kind="episode", limit=1)
+    with pytest.raises(UsageError, match="only facts"):
+        call(world, "merge", [first, turn.id], "Both.")
+
+
+@requirement("web-pages:memories:merged")
+def test_a_card_corrects_and_moves_its_memory(world: World, page_of: httpx2.Client) -> None:
+    id = remember(world, "The kayak is red.", spheres=["home", "person:ida"])
+    page = open_page(page_of, "/memories?q=kayak")
+    post(page_of, page, "/memories/many", id=id, do="correct", content="The kayak is blue.", sphere="")
+    post(page_of, page, "/memories/many", id=id, do="sphere", content="The kayak is blue.", sphere="leisure")
+    changed = call(world, "get", id)
+    assert (changed.content, changed.spheres) == ("The kayak is blue.", ("leisure", "person:ida"))
+    assert listed(open_page(page_of, "/memories?sphere=leisure")) == ["The kayak is blue."]
+    other = remember(world, "The paddle is long.")
+    refused = page_of.post(
+        "/memories/many",
+        data={
+            "form_token": page.cssselect('input[name="form_token"]')[0].get("value"),
+            "id": [id, other],
+            "do": "correct",
+        },
+        headers={"origin": at(page_of), "sec-fetch-site": "same-origin"},
+    )
+    assert refused.status_code == 400
+
+
+@requirement("web-pages:memories:ways")
+def test_names_places_parts_of_life_and_days_lead_to_what_speaks_of_them(tmp_path: Path) -> None:
+    with serving(tmp_path, server__requests_per_s=10_000) as world, browser(world) as client:
+        when = {"said_at": "2026-03-04T10:00:00+00:00"}
+        remember(world, "On Monday the user met Ida in Porto.", spheres=["leisure"], **when)
+        remember(world, "Ida's cat sleeps in Porto.", said_at="2026-03-07T10:00:00+00:00")
+        remember(world, "The user has no idaho potatoes.", **when)
+        ways = open_page(client, "/memories").cssselect(".ways")[0]
+        rows = dict(
+            zip(map(words_of, ways.cssselect("dt")), map(words_of, ways.cssselect("dd")), strict=True)
+        )
+        assert (rows["Names"], rows["Places"], rows["Parts of life"]) == ("Ida 2", "Porto 2", "leisure 1")
+        links = {words_of(link): link.get("href") for link in ways.cssselect("a")}
+        about = {"On Monday the user met Ida in Porto.", "Ida's cat sleeps in Porto."}
+        assert set(listed(open_page(client, links["Ida"]))) == about
+        assert set(listed(open_page(client, links["Porto"]))) == about
+        assert listed(open_page(client, links["7 Mar 2026"])) == ["Ida's cat sleeps in Porto."]
+        assert listed(open_page(client, links["leisure"])) == ["On Monday the user met Ida in Porto."]
+
+
+@requirement("web-pages:memories:review")
+def test_what_was_learnt_is_reviewed_one_by_one_and_not_shown_again(tmp_path: Path) -> None:
+    with serving(tmp_path, server__requests_per_s=10_000) as world, browser(world) as client:
+        remember(world, "Stored by hand.")
+        ids = _facts(world, ("The lamp is on.", "Lamp on."), ("The door is shut.", "Door shut."))
+
+        def shown_words() -> str:
+            return " ".join(
+                words_of(one) for one in open_page(client, "/memories/review").cssselect(".memory-words")
+            )
+
+        assert "Review 2 facts learnt this week" in words_of(open_page(client, "/memories"))
+        page = open_page(client, "/memories/review")
+        assert shown_words() == "The lamp is on."
+        assert "Lamp on." in words_of(page)
+        post(client, page, "/memories/review", id=ids[0], do="keep")
+        page = open_page(client, "/memories/review")
+        assert "The door is shut." in words_of(page.cssselect(".memory-words")[0])
+        # Taking it back brings it back.
+        assert "Kept: The lamp is on." in said(page)
+        send(client, page, "/memories/many")
+        assert shown_words() == "The lamp is on."
+        post(client, page, "/memories/review", id=ids[0], do="change", content="The lamp is off.")
+        assert call(world, "get", ids[0]).content == "The lamp is off."
+        post(client, page, "/memories/review", id=ids[1], do="keep")
+        assert "Nothing is left to look at" in words_of(open_page(client, "/memories/review"))
+        assert "looked at it and kept it" in words_of(open_page(client, f"/memories/{ids[1]}"))
+
+
+@requirement("web-pages:memories:moved", "web-pages:forgery")
+def test_memories_are_downloaded_and_imported_by_a_form_with_a_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    with serving(tmp_path / "a", server__requests_per_s=10_000) as world, browser(world) as client:
+        remember(world, "The atlas is on the shelf.")
+        written = client.get("/memories/export").content
+    with serving(tmp_path / "b", server__requests_per_s=10_000) as world, browser(world) as client:
+        page = open_page(client, "/memories/move")
+        token = page.cssselect('input[name="form_token"]')[0].get("value")
+
+        def sent(content: bytes, name: str, token: str = token) -> httpx2.Response:
+            return client.post(
+                "/memories/move",
+                data={"form_token": token},
+                files={"file": (name, content)},
+                headers={"origin": at(client), "sec-fetch-site": "same-origin"},
+            )
+
+        assert sent(written, "m.jsonl", "wrong").status_code == 403
+        assert call(world, "count") == 0
+        assert "unknown" in words_of(read(sent(b"\0nonsense", "../../x.bin"), 422))
+        assert sent(written, "m.jsonl").headers["location"] == "/memories"
+        page = open_page(client, "/memories")
+        assert "Imported 1 memory; 0 known" in said(page)
+        assert listed(page) == ["The atlas is on the shelf."]

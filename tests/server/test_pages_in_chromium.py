@@ -198,6 +198,9 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
         "/memories/recalled?message=which+network",
         "/memories/page",
         "/memories/documents",
+        "/memories/review",
+        "/memories/move",
+        f"/memories/merge?ids={fact}",
         "/capabilities",
         f"/capabilities/{filled['capability']}",
         "/projects",
@@ -215,7 +218,16 @@ def test_every_page_fits_a_wide_and_a_narrow_window_and_can_be_read_aloud(
                 assert page.evaluate("document.documentElement.scrollHeight") <= 5 * 800, path
         assert page.title() != "run", path
         if path.startswith(
-            ("/memories/m", "/memories/page", "/memories/documents", "/search", "/capabilities/", "/settings")
+            (
+                "/memories/m",
+                "/memories/page",
+                "/memories/documents",
+                "/memories/review",
+                "/memories?q",
+                "/search",
+                "/capabilities/",
+                "/settings",
+            )
         ):  # those with the most parts: it takes its time
             found = axe.run(page).response["violations"]
             assert [(one["id"], one["nodes"][0]["html"]) for one in found] == [], path

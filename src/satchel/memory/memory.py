@@ -51,7 +51,7 @@ from satchel.memory.store import graph, history, lifecycle, page_rows, repositor
 from satchel.memory.store.capture import Capture, NewMemory
 from satchel.memory.store.checking import clean, clean_tags, one_of, printable
 from satchel.memory.store.claims import Claims
-from satchel.memory.store.counts import DayCount, TagCount, read_days, read_tags
+from satchel.memory.store.counts import DayCount, TagCount, Ways, read_days, read_tags, read_ways
 from satchel.memory.store.decay import DecayCycle
 from satchel.memory.store.discretion_rows import guest_in, name_of
 from satchel.memory.store.filters import Filters
@@ -826,14 +826,15 @@ class Memory:
         return found[0] if len(found) == 1 else id
 
     async def list(
-        self, *, limit: int = 100, offset: int = 0, **filters: Unpack[Filters]
+        self, *, limit: int = 100, offset: int = 0, facts_first: bool = False, **filters: Unpack[Filters]
     ) -> tuple[MemoryRecord, ...]:
-        """Return the memories that fit every filter given, those said last first.
+        """Return the memories that fit every filter given, those said last first; with `facts_first` the facts before
+        all others.
 
         Raises:
             UsageError: A filter's value is unknown.
         """
-        return await self._search.list(filters, limit=limit, offset=offset)
+        return await self._search.list(filters, limit=limit, offset=offset, facts_first=facts_first)
 
     async def evidence(self, ids: Sequence[str]) -> Mapping[str, tuple[MemoryRecord, ...]]:
         """Return the turns that each of some facts rests on, in the order in which they were said.
@@ -864,6 +865,10 @@ class Memory:
     async def tags(self, *, limit: int = 100) -> tuple[TagCount, ...]:
         """Return the tags that most memories have, with how many have them."""
         return await self._space.read(read_tags, limit)
+
+    async def ways(self) -> Ways:
+        """Return whom and what the memories that hold are about: names and spheres, with how many speak of each."""
+        return await self._space.read(read_ways, now=self._space.now_micros())
 
     # Changing.
 
@@ -975,6 +980,39 @@ class Memory:
         note, end = lifecycle.note_of(self._space, by, why), self._space.micros(valid_to)
         older, newer = await self.full_id(older), await self.full_id(newer)
         return await self._space.write(lifecycle.supersede, older, newer, note, valid_to=end)
+
+    async def keep(self, id: str, *, by: str = "user", why: str = "") -> str:
+        """Note in the history that a memory was looked at and is right; nothing else changes.
+
+        Returns:
+            The change's id, for `undo`.
+
+        Raises:
+            NotFound: There is no such memory.
+        """
+        note = lifecycle.note_of(self._space, by, why)
+        return await self._space.write(lifecycle.keep, await self.full_id(id), note)
+
+    async def merge(
+        self, ids: Iterable[str], content: str, *, by: str = "user", why: str = ""
+    ) -> tuple[str, tuple[str, ...]]:
+        """Make one fact of several. The one that was said last gets the words `content`, and what all of them rest on,
+        their tags, spheres, pins, greatest importance and strictest discretion; it supersedes the others.
+
+        Returns:
+            Its id; and the changes in the order in which to undo them.
+
+        Raises:
+            NotFound: One of them is not there.
+            UsageError: They are fewer than two, or not all facts, or there are no words; nothing was changed.
+            Refused: `by` is not "user", and the one that stays is not trusted enough; see `supersede`.
+        """
+        fields = await lifecycle.checked(self._space, {"content": content})
+        note = lifecycle.note_of(self._space, by, why)
+        wanted = list(dict.fromkeys([await self.full_id(id) for id in ids]))
+        kept, done = await self._space.write(lifecycle.merge, wanted, fields["content"], note)
+        self._upkeep.stored()
+        return kept, tuple(done)
 
     async def undo(self, change_id: str, *, by: str = "user", why: str = "") -> str:
         """Take a change back. That is a change itself: undoing it again brings the first one back.

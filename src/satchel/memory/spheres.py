@@ -8,7 +8,17 @@ from typing import Final
 
 from satchel.errors import UsageError
 
-__all__ = ["FOR_GUESTS", "PERSON", "SPHERES", "clean_spheres", "fitting_spheres", "is_granted"]
+__all__ = [
+    "FOR_GUESTS",
+    "MOST_SPHERES",
+    "PERSON",
+    "SPHERES",
+    "clean_spheres",
+    "fitting_spheres",
+    "is_granted",
+    "moved_spheres",
+    "person_sphere",
+]
 
 SPHERES: Final = ("health", "love", "family", "money", "work", "belief", "leisure", "home")
 """Parts of a life that many keep apart."""
@@ -17,7 +27,7 @@ FOR_GUESTS: Final = ("family", "home", "leisure", "work")
 nobody's business."""
 PERSON: Final = "person:"
 """Begins the sphere of one other person, as "person:mara"."""
-_MOST: Final = 6
+MOST_SPHERES: Final = 6
 _MOST_CHARS: Final = 60
 
 
@@ -34,9 +44,20 @@ def clean_spheres(given: Iterable[str]) -> str:
                 f"There is no sphere {one[:80]!r}; the spheres are {', '.join(SPHERES)}, and {PERSON}NAME for one "
                 "person."
             )
-    if len(found) > _MOST:
-        raise UsageError(f"A memory has at most {_MOST} spheres.")
+    if len(found) > MOST_SPHERES:
+        raise UsageError(f"A memory has at most {MOST_SPHERES} spheres.")
     return " ".join(found)
+
+
+def person_sphere(name: str) -> str:
+    """The sphere of a person: "Anna Lund" is "person:anna-lund"."""
+    return PERSON + "-".join(name.casefold().split())
+
+
+def moved_spheres(spheres: Iterable[str], to: str) -> list[str]:
+    """The spheres of what is moved to another one, or with "" to none; the persons that it is about stay."""
+    persons = [one for one in spheres if one.startswith(PERSON) and one != to]
+    return [*([to] if to else []), *persons][:MOST_SPHERES]
 
 
 def is_granted(spheres: Collection[str], granted: Collection[str]) -> bool:
@@ -52,4 +73,4 @@ def fitting_spheres(given: object) -> tuple[str, ...]:
     for one in given if isinstance(given, list) else ():
         with suppress(UsageError):
             found.append(clean_spheres([one]))
-    return tuple(dict.fromkeys(filter(None, found)))[:_MOST]
+    return tuple(dict.fromkeys(filter(None, found)))[:MOST_SPHERES]

@@ -14,7 +14,7 @@ from satchel.conversation import Conversation
 from satchel.errors import SatchelError, StorageError
 from satchel.events import Event, MemoryCaptured, MemorySurfaced, Notice, Observation, SurfacedMemory
 from satchel.memory import Agenda, Context, Episode, Hit, MemoryRecord, Page, Profile
-from satchel.memory.show.reasons import why_shown
+from satchel.memory.show.reasons import who_said, why_shown
 from satchel.messages import Message, TextBlock
 from satchel.models import ChatModel
 from satchel.runtime.capture import RECALL_PROVIDER, episodes_of
@@ -223,6 +223,8 @@ class SessionMemory:
                     session=memory.source.session,
                     source_turn=memory.source.turn,
                     is_part=memory.id not in line.whole_ids,
+                    said_by=who_said(memory),
+                    said_at=memory.said_at,
                 )
                 for part in shown
                 for line in part.memories
@@ -317,6 +319,8 @@ def _surfaced(hit: Hit) -> SurfacedMemory:
         session=hit.memory.source.session,
         source_turn=hit.memory.source.turn,
         why=why_shown(hit),
+        said_by=who_said(hit.memory),
+        said_at=hit.memory.said_at,
     )
 
 

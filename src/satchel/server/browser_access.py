@@ -15,9 +15,10 @@ from hashlib import sha256
 from typing import Final
 from urllib.parse import parse_qs
 
-from starlette.requests import HTTPConnection
+from starlette.formparsers import MultiPartException
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
-from starlette.types import Scope
+from starlette.types import Message, Receive, Scope
 
 from satchel.addresses import host_and_port
 from satchel.runtime.browsers import Browsers
@@ -30,6 +31,7 @@ __all__ = [
     "form_token_of",
     "place_for",
     "place_of",
+    "replayed",
     "with_place",
     "within",
 ]
@@ -45,6 +47,7 @@ _SHARED: Final = re.compile(r"/(?:login\b|static/|/)")
 _COOKIE_LASTS_S: Final = 30 * 24 * 3600
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM: Final = "application/x-www-form-urlencoded"
+_FILES: Final = "multipart/form-data"
 _OURS: Final = frozenset({"same-origin", "none"})
 
 
@@ -112,7 +115,7 @@ class BrowserAccess:
                 return True
         return False
 
-    def proves_origin(self, scope: Scope, body: bytes) -> bool:
+    async def proves_origin(self, scope: Scope, body: bytes) -> bool:
         """Whether a request by a browser is safe, or a change that came from one of our own pages.
 
         The gate has compared `Origin` with `Host` where it is there; here it has to be there, and the form token too:
@@ -131,6 +134,13 @@ class BrowserAccess:
             except ValueError:
                 return False
             given = fields.get(FORM_TOKEN_FIELD, [""])[0]
+        elif not given and headers.get("content-type", "").lower().startswith(_FILES):
+            # A form with a file, which a browser without scripts can send in no other way.
+            try:
+                async with Request(scope, replayed(body)).form(max_files=1, max_fields=10) as form:
+                    given = str(form.get(FORM_TOKEN_FIELD, ""))
+            except MultiPartException:
+                return False
         return hmac.compare_digest(given.encode("utf-8", "replace"), _token(browser).encode())
 
     def set_cookie(self, scope: Scope, response: Response, value: str) -> None:
@@ -144,6 +154,18 @@ class BrowserAccess:
             samesite="strict",
             secure=scope["scheme"] == "https",
         )
+
+
+def replayed(body: bytes, after: Receive | None = None) -> Receive:
+    """Receives a body that has been read, then whatever follows."""
+    waiting = [body]
+
+    async def receive() -> Message:
+        if waiting or after is None:
+            return {"type": "http.request", "body": waiting.pop() if waiting else b"", "more_body": False}
+        return await after()
+
+    return receive
 
 
 def _sent(scope: Scope) -> Iterator[str]:

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from satchel.addresses import DEFAULT_PORTS, host_and_port
 from satchel.clock import Clock
 from satchel.server.binding import Hosts
-from satchel.server.browser_access import BrowserAccess, place_of, with_place, within
+from satchel.server.browser_access import BrowserAccess, place_of, replayed, with_place, within
 from satchel.server.json_answers import json_bytes
 from satchel.server.metrics import Metrics
 from satchel.server.pages.rendering import error_page, wants_page
@@ -138,9 +138,9 @@ class RequestGate:
             return body
         if body is None:
             return None  # the client left
-        if not self._access.proves_origin(scope, body):
+        if not await self._access.proves_origin(scope, body):
             return _Refusal(403, _NO_PROOF)
-        await self._app(scope, _again(body, receive) if _has_body(scope) else receive, answer)
+        await self._app(scope, replayed(body, receive) if _has_body(scope) else receive, answer)
         return None
 
     def _refusal(self, scope: Scope) -> _Refusal | None:
@@ -275,7 +275,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _most_body_bytes(path: str) -> int:
-    return MOST_V1_BODY_BYTES if has_v1_form(path) else MOST_BODY_BYTES
+    return MOST_V1_BODY_BYTES if has_v1_form(path) or path == "/memories/move" else MOST_BODY_BYTES
 
 
 async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes | _Refusal | None:
@@ -301,18 +301,6 @@ async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes |
             if not message.get("more_body", False):
                 return b"".join(pieces)
     return _Refusal(408, "The body took too long to arrive.", ((b"connection", b"close"),))
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    """Receives a body that has been read, then whatever follows."""
-    waiting = [body]
-
-    async def receive_again() -> Message:
-        if waiting:
-            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
-        return await receive()
-
-    return receive_again
 
 
 def _too_large(most_bytes: int) -> _Refusal:

@@ -161,11 +161,17 @@ class Search:
         then = await self.as_written([hit.memory for hit in hits], moment)
         return tuple(replace(hit, memory=memory) for hit, memory in zip(hits, then, strict=True))
 
-    async def list(self, filters: Filters, *, limit: int, offset: int) -> tuple[MemoryRecord, ...]:
+    async def list(
+        self, filters: Filters, *, limit: int, offset: int, facts_first: bool = False
+    ) -> tuple[MemoryRecord, ...]:
         """Return the memories that fit, the newest first; see `Memory.list`."""
         wanted = self._space.filter_of(filters)
         found = await self._space.read(
-            repository.list_records, wanted, limit=max(0, limit), offset=max(0, offset)
+            repository.list_records,
+            wanted,
+            limit=max(0, limit),
+            offset=max(0, offset),
+            facts_first=facts_first,
         )
         return await self.as_written(found, wanted.as_of)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final
 
-from satchel.memory.records import Hit
+from satchel.memory.records import OWN_SPEAKERS, Hit, MemoryRecord
 from satchel.memory.text.lexicon import commonness, hash_stem, words_of
 
-__all__ = ["shared_word", "why_shown"]
+__all__ = ["said_words", "shared_word", "who_said", "why_shown"]
 
 _SIGNALS: Final = {
     "message": "close in meaning to what you said",
@@ -32,6 +33,21 @@ def why_shown(hit: Hit) -> str:
     if called >= _FEWEST_CALLED and (not strongest or signals[strongest] < 2):
         return "needed in a situation like this"
     return _SIGNALS.get(strongest, "")
+
+
+def who_said(memory: MemoryRecord) -> str:
+    """Whose words a memory has: "you", a name, "a model", "a document", or "somebody else"."""
+    if memory.source.document:
+        return "a document"
+    if memory.speaker.lower() not in OWN_SPEAKERS and memory.trust != "agent":
+        return memory.speaker[:60]
+    return {"agent": "a model", "outside": "somebody else"}.get(memory.trust, "you")
+
+
+def said_words(who: str, at: datetime, now: datetime) -> str:
+    """Who said it and when: "you said so on 3 May", with the year where it is another one."""
+    day = f"{at.day} {at:%B}" if at.year == now.year else f"{at.day} {at:%B %Y}"
+    return f"{who} said so on {day}"
 
 
 def shared_word(said: str, content: str) -> str:

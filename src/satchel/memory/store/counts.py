@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from sqlalchemy import BigInteger, Connection, cast, desc, func, select
+from sqlalchemy import BigInteger, Connection, case, cast, desc, func, select
 
 from satchel.memory.records import Kind
+from satchel.memory.spheres import PERSON
 from satchel.memory.store.tables import memories, tags
+from satchel.memory.text.names import names_in
 
-__all__ = ["DayCount", "TagCount", "read_days", "read_tags"]
+__all__ = ["DayCount", "TagCount", "Ways", "read_days", "read_tags", "read_ways"]
 
 _MINUTE_MICROS: Final = 60_000_000
 _DAY_MICROS: Final = 24 * 60 * _MINUTE_MICROS
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _LAST_DAY: Final = date.max.toordinal()
+_MOST_READ: Final = 4_000
+"""Memories: reading the names of so many takes about a tenth of a second."""
+_READ_CHARS: Final = 600
+_MOST_WAYS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,45 @@ class TagCount:
 
     tag: str
     count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """What leads to memories: each name or sphere with how many memories speak of it, the most first."""
+
+    people: Sequence[tuple[str, int]]
+    places: Sequence[tuple[str, int]]
+    spheres: Sequence[tuple[str, int]]
+
+
+def read_ways(connection: Connection, space: int, *, now: int) -> Ways:
+    """The names and spheres in what holds now of the newest facts and the user's own words."""
+    rows = connection.execute(
+        select(func.substr(memories.c.content, 1, _READ_CHARS), memories.c.spheres, memories.c.kind)
+        .where(
+            memories.c.space_id == space,
+            memories.c.kind.in_(("fact", "episode")),
+            memories.c.trust == "user",
+            func.coalesce(memories.c.valid_to, now + 1) > now,
+        )
+        .order_by(case((memories.c.kind == "fact", 0), else_=1), memories.c.said_at.desc())
+        .limit(_MOST_READ)
+    ).all()
+    spheres = Counter(one for _, some, kind in rows if kind == "fact" for one in some.split())
+    persons = {one.removeprefix(PERSON) for one in spheres if one.startswith(PERSON)}
+    found = names_in((text, kind == "fact") for text, _, kind in rows)
+    known = {"-".join(one.name.casefold().split()) for one in found}
+    called = [(person.replace("-", " ").title(), spheres[PERSON + person]) for person in persons - known]
+    is_person = {one.name: one.name.casefold() in persons or not one.is_place for one in found}
+
+    def most(some: Iterable[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+        return sorted(some, key=lambda one: (-one[1], one[0]))[:_MOST_WAYS]
+
+    return Ways(
+        people=most([*called, *((one.name, one.count) for one in found if is_person[one.name])]),
+        places=most((one.name, one.count) for one in found if not is_person[one.name]),
+        spheres=most((name, n) for name, n in spheres.items() if not name.startswith(PERSON)),
+    )
 
 
 def read_days(connection: Connection, space: int) -> tuple[DayCount, ...]:

@@ -34,6 +34,9 @@ class Filters(TypedDict, total=False):
             (`Memory.evidence`), and in a list without what models said. A search still finds a turn whose fact it
             doesn't find.
         discretion: Only what is held back so, or not ("open").
+        sphere: Only what belongs to this part of the user's life; see `spheres`.
+        named: Only what has this name in it as a whole word, in this case, or belongs to a person of this name.
+        unreviewed: Only facts from conversations that the user has neither kept (`Memory.keep`) nor changed.
     """
 
     kind: Kind | None
@@ -48,6 +51,9 @@ class Filters(TypedDict, total=False):
     faded: bool | None
     folded: bool
     discretion: Discretion | None
+    sphere: str | None
+    named: str | None
+    unreviewed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +87,9 @@ class CheckedFilters:
     faded: Faded | None = None
     folded: bool = False
     discretion: Discretion | None = None
+    sphere: str | None = None
+    named: str | None = None
+    unreviewed: bool = False
 
     @property
     def is_empty(self) -> bool:

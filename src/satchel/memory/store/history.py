@@ -90,7 +90,7 @@ class Change:
     Attributes:
         id: The id for `undo`.
         memory_id: The memory; `other_id` is the other end if an edge was changed.
-        action: "add", "edit", "tier", "link", "unlink", "supersede", "undo" or "forget".
+        action: "add", "edit", "tier", "link", "unlink", "supersede", "keep", "undo" or "forget".
         who: Who made it: "user", "agent", "distill", "compare", or a name.
         before: The fields that changed, with their old values; `after` has the new ones. Times are in ISO 8601. An edge
             is under "edge"; its weight is None if it didn't exist.

@@ -13,6 +13,7 @@ from sqlalchemy import bindparam, select
 
 from satchel.errors import Refused, UsageError
 from satchel.memory.records import TRUST_RANK, Discretion, MemoryRecord, MemoryType, Tier, Trust
+from satchel.memory.spheres import MOST_SPHERES
 from satchel.memory.store import checking, graph, page_rows, repository, statement_rows
 from satchel.memory.store.cues import cues_of
 from satchel.memory.store.discretion_rows import as_asked_elsewhere, as_asked_in
@@ -47,8 +48,10 @@ __all__ = [
     "checked_weight",
     "edit",
     "held_back_with",
+    "keep",
     "later",
     "link",
+    "merge",
     "note_of",
     "pin",
     "relate",
@@ -347,6 +350,66 @@ def supersede(
     was = {"valid_to": old.valid_to, "edge": {**edge, "weight": before}}
     now = {"valid_to": valid_to, "edge": {**edge, "weight": 1.0}}
     return write_change(connection, space, "supersede", older, was, now, note, other_id=newer)
+
+
+def keep(connection: Connection, space: int, id: str, note: ChangeNote) -> str:
+    """Write into the history that a memory is right; see `Memory.keep`."""
+    return write_change(connection, space, "keep", find_row(connection, space, id).id, {}, {}, note)
+
+
+_DISCRETIONS: Final = ("open", "confidential", "withheld")
+
+
+def merge(
+    connection: Connection, space: int, ids: Sequence[str], content: str, note: ChangeNote
+) -> tuple[str, list[str]]:
+    """Make one fact of several; see `Memory.merge`.
+
+    Returns:
+        The id of the one that stays, and the changes, the last first.
+    """
+    for id in ids:
+        find_row(connection, space, id)
+    records = list(repository.records_by_id(connection, space, ids).values())
+    for one in records:
+        if one.kind != "fact":
+            raise UsageError(f"Memory {one.id} is what was said; only facts can be merged.")
+    if len(records) < 2:
+        raise UsageError("Choose two facts or more to merge.")
+    # What the user said stays before what others said, which must not be pinned.
+    kept = max(records, key=lambda one: (TRUST_RANK[one.trust], one.valid_to is None, one.said_at))
+    records.sort(key=lambda one: one is not kept)
+    strictest = max(records, key=lambda one: _DISCRETIONS.index(one.discretion))
+    rids = repository.rids_by_id(connection, space, ids)
+    turns = {turn for _, turn in graph.facts_and_turns(connection, list(rids.values()), are_facts=True)}
+    own = {turn for _, turn in graph.facts_and_turns(connection, [rids[kept.id]], are_facts=True)}
+    done = [
+        edit(
+            connection,
+            space,
+            kept.id,
+            {
+                "content": content,
+                "tags": list(dict.fromkeys(tag for one in records for tag in one.tags)),
+                "spheres": " ".join(
+                    list(dict.fromkeys(name for one in records for name in one.spheres))[:MOST_SPHERES]
+                ),
+                "pinned": int(any(one.pinned for one in records)),
+                "importance": max(one.importance for one in records),
+                "discretion": strictest.discretion,
+                "kept_from": strictest.kept_from,
+            },
+            note,
+        )
+    ]
+    for one in records[1:]:
+        done.append(link(connection, space, one.id, kept.id, MAY_REPLACE, None, note))
+        done.append(supersede(connection, space, one.id, kept.id, note, valid_to=None))
+    done += [
+        link(connection, space, kept.id, turn, "derived_from", 1.0, note)
+        for turn in repository.ids_of(connection, space, sorted(turns - own))
+    ]
+    return kept.id, [one for one in reversed(done) if one is not None]
 
 
 _ORIGIN: Final[Mapping[Trust, str]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -31,11 +32,13 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from sqlalchemy.sql import Select
 
 from satchel.memory.records import Discretion, MemoryRecord, Source, Stats, time_from_json
+from satchel.memory.spheres import person_sphere
 from satchel.memory.store import discretion_rows
 from satchel.memory.store.decay import FLOOR
 from satchel.memory.store.filters import CheckedFilters
 from satchel.memory.store.micros import from_micros, to_micros
 from satchel.memory.store.tables import (
+    changes,
     cue_vectors,
     cues,
     earlier_words,
@@ -599,10 +602,35 @@ def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[
             .having(func.count() == len(wanted.tags))
         )
         query = query.where(memories.c.rid.in_(having_all))
+    if wanted.sphere is not None:
+        query = query.where(_in_sphere(wanted.sphere))
+    if wanted.named is not None:
+        # Both databases read this pattern alike. The plain comparison spares most rows the pattern.
+        is_word = memories.c.content.regexp_match(rf"(^|\W){re.escape(wanted.named)}($|\W)")
+        has_it = and_(memories.c.content.contains(wanted.named, autoescape=True), is_word)
+        query = query.where(or_(has_it, _in_sphere(person_sphere(wanted.named))))
+    if wanted.unreviewed:
+        query = query.where(
+            memories.c.kind == "fact", memories.c.source_session.is_not(None), not_(_IS_REVIEWED)
+        )
     if wanted.folded and wanted.kind != "episode":
         said = and_(memories.c.trust != "agent", not_(_is_evidence(space, wanted)))
         query = query.where(or_(memories.c.kind != "episode", said))
     return query
+
+
+def _in_sphere(sphere: str) -> ColumnElement[bool]:
+    return (" " + memories.c.spheres + " ").contains(f" {sphere} ", autoescape=True)
+
+
+_undoing = changes.alias()
+_IS_REVIEWED = exists().where(
+    changes.c.space_id == memories.c.space_id,
+    changes.c.memory_id == memories.c.id,
+    changes.c.who == "user",
+    changes.c.action.in_(map(literal, ("keep", "edit", "tier", "supersede"))),
+    not_(exists().where(_undoing.c.space_id == memories.c.space_id, _undoing.c.undoes == changes.c.id)),
+)
 
 
 def _is_evidence(space: int, wanted: CheckedFilters) -> ColumnElement[bool]:
@@ -625,12 +653,19 @@ def _is_evidence(space: int, wanted: CheckedFilters) -> ColumnElement[bool]:
 
 
 def list_records(
-    connection: Connection, space: int, wanted: CheckedFilters, *, limit: int, offset: int
+    connection: Connection,
+    space: int,
+    wanted: CheckedFilters,
+    *,
+    limit: int,
+    offset: int,
+    facts_first: bool = False,
 ) -> list[MemoryRecord]:
-    """The memories that match a filter, latest first by when they were said."""
+    """The memories that match a filter, latest first by when they were said; facts before all others on request."""
+    rank = [case((memories.c.kind == "fact", 0), else_=1)] if facts_first else []
     query = (
         _filtered(_RECORD, space, wanted)
-        .order_by(memories.c.said_at.desc(), memories.c.rid.desc())
+        .order_by(*rank, memories.c.said_at.desc(), memories.c.rid.desc())
         .limit(limit)
         .offset(offset)
     )

@@ -169,7 +169,7 @@ async def _branches(service: Service, info: SessionInfo) -> dict[int, list[Sessi
 
 async def _ended(service: Service, turns: Sequence[Turn]) -> frozenset[str]:
     """Which of the shown memories no longer hold or are forgotten."""
-    ids = {memory.id for turn in turns for memory in turn.recalled}
+    ids = {memory.id for turn in turns for memory in (*turn.recalled, *turn.profile, *turn.agenda)}
     if service.satchel.memory is None or not ids:
         return frozenset()
     now, ended = service.satchel.clock.now(), set[str]()

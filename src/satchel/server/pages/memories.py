@@ -12,7 +12,8 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from satchel.errors import Refused, UsageError
-from satchel.memory import Filters, Kind, Memory, MemoryRecord, Recall
+from satchel.memory import Filters, Hit, Kind, Memory, MemoryRecord, Recall
+from satchel.memory.spheres import SPHERES
 from satchel.memory.store.counts import DayCount
 from satchel.memory.store.page_lines import SECTIONS
 from satchel.runtime.lines import counted
@@ -24,7 +25,7 @@ from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["router", "titles_of"]
+__all__ = ["learnt_lately", "router", "titles_of"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -34,6 +35,7 @@ _MOST_PAGES: Final = 1_000_000
 _MOST_TAGS: Final = 40
 _MOST_COLUMNS: Final = 24
 _MOST_SURFACED: Final = 30
+_MOST_DAYS: Final = 10
 _MOST_TAGS_GIVEN: Final = 100
 
 
@@ -54,7 +56,6 @@ async def memories(request: Request, service: Serves) -> Response:
         memory, asked, wanted, query, number, service.satchel.clock.now(), everything=everything
     )
     titles = await titles_of(service)
-    week = service.satchel.clock.now() - timedelta(days=7)
     ids = [_memory_of(one).id for one in found.shown]
     later, evidence = await memory.later(ids), await memory.evidence(ids)
     return await page(
@@ -67,15 +68,18 @@ async def memories(request: Request, service: Serves) -> Response:
         everything=everything,
         show=show,
         found=found,
-        rows=[shown(one, later=later, titles=titles, evidence=evidence) for one in found.shown],
+        rows=[shown(one, later=later, titles=titles, evidence=evidence, query=query) for one in found.shown],
+        spheres=SPHERES,
+        ways=await memory.ways() if is_start else None,
+        days=_days(await memory.by_day()) if is_start else (),
+        with_way=lambda name, value: path_with("/memories", {name: value}),
         number=number,
         has_next=found.total > number * _PAGE,
         at=lambda page: path_with("/memories", {**asked.values, "page": page}),
         here=path_with("/memories", {**asked.values, "chosen": ""}),
         chosen=asked.text("chosen") == "1",
         choose=path_with("/memories", {**asked.values, "chosen": "" if asked.text("chosen") else "1"}),
-        learnt=await memory.count(kind="fact", folded=True, since=week),
-        week=f"{week:%Y-%m-%d}",
+        learnt=await memory.count(**learnt_lately(service)),
         show_all=path_with("/memories", {**asked.values, "show": "all", "page": ""}),
         without_session=path_with("/memories", {**asked.values, "session": "", "page": ""}),
         session_title=titles.get(asked.text("session"), ""),
@@ -129,11 +133,13 @@ async def _found(
     if not query:
         if not everything and wanted.get("as_of") is None:
             wanted["as_of"] = now
-        listed = await memory.list(limit=_PAGE, offset=(number - 1) * _PAGE, **wanted)
+        listed = await memory.list(limit=_PAGE, offset=(number - 1) * _PAGE, facts_first=True, **wanted)
         return _Found(listed, await memory.count(**wanted))
-    hits = await memory.search(
+    hits: Sequence[Hit] = await memory.search(
         query, limit=_MOST_FOUND, relevant_only=True, include_superseded=everything, **wanted
     )
+    # What models said is no memory of the user, though a search finds it.
+    hits = [hit for hit in hits if hit.memory.kind != "episode" or hit.memory.trust != "agent"]
     return _Found(hits[(number - 1) * _PAGE : number * _PAGE], len(hits), len(hits) == _MOST_FOUND)
 
 
@@ -148,11 +154,24 @@ def _filters(asked: FieldReader, service: Service) -> Filters:
         memory_type=about or None,  # type: ignore[typeddict-item]
         tags=[tag] if tag else [],
         session=asked.text("session") or None,
+        sphere=asked.text("sphere") or None,
+        named=asked.text("named") or None,
         since=day_start(since, zone) if since else None,
         # "Until" a day includes it.
         until=day_start(until + timedelta(days=1), zone) if until else None,
         as_of=day_start(as_of + timedelta(days=1), zone) if as_of else None,
     )
+
+
+def learnt_lately(service: Service) -> Filters:
+    """The facts of the last seven days that hold and that the user has neither kept nor changed yet."""
+    now = service.satchel.clock.now()
+    return Filters(unreviewed=True, since=now - timedelta(days=7), as_of=now)
+
+
+def _days(counts: Sequence[DayCount]) -> list[date]:
+    """The newest days on which something was said that is remembered."""
+    return sorted({one.day for one in counts}, reverse=True)[:_MOST_DAYS]
 
 
 async def titles_of(service: Service) -> Mapping[str, str]:

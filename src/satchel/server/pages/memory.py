@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from anyio.to_thread import run_sync
+import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Request
+from starlette.datastructures import UploadFile
 from starlette.responses import Response
 
-from satchel.errors import NotFound, Refused, UsageError
+from satchel.errors import NotFound, Refused, SatchelError, UsageError
 from satchel.memory import Change, Edge, Hit, Memory, MemoryRecord
-from satchel.memory.spheres import SPHERES
+from satchel.memory.spheres import SPHERES, moved_spheres
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.lines import counted, one_line
 from satchel.runtime.pictures import picture_file
 from satchel.server.pages.charts import Neighbour, graph
 from satchel.server.pages.kept import kept_of
-from satchel.server.pages.memories import tags_in, titles_of
+from satchel.server.pages.memories import learnt_lately, tags_in, titles_of
 from satchel.server.pages.memory_words import (
     DISCRETIONS,
     TIERS,
@@ -30,10 +35,11 @@ from satchel.server.pages.memory_words import (
     reasons_of,
     receipt_sentence,
     relation_words,
+    said_of,
     shown,
     value_words,
 )
-from satchel.server.pages.queries import FieldReader, day_start
+from satchel.server.pages.queries import FieldReader, day_start, path_with
 from satchel.server.pages.rendering import Form, Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
@@ -107,16 +113,6 @@ class HistoryStep:
     can_undo: bool
 
 
-@router.get("/memories/{id}")
-async def show(request: Request, service: Serves, id: str) -> Response:
-    """One memory, or that it was forgotten."""
-    try:
-        record = await (await service.memory_with(id)).get(id)
-    except NotFound:
-        return await _forgotten(request, service, id)
-    return await _page(request, service, record, asked=FieldReader.of(request))
-
-
 async def _page(
     request: Request,
     service: Service,
@@ -142,7 +138,7 @@ async def _page(
         status=422 if problem else 409 if changed_meanwhile else asked.status,
         one=shown(record, later=later, titles=titles),
         record=record,
-        picture=await run_sync(picture_file, service.satchel.settings.home, record),
+        picture=await anyio.to_thread.run_sync(picture_file, service.satchel.settings.home, record),
         is_over=record.valid_to is not None and record.valid_to <= now,
         trust=TRUST[record.trust],
         tiers=TIERS,
@@ -341,6 +337,69 @@ async def _why(service: Service, record: MemoryRecord, message: str) -> Why:
     return Why(False, None, (), "it is not relevant enough", instead)
 
 
+# ---- Import and export
+
+
+@router.get("/memories/move")
+async def moving(request: Request) -> Response:
+    """Send a file to import, and download everything."""
+    return await page(request, "memory-move.html", title="Import and export", current="/memories", problem="")
+
+
+@router.post("/memories/move")
+async def import_file(request: Request, service: Serves) -> Response:
+    """Import the file that was sent, in whichever known format it is."""
+    problem = "Choose a file first."
+    async with request.form(max_files=1, max_fields=10) as form:
+        sent = form.get("file")
+        if isinstance(sent, UploadFile) and sent.filename:
+            content, name = await sent.read(), PurePosixPath(sent.filename).name
+            with TemporaryDirectory(dir=service.satchel.settings.home) as folder:
+                # Its name says what it is, but not where it is put.
+                path = Path(folder, re.sub(r"[^\w.-]", "_", name).lstrip(".")[-100:] or "file")
+                await anyio.to_thread.run_sync(path.write_bytes, content)
+                try:
+                    report = await service.memory.import_from(path)
+                except SatchelError as error:
+                    problem = str(error).replace(str(path), name)
+                else:
+                    skipped = sum(report.skipped.values())
+                    return see_other(
+                        request,
+                        "/memories",
+                        say=Saying(
+                            text=f"Imported {counted(report.new, 'memory', 'memories')}; {report.known:,} known, "
+                            f"{skipped:,} skipped.",
+                            state="done" if report.new or report.known else "off",
+                            raw="\n".join(f"{n:,} skipped: {why}" for why, n in report.skipped.items()),
+                        ),
+                    )
+    return await page(
+        request,
+        "memory-move.html",
+        title="Import and export",
+        current="/memories",
+        status=422,
+        problem=problem,
+    )
+
+
+@router.get("/memories/export")
+async def export(service: Serves) -> Response:
+    """All memories as a download, as `satchel memory export` writes them."""
+    written = BytesIO()
+    await service.memory.export_to(written)
+    day = service.satchel.clock.now().date()
+    return Response(
+        written.getvalue(),
+        media_type="application/octet-stream",
+        headers={
+            "cache-control": "private, no-store",
+            "content-disposition": f"attachment; filename=memories-{day}.jsonl",
+        },
+    )
+
+
 # ---- Changes that one button makes, of one memory or of several
 
 
@@ -387,9 +446,18 @@ _DEEDS: Final = {
 }
 
 
-async def _carry_out(service: Service, id: str, do: str) -> str | None:
+_DONE: Final = {"sphere": "Moved", "correct": "Corrected"}
+
+
+async def _carry_out(service: Service, id: str, do: str, form: Form) -> str | None:
     """Change a memory. Returns the change, or None if it was so already."""
     match do:
+        case "correct":
+            return await (await service.memory_with(id)).edit(id, content=form.get("content"))
+        case "sphere":
+            memory = await service.memory_with(id)
+            record = await memory.get(id)
+            return await memory.edit(id, spheres=moved_spheres(record.spheres, form.get("sphere")))
         case "pin":
             return await (await service.memory_with(id)).pin(id)
         case "unpin":
@@ -408,25 +476,29 @@ async def many(request: Request, service: Serves) -> Response:
     form = await form_of(request)
     ids = list(dict.fromkeys([*form.all("id"), *form.get("ids").split()]))[:_MOST_AT_ONCE]
     do, back = form.get("do"), form.get("back")
-    back = back if back == "/memories" or back.startswith("/memories?") else "/memories"
+    back = _way_back(back)
     if not ids:
         say = Saying(text="Tick the boxes of the memories first.", state="off")
     elif do == "forget":
         say = await _forget_many(request, service, ids, back, is_confirmed=form.has("confirmed"))
+    elif do == "merge":
+        return see_other(request, path_with("/memories/merge", {"ids": " ".join(ids), "back": back}))
     elif do == "undo":
         # The ids are those of changes then.
         undone = [await service.memory.undo(change) for change in ids]
         say = Saying(text=f"Undone: {counted(len(undone), 'change')}.")
-    elif do in _DEEDS:
+    elif do in _DEEDS or do in ("sphere", "correct"):
+        if do == "correct" and len(ids) > 1:
+            raise UsageError("Correct one memory at a time.")
         done, failed = list[str](), list[str]()
         for id in ids:
             try:
-                change = await _carry_out(service, id, do)
+                change = await _carry_out(service, id, do, form)
                 done += [change] if change is not None else []
             except (UsageError, Refused, NotFound) as error:
                 failed.append(f"{id}: {error}")
         say = Saying(
-            text=f"{_DEEDS[do].done}: {counted(len(done), 'memory', 'memories')}.",
+            text=f"{_DONE.get(do) or _DEEDS[do].done}: {counted(len(done), 'memory', 'memories')}.",
             state="warn" if failed else "done" if done else "off",
             raw="\n".join(failed),
             action="/memories/many" if done else "",
@@ -435,6 +507,104 @@ async def many(request: Request, service: Serves) -> Response:
     else:
         raise UsageError(f"A memory can't be {do!r}.")
     return see_other(request, back, say=say)
+
+
+def _way_back(given: str) -> str:
+    """Where a form came from, if that is a list of memories."""
+    is_list = given in ("/memories", "/memories/review") or given.startswith(
+        ("/memories?", "/memories/review?")
+    )
+    return given if is_list else "/memories"
+
+
+@router.get("/memories/merge")
+async def before_merging(request: Request, service: Serves) -> Response:
+    """The facts that are to become one, with the words to choose."""
+    asked = FieldReader.of(request)
+    return await _merging(request, service, asked.text("ids").split(), asked.text("back"))
+
+
+async def _merging(
+    request: Request, service: Service, ids: Sequence[str], back: str, *, content: str = "", problem: str = ""
+) -> Response:
+    told = await _told(service.memory, ids[:_MOST_AT_ONCE])
+    records = sorted(told.values(), key=lambda one: one.said_at, reverse=True)
+    return await page(
+        request,
+        "memory-merge.html",
+        title="Merge memories",
+        current="/memories",
+        status=422 if problem else 200,
+        records=records,
+        said=[said_of(one, service.satchel.clock.now()) for one in records],
+        content=content or (records[0].content if records else ""),
+        problem=problem,
+        back=_way_back(back),
+    )
+
+
+@router.post("/memories/merge")
+async def merge(request: Request, service: Serves) -> Response:
+    """Make one fact of several."""
+    form = await form_of(request)
+    ids, back = form.all("id"), _way_back(form.get("back"))
+    try:
+        kept, done = await service.memory.merge(ids[:_MOST_AT_ONCE], form.get("content"))
+    except (UsageError, Refused, NotFound) as error:
+        return await _merging(request, service, ids, back, content=form.get("content"), problem=str(error))
+    say = Saying(
+        text=f"Merged: {counted(len(ids), 'memory', 'memories')} are one now.",
+        action="/memories/many",
+        fields={"ids": " ".join(done), "do": "undo", "back": back},
+        link=f"/memories/{kept}",
+    )
+    return see_other(request, back, say=say)
+
+
+@router.get("/memories/review")
+async def review(request: Request, service: Serves) -> Response:
+    """The facts of the week that the user hasn't looked at, one at a time, the oldest first."""
+    asked = FieldReader.of(request)
+    wanted = learnt_lately(service)
+    total = await service.memory.count(**wanted)
+    later = asked.number("later", 0, low=0, high=_MOST_AT_ONCE)
+    at = max(0, total - 1 - later)
+    found = await service.memory.list(limit=1, offset=at, **wanted) if total > later else ()
+    evidence = await service.memory.evidence([one.id for one in found])
+    titles = await titles_of(service)
+    return await page(
+        request,
+        "memory-review.html",
+        title="Review",
+        current="/memories",
+        status=asked.status,
+        ones=[shown(one, later={}, titles=titles, evidence=evidence) for one in found],
+        total=total,
+        later=later,
+    )
+
+
+@router.post("/memories/review")
+async def judge(request: Request, service: Serves) -> Response:
+    """Keep a fact as it is, or with other words."""
+    form = await form_of(request)
+    record = await service.memory.get(form.get("id"))
+    try:
+        change = (
+            await service.memory.edit(record.id, content=form.get("content"), why="Changed in a review.")
+            if form.get("do") == "change"
+            else None
+        )
+        change = change or await service.memory.keep(record.id)
+    except (UsageError, Refused) as error:
+        return see_other(request, "/memories/review", say=Saying(text=str(error), state="warn"))
+    say = Saying(
+        text=f"{'Changed' if form.get('do') == 'change' else 'Kept'}: {one_line(record.content, 80)}",
+        action="/memories/many",
+        fields={"ids": change, "do": "undo", "back": "/memories/review"},
+    )
+    number = form.get("later")
+    return see_other(request, path_with("/memories/review", {"later": number}), say=say)
 
 
 async def _forget_many(
@@ -452,6 +622,16 @@ async def _forget_many(
         label="Forget for good",
         fields={"ids": " ".join(ids), "do": "forget", "confirmed": "1", "back": back},
     )
+
+
+@router.get("/memories/{id}")
+async def show(request: Request, service: Serves, id: str) -> Response:
+    """One memory, or that it was forgotten."""
+    try:
+        record = await service.memory.get(id)
+    except NotFound:
+        return await _forgotten(request, service, id)
+    return await _page(request, service, record, asked=FieldReader.of(request))
 
 
 # ---- Changing it
@@ -647,7 +827,7 @@ async def change(request: Request, service: Serves, id: str, do: str) -> Respons
         raise HTTPException(404)
     record = await (await service.memory_with(id)).get(id)
     try:
-        done = await _carry_out(service, record.id, do)
+        done = await _carry_out(service, record.id, do, await form_of(request))
     except (UsageError, Refused) as error:
         return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, _DEEDS[do].said, done))

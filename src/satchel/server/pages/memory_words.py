@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
 from satchel.memory import Change, Hit, MemoryRecord, Successor
+from satchel.memory.show.reasons import said_words, shared_word, who_said
 from satchel.runtime.lines import counted, one_line
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "reasons_of",
     "receipt_sentence",
     "relation_words",
+    "said_of",
     "shown",
     "value_words",
 ]
@@ -104,6 +107,12 @@ def _reasons_to_show(hit: Hit) -> tuple[str, ...]:
     return tuple(said)
 
 
+def said_of(memory: MemoryRecord, now: datetime) -> str:
+    """Who said it and when: "You said so on 3 May"."""
+    words = said_words(who_said(memory), memory.said_at, now)
+    return words[0].upper() + words[1:]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedMemory:
     """A memory in a list.
@@ -115,6 +124,7 @@ class ListedMemory:
         replaced_by: What replaced it for certain, and `doubted_by` what may have.
         score: Of a hit; None in a list.
         reasons: What the score is made of.
+        about: A word of the query that it has, or "".
         evidence: The turns that it rests on, without rows of their own.
     """
 
@@ -128,7 +138,12 @@ class ListedMemory:
     score: float | None = None
     reasons: Sequence[str] = ()
     answers: str = ""
+    about: str = ""
     evidence: Sequence[MemoryRecord] = ()
+
+    def said(self, now: datetime) -> str:
+        """Who said it and when, as the beginning of a sentence."""
+        return said_of(self.memory, now)
 
     @property
     def is_past(self) -> bool:
@@ -145,6 +160,7 @@ def shown(
     later: Mapping[str, Sequence[Successor]],
     titles: Mapping[str, str],
     evidence: Mapping[str, Sequence[MemoryRecord]] = MappingProxyType({}),
+    query: str = "",
 ) -> ListedMemory:
     """A memory or a hit as lists show it.
 
@@ -153,6 +169,7 @@ def shown(
         later: What replaces memories, by id.
         titles: Of sessions, by id.
         evidence: The turns that facts rest on, by id, where they have no rows of their own.
+        query: What was searched.
     """
     hit = found if isinstance(found, Hit) else None
     memory = found.memory if isinstance(found, Hit) else found
@@ -170,6 +187,7 @@ def shown(
         score=None if hit is None else hit.score,
         reasons=() if hit is None else reasons_of(hit),
         answers=one_line(hit.answers, 160) if hit is not None and hit.answers else "",
+        about=shared_word(query, memory.content),
         evidence=evidence.get(memory.id, ()),
     )
 
@@ -227,6 +245,7 @@ _DID: Final = {
     "link": "linked it",
     "unlink": "removed a link",
     "supersede": "let a newer memory take the place of an older one",
+    "keep": "looked at it and kept it",
     "undo": "undid a change",
     "forget": "forgot it",
 }

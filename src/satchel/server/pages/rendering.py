@@ -23,7 +23,8 @@ from starlette.responses import HTMLResponse
 from starlette.types import Scope
 
 from satchel.errors import UsageError
-from satchel.memory.show.reasons import shared_word
+from satchel.events import SurfacedMemory
+from satchel.memory.show.reasons import said_words, shared_word
 from satchel.runtime.lines import counted, one_line
 from satchel.runtime.tool_display import display_of
 from satchel.server.browser_access import FORM_TOKEN_FIELD, form_token_of, within
@@ -206,13 +207,24 @@ def _environment() -> Environment:
     )
     environment.globals["asset"] = asset_url
     filters = (
-        counted, display_of, markdown, one_line, shared_word, _clock, _day, _is_document, _is_picture, _money, _near,
+        counted, display_of, markdown, one_line, shared_word, _said_on, _sentence, _clock,
+        _day, _is_document, _is_picture, _money, _near,
         _number, _seconds, _short_day, _short_path, _ticked, _took, _when,
     )  # fmt: skip
     environment.filters.update({each.__name__.removeprefix("_"): each for each in filters})
     environment.filters["iso"] = datetime.isoformat
     environment.filters["visible"] = visible
     return environment
+
+
+def _said_on(memory: SurfacedMemory, now: datetime) -> str:
+    """Who said a shown memory and when; "" in logs that don't say it."""
+    return "" if memory.said_at is None else said_words(memory.said_by, memory.said_at, now)
+
+
+def _sentence(words: str) -> str:
+    """Words with a capital at their beginning; `capitalize` takes those of names away."""
+    return words[:1].upper() + words[1:]
 
 
 def _number(value: float) -> str:

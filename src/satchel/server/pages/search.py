@@ -97,6 +97,8 @@ async def _memories(satchel: Satchel, words: str) -> Sequence[Group]:
         raise StorageError("Memory is off (memory.enabled) or could not be opened.")
     for hit in await satchel.memory.search(words, limit=4 * _MOST, relevant_only=True, folded=True):
         memory = hit.memory
+        if memory.kind == "episode" and memory.trust == "agent":
+            continue  # What models said is found among the conversations.
         file = memory.source.document.rpartition("/")[2]
         (passages if file else memories).append(
             Result(

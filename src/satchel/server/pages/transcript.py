@@ -248,8 +248,8 @@ class Turn:
         after_seq: The number of the record before its first one.
         said: The user's words.
         files: What is attached to them.
-        recalled: The memories that were shown, the best first; `profile` and `agenda` are how many lines of those the
-            model was shown.
+        recalled: The memories that were shown, the best first.
+        profile: What the model was shown of the page about the user, or the profile; `agenda` of the next seven days.
         status: How it ended; None while it runs, or where it was cut off.
         learnt: How many memories were captured from it.
     """
@@ -260,8 +260,8 @@ class Turn:
     said: str
     files: tuple[FileBlock, ...] = ()
     recalled: list[SurfacedMemory] = field(default_factory=list)
-    profile: int = 0
-    agenda: int = 0
+    profile: tuple[SurfacedMemory, ...] = ()
+    agenda: tuple[SurfacedMemory, ...] = ()
     items: list[Item] = field(default_factory=list)
     status: TurnStatus | None = None
     usage: Usage | None = None
@@ -475,9 +475,9 @@ class Transcript:
         if turn is None:
             return
         if event.standing == "profile":
-            turn.profile = len(event.memories)
+            turn.profile = event.memories
         elif event.standing == "agenda":
-            turn.agenda = len(event.memories)
+            turn.agenda = event.memories
         else:
             turn.recalled.extend(event.memories)
         self._redraw()
