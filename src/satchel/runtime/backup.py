@@ -32,8 +32,9 @@ _MANIFEST: Final = "satchel-backup.json"
 _END: Final = "satchel-backup.end"
 _OWN: Final = (_MANIFEST, _END)
 """Entries that belong to the backup and are not files of the home."""
-_LEFT_OUT: Final = ("models", "logs", "cache", "oauth", "uploads", KEYS_FILE)
-"""Left out: files that can be fetched again, logs of errors, and logins, which a stolen backup would give away."""
+_LEFT_OUT: Final = ("models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins")
+"""Left out: files that can be fetched again, logs of errors, logins, which a stolen backup would give away, and the
+homes of other people (`satchel user backup`)."""
 _BESIDE: Final = ("before-restore-", ".restoring-")
 """What a restore leaves in a home that is a mount point."""
 _MAX_BYTES: Final = 1 << 40
