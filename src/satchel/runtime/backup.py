@@ -54,7 +54,7 @@ class Backup:
         files: How many besides the database.
         bytes: The size of the archive.
         left_out: What could not be backed up, by its path in the home: links that lead nowhere, into the home or out of
-            folders in which Satchel and its sandboxes write, and folders that can't be read.
+            folders in which Satchel and its sandboxes write, and what can't be read.
     """
 
     path: Path
@@ -115,6 +115,9 @@ def back_up(
                     archive.add(path, name, recursive=False)
                 except FileNotFoundError:
                     continue  # it was removed meanwhile
+                except PermissionError:
+                    left_out.append(name)  # a link of the user's to what isn't theirs
+                    continue
                 count += 1
             _put(archive, _END, {"files": count})
         size = part.stat().st_size

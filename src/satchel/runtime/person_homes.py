@@ -209,8 +209,8 @@ def run_for(
     Raises:
         SandboxError: It could not be started.
     """
-    cwd = folder_of(settings.home, person) / _FILES
-    return run_apart((module, *arguments), cwd=cwd, environ=environ_of(settings, person), uid=person.uid)
+    folder = folder_of(settings.home, person)
+    return run_apart((module, *arguments), cwd=folder, environ=environ_of(settings, person), uid=person.uid)
 
 
 def back_up_person(settings: Settings, person: Person, target: Path) -> tuple[Path, ...]:
@@ -234,7 +234,7 @@ def back_up_person(settings: Settings, person: Person, target: Path) -> tuple[Pa
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, module, *arguments in (
             (f"{person.name}.tar.gz", "satchel", "backup", str(folder / _BACKUP)),
-            (f"{person.name}-files.tar.gz", "tarfile", "-c", str(folder / _BACKUP), f"../{_FILES}"),
+            (f"{person.name}-files.tar.gz", "tarfile", "-c", str(folder / _BACKUP), _FILES),
         ):
             if module == "tarfile" and not any((folder / _FILES).iterdir()):
                 continue

@@ -136,6 +136,7 @@ class PersonProcesses:
                 started = await self._start(person)
                 self._running[person.name] = started
             if await self._is_ready(started):
+                started.open -= 1
                 return started
             await self._end(started)
             if self.clock.monotonic_s() > give_up_s:
@@ -185,6 +186,7 @@ class PersonProcesses:
             path=path,
             used_s=self.clock.monotonic_s(),
             clock=self.clock,
+            open=1,  # until it has started, so that it isn't taken for idle
         )
 
     def _hosts(self) -> dict[str, str]:
