@@ -49,6 +49,7 @@ _COMMANDS = {
     ),
     "hook": ("satchel.cli.hook_help:hook", "Answer a hook of another agent; `connect` sets it up."),
     "worker": ("satchel.cli.worker:worker", "Build what was asked for; Satchel starts this by itself."),
+    "user": ("satchel.cli.user:user", "Let several people use this server, each with a home of their own."),
     "service": ("satchel.cli.service:service", "Keep the server running in the background, with systemd."),
     "completion": (
         "satchel.cli.completion:completion",

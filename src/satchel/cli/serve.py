@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import sys
 import webbrowser
 from collections.abc import Awaitable, Callable
@@ -16,6 +18,7 @@ from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings
+from satchel.runtime.people import has_people
 from satchel.runtime.serving import Serving, login_link, serving
 
 __all__ = ["serve"]
@@ -27,12 +30,24 @@ __all__ = ["serve"]
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="The model that answers.")
 @click.option("--open", "opens", is_flag=True, help="Open the web pages in your browser, logged in.")
 @click.option("--listener", type=int, hidden=True, help="The open socket of the server that was here before.")
-def serve(host: str | None, port: int | None, model: str | None, opens: bool, listener: int | None) -> int:
+@click.option("--fd", type=int, hidden=True, help="A socket that the front door of several people gives.")
+@click.option("--url", type=Text, default="", hidden=True, help="Where that front door is.")
+def serve(
+    host: str | None,
+    port: int | None,
+    model: str | None,
+    opens: bool,
+    listener: int | None,
+    fd: int | None,
+    url: str,
+) -> int:
     """Serve web pages, conversations, memory and capabilities over HTTP until it is stopped.
 
     Clients send the token in SATCHEL_HOME/token; a browser logs in with it once, or automatically with --open. If this
     home has a server already, --open opens that one. SIGTERM and Ctrl-C stop the server: running turns are interrupted,
     and the conversation is kept.
+
+    In a home with people (`satchel user`), people log in with their names, and each has a Satchel of their own.
     """
     settings = read_settings({"server.host": host, "server.port": port, "model": model})
     other = serving(settings.home) if opens else None
@@ -42,17 +57,34 @@ def serve(host: str | None, port: int | None, model: str | None, opens: bool, li
             await _open_there(settings, other)
             return None
         # FastAPI and uvicorn are imported only here.
+        from satchel.server.listening import Given, serve_people  # noqa: PLC0415
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
 
-        async with opened(settings) as satchel:
+        if fd is None and has_people(settings.home):
+            await serve_people(settings, tell=tell)
+            return None
+        given = None if fd is None else Given(socket.socket(fileno=fd), sys.stdin.readline().strip(), url)
+        async with opened(settings) as satchel, anyio.create_task_group() as group:
+            if given is not None:
+                group.start_soon(_end_with_stdin)
             await tell_choice(satchel)
-            return await serve_http(satchel, tell=tell, offer_login=_offer(opens), inherited=listener)
+            left = await serve_http(
+                satchel, tell=tell, offer_login=_offer(opens), inherited=listener, given=given
+            )
+            group.cancel_scope.cancel()
+        return left
 
     left = anyio.run(body)
     if left is not None:
         # The whole program, and not only its settings: it may have been upgraded meanwhile.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:], "--listener", str(left)])
     return 0
+
+
+async def _end_with_stdin() -> None:
+    """Stop when the front door has ended, however it did."""
+    await anyio.wait_readable(sys.stdin.fileno())
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 async def _open_there(settings: Settings, other: Serving) -> None:

@@ -69,6 +69,8 @@ _FOR_LIBRARIES: Final = {"OPENBLAS_NUM_THREADS": "1"}
 """When numpy is loaded, OpenBLAS starts a thread per processor. Each spins for 40 ms of CPU time before it sleeps,
 which is longer than a search takes."""
 _GIVEN: Final[set[str]] = set()
+_DEFAULTS: Final = "SATCHEL_DEFAULTS"
+"""With several people: the administrator's settings, as the text of a file, which each person's own override."""
 
 
 def prepare_libraries() -> None:
@@ -96,8 +98,8 @@ def load(
 ) -> Settings:
     """Read the settings. Nothing is written, and no folder needs to exist.
 
-    Later sources override earlier ones: the defaults, the user's file, the project's file if the user trusts the
-    folder, the environment, `overrides`.
+    Later sources override earlier ones: the defaults, SATCHEL_DEFAULTS, the user's file, the project's file if the user
+    trusts the folder, the environment, `overrides`.
 
     Args:
         environ: The environment, usually `process_environ()`.
@@ -121,6 +123,8 @@ def load(
     for name, variable in BASE_URL_VARIABLES.items():
         if environ.get(variable, "").strip():
             found.set(f"providers.{name}.base_url", found.providers[name].base_url, variable)
+    if shared := environ.get(_DEFAULTS):
+        found.read_file(_shared_settings(shared))
     config_path = home / "config.toml"
     file = read_toml(config_path)
     if file is not None:
@@ -337,6 +341,13 @@ class _Found:
         """Check the entries of MCP servers as a whole."""
         for name, server in self.mcp_servers.items():
             check_mcp_server(server, self.places[f"mcp_servers.{name}"])
+
+
+def _shared_settings(text: str) -> TomlFile:
+    try:
+        return TomlFile(path=Path("the administrator's settings"), text=text, tables=tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError):
+        raise ConfigError(f"{_DEFAULTS} is not the text of a settings file.") from None
 
 
 def _rules_of_text(text: str) -> tuple[PermissionRule, ...]:

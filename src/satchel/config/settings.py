@@ -616,6 +616,27 @@ class ServerSettings:
         low=0.1,
         high=1_000_000,
     )
+    people_at_once: int = setting(
+        20,
+        "With several people (`satchel user`): how many of their processes run at a time. Each takes about "
+        "150 MB. If one more is needed, the one that was idle for the longest time ends.",
+        low=1,
+        high=10_000,
+    )
+    people_idle_s: float = setting(
+        900.0,
+        "With several people: the seconds after which a person's process ends that nobody asks anything and "
+        "that does nothing.",
+        low=1,
+        high=1_000_000,
+    )
+    people_first_uid: int = setting(
+        210_000,
+        "With several people, where root runs the server: the first of the user ids that their processes "
+        "get, one for each person. No other program may use them.",
+        low=1_000,
+        high=4_000_000_000,
+    )
     join: bool = setting(
         True,
         "Whether `satchel chat`, and `satchel ask` in an earlier session, use the server of this home "

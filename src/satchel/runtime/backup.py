@@ -32,8 +32,9 @@ _MANIFEST: Final = "satchel-backup.json"
 _END: Final = "satchel-backup.end"
 _OWN: Final = (_MANIFEST, _END)
 """Entries that belong to the backup and are not files of the home."""
-_LEFT_OUT: Final = ("models", "logs", "cache", "oauth", "uploads", KEYS_FILE)
-"""Left out: files that can be fetched again, logs of errors, and logins, which a stolen backup would give away."""
+_LEFT_OUT: Final = ("models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins")
+"""Left out: files that can be fetched again, logs of errors, logins, which a stolen backup would give away, and the
+homes of other people (`satchel user backup`)."""
 _BESIDE: Final = ("before-restore-", ".restoring-")
 """What a restore leaves in a home that is a mount point."""
 _MAX_BYTES: Final = 1 << 40
@@ -53,7 +54,7 @@ class Backup:
         files: How many besides the database.
         bytes: The size of the archive.
         left_out: What could not be backed up, by its path in the home: links that lead nowhere, into the home or out of
-            folders in which Satchel and its sandboxes write, and folders that can't be read.
+            folders in which Satchel and its sandboxes write, and what can't be read.
     """
 
     path: Path
@@ -114,6 +115,9 @@ def back_up(
                     archive.add(path, name, recursive=False)
                 except FileNotFoundError:
                     continue  # it was removed meanwhile
+                except PermissionError:
+                    left_out.append(name)  # a link of the user's to what isn't theirs
+                    continue
                 count += 1
             _put(archive, _END, {"files": count})
         size = part.stat().st_size

@@ -39,9 +39,10 @@ class Browsers:
     these values, so that its reader can't log in with them. With another token, all browsers have to log in again.
     """
 
-    def __init__(self, home: Path, *, token: str, clock: Clock) -> None:
+    def __init__(self, home: Path, *, token: str, clock: Clock, file: str = BROWSERS_FILE) -> None:
         """Read the file in `home`, which only its owner can read; one that is missing or broken holds no browser."""
         self._home = home
+        self._file = home / file
         self._token = _digest(token)
         self._token_text = token
         self._clock = clock
@@ -84,9 +85,13 @@ class Browsers:
             StorageUnwritable: The file can't be written.
         """
         value = secrets.token_urlsafe(_SECRET_BYTES)
+        self.keep(value)
+        return value
+
+    def keep(self, value: str) -> None:
+        """Remember the browser that sends this value for thirty days. Errors as in `log_in`."""
         until = self._clock.now() + _LOGIN_LASTS
         self._change(lambda known: known.update({_digest(value): until}))
-        return value
 
     def knows(self, value: str) -> bool:
         """Whether the browser that sends this value is logged in."""
@@ -118,11 +123,11 @@ class Browsers:
                 "token": self._token,
                 _LOGINS: {digest: until.isoformat() for digest, until in self._until.items()},
             }
-            replace_file(self._home / BROWSERS_FILE, json.dumps(content, indent=2) + "\n")
+            replace_file(self._file, json.dumps(content, indent=2) + "\n")
 
     def _read(self) -> dict[str, datetime]:
         try:
-            content = json.loads((self._home / BROWSERS_FILE).read_bytes())
+            content = json.loads(self._file.read_bytes())
             if content["token"] != self._token:
                 return {}
             return {str(key): datetime.fromisoformat(until) for key, until in content[_LOGINS].items()}

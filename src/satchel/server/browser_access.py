@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import parse_qs
 
 from starlette.formparsers import MultiPartException
@@ -26,12 +26,14 @@ from satchel.runtime.browsers import Browsers
 __all__ = [
     "FORM_TOKEN_FIELD",
     "FORM_TOKEN_HEADER",
+    "Access",
     "BrowserAccess",
     "browser_of",
     "form_token_of",
     "place_for",
     "place_of",
     "replayed",
+    "values_of",
     "with_place",
     "within",
 ]
@@ -94,23 +96,44 @@ def _token(browser: str) -> str:
     return hmac.new(browser.encode(), b"form", sha256).hexdigest()
 
 
+class Access(Protocol):
+    """Who gets in."""
+
+    def is_token(self, given: str) -> bool:
+        """Whether this is a token that lets programs in. The time tells nothing of it."""
+
+    def admit(self, scope: Scope) -> bool:
+        """Whether the request comes from a browser that is logged in."""
+
+    async def proves_origin(self, scope: Scope, body: bytes) -> bool:
+        """Whether a request by a browser is safe, or a change that came from one of our own pages."""
+
+
+def values_of(scope: Scope) -> Iterator[str]:
+    """The values of our cookie that belong to the place that was asked for, if no page of another site asked."""
+    connection = HTTPConnection(scope)
+    # For SameSite every port of this machine is one site. So a request that another page caused doesn't count, unless
+    # the user followed a link.
+    site = connection.headers.get("sec-fetch-site", "none")
+    is_visit = scope.get("method") == "GET" and connection.headers.get("sec-fetch-mode") == "navigate"
+    if site in _OURS or is_visit:
+        yield from (one for one in _sent(scope) if hmac.compare_digest(place_for(one), place_of(scope)))
+
+
 @dataclass(frozen=True, slots=True)
 class BrowserAccess:
     """Reads and writes the cookie, and checks changes that came with it."""
 
     browsers: Browsers
 
+    def is_token(self, given: str) -> bool:
+        """See `Access`."""
+        return self.browsers.is_token(given)
+
     def admit(self, scope: Scope) -> bool:
         """Whether the request comes from a browser that is logged in. Then `browser_of` knows it."""
-        connection = HTTPConnection(scope)
-        # For SameSite every port of this machine is one site. So a request that another page caused doesn't count,
-        # unless the user followed a link.
-        site = connection.headers.get("sec-fetch-site", "none")
-        is_visit = scope.get("method") == "GET" and connection.headers.get("sec-fetch-mode") == "navigate"
-        if site not in _OURS and not is_visit:
-            return False
-        for value in _sent(scope):
-            if hmac.compare_digest(place_for(value), place_of(scope)) and self.browsers.knows(value):
+        for value in values_of(scope):
+            if self.browsers.knows(value):
                 scope[_KEY] = value
                 return True
         return False

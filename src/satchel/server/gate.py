@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from satchel.addresses import DEFAULT_PORTS, host_and_port
 from satchel.clock import Clock
 from satchel.server.binding import Hosts
-from satchel.server.browser_access import BrowserAccess, place_of, replayed, with_place, within
+from satchel.server.browser_access import Access, place_of, replayed, with_place, within
 from satchel.server.json_answers import json_bytes
 from satchel.server.metrics import Metrics
 from satchel.server.pages.rendering import error_page, wants_page
@@ -25,7 +25,7 @@ from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
 from satchel.server.rates import Rates, client_of
 from satchel.server.v1_errors import has_v1_form, v1_fields
 
-__all__ = ["KEY_HEADER", "MOST_BODY_BYTES", "TOKEN_HEADER", "RequestGate", "log_defect"]
+__all__ = ["KEY_HEADER", "MOST_BODY_BYTES", "TOKEN_HEADER", "Refusal", "RequestGate", "log_defect"]
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ _HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class Refusal:
     """Why a request goes no further."""
 
     status: int
@@ -83,11 +83,15 @@ class RequestGate:
     browser that is logged in, the size of its body, which is read here, and for a change by a browser, its form token.
     """
 
+    asks_for = (
+        "Send the token of this home: Authorization: Bearer TOKEN. It is in the file `token` in SATCHEL_HOME."
+    )
+
     def __init__(
         self,
         app: ASGIApp,
         *,
-        access: BrowserAccess,
+        access: Access,
         hosts: Hosts,
         requests_per_s: float,
         clock: Clock,
@@ -126,30 +130,30 @@ class RequestGate:
             if answer.status != 500:  # otherwise the application has logged it before it answered
                 log_defect(scope, error)
             if not answer.status:
-                await _refuse(_Refusal(500, DEFECT), scope, receive, answer)
+                await _refuse(Refusal(500, DEFECT), scope, receive, answer)
         finally:
             self._metrics.request(
                 scope["method"], _route_of(scope), answer.status, self._clock.monotonic_s() - began_s
             )
 
-    async def _serve(self, scope: Scope, receive: Receive, answer: _Answer) -> _Refusal | None:
+    async def _serve(self, scope: Scope, receive: Receive, answer: Send) -> Refusal | None:
         body = await _read_body(scope, receive, _most_body_bytes(scope["path"])) if _has_body(scope) else b""
-        if isinstance(body, _Refusal):
+        if isinstance(body, Refusal):
             return body
         if body is None:
             return None  # the client left
         if not await self._access.proves_origin(scope, body):
-            return _Refusal(403, _NO_PROOF)
+            return Refusal(403, _NO_PROOF)
         await self._app(scope, replayed(body, receive) if _has_body(scope) else receive, answer)
         return None
 
-    def _refusal(self, scope: Scope) -> _Refusal | None:
+    def _refusal(self, scope: Scope) -> Refusal | None:
         headers = scope["headers"]
         if (
             len(headers) > _MOST_HEADERS
             or sum(len(name) + len(value) for name, value in headers) > _MOST_HEADER_BYTES
         ):
-            return _Refusal(
+            return Refusal(
                 431, f"The headers are longer than {_MOST_HEADER_BYTES} bytes, or more than {_MOST_HEADERS}."
             )
         client, now_s = client_of(scope), self._clock.monotonic_s()
@@ -161,34 +165,34 @@ class RequestGate:
             )
         named = _header(scope, b"host")
         if named is None or not self._hosts.accepts(named):
-            return _Refusal(
+            return Refusal(
                 421,
                 "The server is not known by the name in the Host header. Use the address that it printed when it "
                 "started, or add the name to server.allowed_hosts.",
             )
         origin = _header(scope, b"origin")
         if origin is not None and not _same_origin(origin, named):
-            return _Refusal(403, "Requests from pages of other sites are refused.")
+            return Refusal(403, "Requests from pages of other sites are refused.")
         if self._has_token(scope) or self._access.admit(scope):
             return None
         if scope["path"] in _OPEN_PATHS or scope["path"].startswith(_STATIC):
             return None
         if scope.get("method") == "GET" and wants_page(scope):
-            return _Refusal(303, "Log in first.", ((b"location", _login_with(scope)),))
+            return Refusal(303, "Log in first.", ((b"location", _login_with(scope)),))
         wait_s = self._wrong_tokens.take(client, now_s)
         if wait_s:
             return _too_many(
                 wait_s,
                 "There were too many requests without a valid token from this address. Try again later.",
             )
-        return _Refusal(
+        return Refusal(
             401,
-            "Send the token of this home: Authorization: Bearer TOKEN. It is in the file `token` in SATCHEL_HOME.",
+            self.asks_for,
             ((b"www-authenticate", b'Bearer realm="satchel"'),),
         )
 
     def _has_token(self, scope: Scope) -> bool:
-        is_token = self._access.browsers.is_token
+        is_token = self._access.is_token
         scheme, _, token = (_header(scope, b"authorization") or "").partition(" ")
         if is_token(token.strip()) and scheme.lower() == "bearer":
             return True
@@ -278,7 +282,7 @@ def _most_body_bytes(path: str) -> int:
     return MOST_V1_BODY_BYTES if has_v1_form(path) or path == "/memories/move" else MOST_BODY_BYTES
 
 
-async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes | _Refusal | None:
+async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes | Refusal | None:
     """The whole body; why it is not taken; or None if the client left."""
     length = _header(scope, b"content-length") or "0"
     if length.isdigit() and int(length) > most_bytes:
@@ -300,21 +304,21 @@ async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes |
                 return _too_large(most_bytes)
             if not message.get("more_body", False):
                 return b"".join(pieces)
-    return _Refusal(408, "The body took too long to arrive.", ((b"connection", b"close"),))
+    return Refusal(408, "The body took too long to arrive.", ((b"connection", b"close"),))
 
 
-def _too_large(most_bytes: int) -> _Refusal:
-    return _Refusal(
+def _too_large(most_bytes: int) -> Refusal:
+    return Refusal(
         413, f"The body is longer than {most_bytes // 1_000_000} MB.", ((b"connection", b"close"),)
     )
 
 
-def _too_many(wait_s: float, detail: str) -> _Refusal:
-    return _Refusal(429, detail, ((b"retry-after", str(max(1, round(wait_s))).encode()),))
+def _too_many(wait_s: float, detail: str) -> Refusal:
+    return Refusal(429, detail, ((b"retry-after", str(max(1, round(wait_s))).encode()),))
 
 
 async def _refuse(
-    refusal: _Refusal, scope: Scope, receive: Receive, send: Callable[[Message], Awaitable[None]]
+    refusal: Refusal, scope: Scope, receive: Receive, send: Callable[[Message], Awaitable[None]]
 ) -> None:
     if wants_page(scope):
         page = error_page(scope, refusal.status, refusal.detail)

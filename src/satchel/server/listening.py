@@ -12,26 +12,35 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import ExitStack, asynccontextmanager
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import anyio
 import uvicorn
+from starlette.types import ASGIApp
 
-from satchel.config import ServerSettings, mask_text
+from satchel.clock import SystemClock
+from satchel.config import ServerSettings, Settings, mask_text
 from satchel.errors import ConfigError, UsageError
 from satchel.runtime import Satchel
+from satchel.runtime.lines import counted
+from satchel.runtime.people import People
+from satchel.runtime.person_homes import separation, settle
+from satchel.runtime.person_processes import PersonProcesses
 from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, announced, ensure_token
 from satchel.server.app import App, create_app
 from satchel.server.binding import check_binding, tls_files, url_of
 from satchel.server.connection import GuardedConnection
+from satchel.server.door import front_door
 
-__all__ = ["serve", "serve_hooks", "served"]
+__all__ = ["Given", "serve", "serve_hooks", "serve_people", "served"]
 
 _STOP_TURNS_S: Final = 4.0
 """The ends of turns are written within two or three seconds, see `SessionHub`; a tool that doesn't stop is left."""
 _STOP_REQUESTS_S: Final = 2
 """For short requests that are being answered. Streams have ended by then, and half a request is waited for in vain."""
 _CLOSE_S: Final = 1.0
+_LAST_S: Final = 0.3
+"""What the processes of people said last reaches their clients."""
 _KEEP_ALIVE_S: Final = 15
 _BACKLOG: Final = 512
 _MOST_CONNECTIONS: Final = 8192
@@ -44,6 +53,7 @@ async def serve(
     tell: Callable[[str], None],
     offer_login: Callable[[str], Awaitable[None]] | None = None,
     inherited: int | None = None,
+    given: Given | None = None,
 ) -> int | None:
     """Serve until SIGTERM or SIGINT, or until a page asks for a restart. A second signal exits without waiting for
     running work.
@@ -54,9 +64,11 @@ async def serve(
         offer_login: Called with an address that logs in one browser within ten minutes; not after a restart.
         inherited: The socket of the server before this one, which a restart left open so that clients wait instead of
             being refused.
+        given: What the front door of several people gives; None listens where the settings say.
 
     Returns:
-        None, or the socket for the server that is to start in place of this one.
+        None, or the socket for the server that is to start in place of this one, which with `given` is the front door's
+        task.
 
     Raises:
         ConfigError: The server may not listen where the settings say, or the token can't be used.
@@ -64,9 +76,13 @@ async def serve(
         StorageUnwritable: A file in the home can't be written.
     """
     home = satchel.settings.home
-    with _listening(satchel.settings.server, home, inherited) as listener:
-        async with served(satchel, listener=listener) as (url, app):
-            tell(f"Satchel listens at {url}. Clients need the token in {home / 'token'}.")
+    with ExitStack() as stack:
+        listener = given.listener if given is not None else None
+        if listener is None:
+            listener = stack.enter_context(_listening(satchel.settings.server, home, inherited))
+        async with served(satchel, listener=listener, given=given) as (url, app):
+            if given is None:
+                tell(f"Satchel listens at {url}. Clients need the token in {home / 'token'}.")
             if offer_login is not None and inherited is None:
                 await offer_login(f"{url}/login?code={app.browsers.make_code()}")
             restart = app.service.stopping.restart = anyio.Event()
@@ -95,7 +111,7 @@ async def serve(
                     group.start_soon(hurry)
                     await stop(app)
                     group.cancel_scope.cancel()
-            if not restart.is_set():
+            if given is not None or not restart.is_set():
                 return None
             kept = listener.dup()
     kept.set_inheritable(True)
@@ -123,22 +139,58 @@ async def stop(app: App) -> None:
     app.service.stopping.end_streams()
 
 
+async def serve_people(settings: Settings, *, tell: Callable[[str], None]) -> None:
+    """Be the front door of several people until SIGTERM or SIGINT; then end their processes. Errors as in `serve`."""
+    server_settings, home, clock = settings.server, settings.home, SystemClock()
+    people = People(home)
+    for person in people.all().values():
+        settle(settings, person)
+    with ExitStack() as stack:
+        stack.enter_context(_logging_to(home / "logs" / "server.log"))
+        listener = stack.enter_context(_listening(server_settings, home))
+        url = url_of(server_settings, listener.getsockname()[1])
+        stack.enter_context(announced(home, url, file="door.json"))
+        processes = PersonProcesses(settings, people, clock, url)
+        server = _Server(_config(front_door(processes, clock=clock), server_settings, home))
+        tell(
+            f"Satchel listens at {url}, for {counted(len(people.all()), 'person', 'people')}. {separation()}"
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(processes.sweep)
+            group.start_soon(server.serve, [listener])
+            try:
+                with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                    async for _ in signals:
+                        break
+                tell("Stopping.")
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await processes.aclose()  # their streams end first, with the last words
+                    server.should_exit = True
+                    await anyio.sleep(_LAST_S)
+                group.cancel_scope.cancel()
+
+
 @asynccontextmanager
 async def served(
-    satchel: Satchel, *, file: str = SERVE_FILE, listener: socket.socket | None = None
+    satchel: Satchel,
+    *,
+    file: str = SERVE_FILE,
+    listener: socket.socket | None = None,
+    given: Given | None = None,
 ) -> AsyncIterator[tuple[str, App]]:
     """Serve while the block runs; gives the address and the application. `file` says where it listens; without a
     `listener`, one is made. Errors as in `serve`.
     """
     settings, home = satchel.settings.server, satchel.settings.home
-    token = ensure_token(home)
+    token = given.token if given is not None else ensure_token(home)
     with ExitStack() as stack:
         stack.enter_context(_logging_to(home / "logs" / "server.log"))
         listener = listener or stack.enter_context(_listening(settings, home))
-        url = url_of(settings, listener.getsockname()[1])
+        url = given.url if given is not None else url_of(settings, listener.getsockname()[1])
         stack.enter_context(announced(home, url, file=file))
         app = create_app(satchel, token=token)
-        server = _Server(_config(app, settings, home))
+        server = _Server(_config(app.gate, None if given is not None else settings, home))
         async with anyio.create_task_group() as group:
             group.start_soon(app.service.sessions.sweep)
             # Capture what hooks of other agents queued while no server was running.
@@ -167,6 +219,14 @@ async def served(
                 group.cancel_scope.cancel()
 
 
+class Given(NamedTuple):
+    """What a person's process gets from the front door: its socket, what clients send, and where they find it."""
+
+    listener: socket.socket
+    token: str
+    url: str
+
+
 class _Server(uvicorn.Server):
     """Leaves the signals to `serve`, which stops the turns first."""
 
@@ -175,20 +235,22 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: App, settings: ServerSettings, home: Path) -> uvicorn.Config:
+def _config(gate: ASGIApp, settings: ServerSettings | None, home: Path) -> uvicorn.Config:
+    """`settings` None: the front door speaks TLS, and says who its client is and how it came."""
     tls: dict[str, Any] = {}
-    if settings.tls_cert:
+    if settings is not None and settings.tls_cert:
         cert, key = tls_files(settings, home)
         tls = {"ssl_certfile": str(cert), "ssl_keyfile": str(key)}
     return uvicorn.Config(
-        app.gate,
+        gate,
         http=GuardedConnection,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=settings is None,
+        forwarded_allow_ips="*",
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=_STOP_REQUESTS_S,
         limit_concurrency=_MOST_CONNECTIONS,

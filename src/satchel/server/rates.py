@@ -8,10 +8,12 @@ from typing import Final
 
 from starlette.types import Scope
 
-__all__ = ["Rates", "client_of"]
+__all__ = ["Rates", "client_of", "login_tries"]
 
 _MOST_CLIENTS: Final = 4096
 _V6_BITS: Final = 64
+_TRIES_PER_S: Final = 0.2
+_TRIES: Final = 10.0
 
 
 class Rates:
@@ -32,6 +34,11 @@ class Rates:
         if len(self._left) > _MOST_CLIENTS:
             self._left.popitem(last=False)
         return 0.0 if allowed else (1 - left) / self._per_s
+
+
+def login_tries() -> Rates:
+    """How often each client may try to log in."""
+    return Rates(per_s=_TRIES_PER_S, burst=_TRIES)
 
 
 def client_of(scope: Scope) -> str:

@@ -16,7 +16,7 @@ from satchel.server.pages.site import PageState
 from satchel.server.rates import client_of
 from satchel.server.service import Serves
 
-__all__ = ["router"]
+__all__ = ["local_path", "login_page", "router"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -32,10 +32,10 @@ async def ask(request: Request, next: str = "/", code: str = "") -> Response:
     """The login page; with the code of a link, log in."""
     pages = _pages(request)
     if browser_of(request.scope) is not None:
-        return RedirectResponse(_local(next), 303)
+        return RedirectResponse(local_path(next), 303)
     if code and pages.access.browsers.use_code(code):
         return await _logged_in(request, next)
-    return _login_page(request, next, error=_WRONG_LINK if code else "", status=403 if code else 200)
+    return login_page(request, next, error=_WRONG_LINK if code else "", status=403 if code else 200)
 
 
 @router.post("/login")
@@ -47,21 +47,30 @@ async def log_in(request: Request, service: Serves) -> Response:
         headers = {"retry-after": str(max(1, round(wait_s)))}
         raise HTTPException(429, "Too many attempts to log in. Try again later.", headers)
     if not pages.access.browsers.is_token(form.get("token")):
-        return _login_page(request, form.get("next", "/"), error=_WRONG_TOKEN, status=403)
+        return login_page(request, form.get("next", "/"), error=_WRONG_TOKEN, status=403)
     return await _logged_in(request, form.get("next", "/"))
 
 
 async def _logged_in(request: Request, next: str) -> Response:
     access = _pages(request).access
     value = await anyio.to_thread.run_sync(access.browsers.log_in)
-    answer = RedirectResponse(place_for(value) + _local(next), 303)
+    answer = RedirectResponse(place_for(value) + local_path(next), 303)
     access.set_cookie(request.scope, answer, value)
     return answer
 
 
-def _login_page(request: Request, next: str, *, error: str, status: int) -> Response:
+def login_page(
+    request: Request, next: str, *, error: str = "", status: int = 200, people: bool = False
+) -> Response:
+    """The page that asks for the token, or, with `people`, for a name and its password."""
     return rendered(
-        request.scope, "login.html", status=status, title="Log in", next=_local(next), error=error
+        request.scope,
+        "login.html",
+        status=status,
+        title="Log in",
+        next=local_path(next),
+        error=error,
+        people=people,
     )
 
 
@@ -88,7 +97,7 @@ async def make_link(request: Request) -> dict[str, str]:
 async def choose_theme(request: Request) -> Response:
     """Show pages light, dark, or as the system does, in this browser."""
     form = await form_of(request)
-    answer = RedirectResponse(_local(form.get("next", "/")), 303)
+    answer = RedirectResponse(local_path(form.get("next", "/")), 303)
     if form.get("theme") in THEMES:
         answer.set_cookie(
             THEME_COOKIE, form.get("theme"), max_age=_THEME_LASTS_S, httponly=True, samesite="strict"
@@ -115,6 +124,6 @@ def _pages(request: Request) -> PageState:
     return found
 
 
-def _local(path: str) -> str:
+def local_path(path: str) -> str:
     """The path if it leads to this server, otherwise the first page."""
     return path if _LOCAL.fullmatch(path) else "/"

@@ -36,7 +36,7 @@ from satchel.clock import local_day
 from satchel.errors import SatchelError
 from satchel.server.browser_access import BrowserAccess, browser_of
 from satchel.server.pages.rendering import Saying, State, rendered
-from satchel.server.rates import Rates
+from satchel.server.rates import Rates, login_tries
 from satchel.server.service import Service
 from satchel.sessions import SessionInfo
 
@@ -45,8 +45,6 @@ __all__ = ["PageState", "page", "say", "see_other", "session_groups"]
 _MOST_IN_RAIL: Final = 12
 _MOST_BROWSERS: Final = 200
 _MOST_SAYINGS: Final = 5
-_TRIES_PER_S: Final = 0.2
-_TRIES: Final = 10.0
 
 
 @dataclass(slots=True)
@@ -61,7 +59,7 @@ class PageState:
 
     access: BrowserAccess
     sayings: OrderedDict[str, list[Saying]] = field(default_factory=OrderedDict)
-    login_tries: Rates = field(default_factory=lambda: Rates(per_s=_TRIES_PER_S, burst=_TRIES))
+    login_tries: Rates = field(default_factory=login_tries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

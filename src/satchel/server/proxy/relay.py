@@ -17,7 +17,7 @@ from satchel.server.proxy.provider_answer import AnswerCollector, ProviderAnswer
 from satchel.server.streams import Stopping
 from satchel.server.v1_errors import v1_answer, v1_fields
 
-__all__ = ["Header", "RelayedResponse", "passed_on", "upstream_client"]
+__all__ = ["OF_CONNECTION", "Header", "RelayedResponse", "passed_on", "upstream_client"]
 
 Header = tuple[bytes, bytes]
 
@@ -29,7 +29,7 @@ _READ_WAIT_S: Final = 600.0
 _WRITE_WAIT_S: Final = 60.0
 _SEND_WAIT_S: Final = 60.0
 _MOST_CONNECTIONS: Final = 200
-_OF_CONNECTION: Final = frozenset(
+OF_CONNECTION: Final = frozenset(
     {
         b"connection",
         b"keep-alive",
@@ -61,7 +61,7 @@ def passed_on(headers: Sequence[Header]) -> list[Header]:
         if key.lower() == b"connection"
         for name in value.split(b",")
     }
-    leaving = _OF_CONNECTION | _OURS | named
+    leaving = OF_CONNECTION | _OURS | named
     return [
         (name, value)
         for name, value in headers

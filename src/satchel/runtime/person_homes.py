@@ -1,0 +1,344 @@
+"""The homes of people: folders that nobody else enters, what their programs are told, and their removal."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import tomlkit
+
+from satchel.clock import Clock
+from satchel.config import Settings
+from satchel.config.providers import BASE_URL_VARIABLES
+from satchel.config.toml_file import read_toml
+from satchel.errors import ConfigError, Refused, StorageUnwritable
+from satchel.runtime.people import People, Person, check_name
+from satchel.sandbox.apart import end_all_of, run_apart
+from satchel.storage import is_server
+from satchel.storage.copies import is_in_use
+
+__all__ = [
+    "USERS",
+    "add_person",
+    "back_up_person",
+    "environ_of",
+    "folder_of",
+    "is_apart",
+    "remove_person",
+    "run_for",
+    "separation",
+    "settle",
+    "usd_today",
+    "used_mb",
+]
+
+USERS: Final = "users"
+"""In the administrator's home; each person's folder is below it. Backups of that home leave it out."""
+_REMOVED: Final = "removed"
+_FILES: Final = "files"
+_BACKUP: Final = ".backup.tar.gz"
+_WAIT_S: Final = 20.0
+_PASSED: Final = (
+    "PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+)  # fmt: skip
+"""Of the environment of the front door; the rest may hold secrets of the administrator's."""
+_NOT_SHARED: Final = ("database", "mcp_servers", "permissions", "server")
+"""Sections of the administrator's settings that don't count for people."""
+_NOT_PASSED: Final = (
+    "SATCHEL_HOME",
+    "SATCHEL_DATABASE",
+    "SATCHEL_DEFAULTS",
+    "SATCHEL_SERVER_",
+    "SATCHEL_MCP_SERVERS_",
+)
+
+
+def folder_of(home: Path, person: Person) -> Path:
+    """The folder of a person: what HOME is for their programs. SATCHEL_HOME is `.satchel` in it, as everywhere."""
+    return home / USERS / person.name
+
+
+def is_apart() -> bool:
+    """Whether each person's programs can have a user id of their own, which only root can give."""
+    return os.geteuid() == 0
+
+
+def separation() -> str:
+    """What keeps people from each other on this machine, for the administrator."""
+    if is_apart():
+        return "Each person's programs run with a user id of their own."
+    return (
+        "Their programs run as one user of this system: only the sandbox and the permissions keep one person's agent "
+        "from another's files. Start it as root to give each person a user id."
+    )
+
+
+def add_person(
+    settings: Settings,
+    name: str,
+    password: str,
+    *,
+    day_usd: float | None,
+    disk_mb: int | None,
+    own_keys: bool,
+) -> Person:
+    """Add a person with a home, and with a database where the administrator's memories are on a server.
+
+    Raises:
+        UsageError: The name or the password isn't one, or the name is taken.
+        ConfigError: The home can't hold people.
+        StorageError: The database can't be made, or a folder can't be written.
+    """
+    check_name(name)
+    people = People(settings.home)
+    person = people.add(name, password, day_usd=day_usd, disk_mb=disk_mb, own_keys=own_keys)
+    folder = folder_of(settings.home, person)
+    if folder.exists():
+        people.drop(name)
+        raise StorageUnwritable(f"{folder} is there already. Move it away.")
+    try:
+        if is_server(settings.database_location):
+            from satchel.storage.roles import add_role  # noqa: PLC0415 - the driver takes 0.3 s of CPU
+
+            url = add_role(str(settings.database_location), _role(person), secrets.token_urlsafe(24))
+            person = people.set(name, database=url)
+        return settle(settings, person)
+    except BaseException:
+        people.drop(name)
+        shutil.rmtree(folder, ignore_errors=True)
+        if person.database:
+            _drop_database(settings, person)
+        raise
+
+
+def settle(settings: Settings, person: Person) -> Person:
+    """Make what a person's programs need, where it is missing, and give it to the person's user id.
+
+    Raises:
+        ConfigError: A user id of its own can't reach the home or the program.
+        StorageUnwritable: A folder can't be written.
+    """
+    home, folder = settings.home, folder_of(settings.home, person)
+    is_new = person.uid is None
+    if is_apart() and is_new:
+        person = People(home).set(person.name, uid=settings.server.people_first_uid + person.number)
+    elif person.uid is not None and not is_apart():
+        raise ConfigError("People were added by root here, so only root can open their homes.")
+    try:
+        # What is in the administrator's home stays closed where its folder lets people through.
+        for entry in home.iterdir() if is_apart() else ():
+            if entry.name != USERS and not entry.is_symlink():
+                entry.chmod(entry.stat().st_mode & 0o700)
+        for path in (home, home / USERS):
+            path.mkdir(exist_ok=True)
+            path.chmod(0o711 if is_apart() else 0o700)
+        part = folder if folder.exists() else folder.with_name(f".{person.name}")
+        if part != folder:
+            shutil.rmtree(part, ignore_errors=True)
+            for path in (part, part / ".satchel", part / _FILES):
+                path.mkdir(mode=0o700)
+            if (home / "models").is_dir():
+                # Linked and not copied: they are large, and everybody's are the same.
+                shutil.copytree(home / "models", part / ".satchel/models", copy_function=_linked)
+        is_fresh = is_new or part != folder
+        if person.uid is not None and is_fresh:
+            for path in (part, *part.rglob("*")):
+                if path.is_dir() or path.lstat().st_nlink == 1:  # not the models, which are everybody's
+                    os.chown(path, person.uid, person.uid, follow_symlinks=False)
+        if part != folder:
+            part.rename(folder)
+    except OSError as error:
+        raise StorageUnwritable(f"{folder} can't be made: {error.strerror}.") from error
+    if person.uid is not None and is_fresh:
+        code, _, said = run_apart(
+            ("satchel", "--version"), cwd=Path("/"), environ=environ_of(settings, person), uid=person.uid
+        )
+        if code:
+            raise ConfigError(
+                f"Satchel can't be started with another user id: {said[-300:]} Install it where every user can read it."
+            )
+        closed = [each for each in home.resolve().parents if not each.stat().st_mode & stat.S_IXOTH]
+        if closed:
+            raise ConfigError(
+                f"SATCHEL_HOME is {home}, and only its owner may enter {closed[-1]}. Each person's programs run with "
+                "a user id of their own: use a home that they can reach, such as SATCHEL_HOME=/var/lib/satchel."
+            )
+    return person
+
+
+def environ_of(settings: Settings, person: Person) -> dict[str, str]:
+    """The whole environment of a person's programs. What a variable sets, no file of the person's can change."""
+    folder, given = folder_of(settings.home, person), settings.environ
+    passed = {name: given[name] for name in (*_PASSED, *BASE_URL_VARIABLES.values()) if name in given}
+    passed |= {
+        name: value
+        for name, value in given.items()
+        if name.startswith("SATCHEL_") and not name.startswith(_NOT_PASSED)
+    }
+    file = read_toml(settings.config_path)
+    shared = {key: value for key, value in (file.tables if file else {}).items() if key not in _NOT_SHARED}
+    limits = {} if person.day_usd is None else {"SATCHEL_BUDGET_DAY_USD": f"{person.day_usd:g}"}
+    return {
+        **passed,
+        **({} if person.own_keys else settings.secrets),
+        "HOME": str(folder),
+        "USER": person.name,
+        "LOGNAME": person.name,
+        "SATCHEL_HOME": str(folder / ".satchel"),
+        "SATCHEL_DEFAULTS": tomlkit.dumps(shared),
+        "SATCHEL_DATABASE": person.database,
+        "SATCHEL_SERVER_JOIN": "false",
+        **limits,
+    }
+
+
+def run_for(
+    settings: Settings, person: Person, *arguments: str, module: str = "satchel"
+) -> tuple[int, str, str]:
+    """Run a command of Satchel in a person's home, with the person's rights only: its status, output and messages.
+
+    Raises:
+        SandboxError: It could not be started.
+    """
+    folder = folder_of(settings.home, person)
+    return run_apart((module, *arguments), cwd=folder, environ=environ_of(settings, person), uid=person.uid)
+
+
+def back_up_person(settings: Settings, person: Person, target: Path) -> tuple[Path, ...]:
+    """Back up a person's home, as `satchel backup` does, and the person's files, if there are any.
+
+    Args:
+        settings: The administrator's.
+        person: Whose.
+        target: A folder; it is made.
+
+    Returns:
+        The archives.
+
+    Raises:
+        Refused: The backup failed, or is no file.
+        StorageUnwritable: An archive can't be written.
+    """
+    folder, taken = folder_of(settings.home, person), settings.home / USERS / f".{person.name}.tar.gz"
+    kept = []
+    try:
+        target.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, module, *arguments in (
+            (f"{person.name}.tar.gz", "satchel", "backup", str(folder / _BACKUP)),
+            (f"{person.name}-files.tar.gz", "tarfile", "-c", str(folder / _BACKUP), _FILES),
+        ):
+            if module == "tarfile" and not any((folder / _FILES).iterdir()):
+                continue
+            # With the person's own rights, so that links lead to nothing that isn't the person's.
+            code, _, said = run_for(settings, person, *arguments, module=module)
+            if code:
+                raise Refused(f"{person.name} could not be backed up: {said[-500:]}")
+            (folder / _BACKUP).rename(taken)  # to where the person can't exchange it
+            if not stat.S_ISREG(taken.lstat().st_mode):
+                taken.unlink()
+                raise Refused(f"{person.name} could not be backed up: the archive is no file.")
+            os.chown(taken, os.geteuid(), os.getegid())
+            taken.chmod(0o600)
+            kept.append(Path(shutil.move(taken, target / name)))
+    except OSError as error:
+        raise StorageUnwritable(f"The backup in {target} can't be written: {error.strerror}.") from error
+    return tuple(kept)
+
+
+def remove_person(settings: Settings, person: Person, *, clock: Clock) -> tuple[Path, ...]:
+    """Let a person in no more, end their programs, back everything up, and delete it.
+
+    Returns:
+        The backup's archives.
+
+    Raises:
+        Refused: A program goes on, or the backup failed. Nothing was deleted, and the person can't log in.
+        StorageError: A folder or the database can't be removed.
+    """
+    people, folder = People(settings.home), folder_of(settings.home, person)
+    person = people.set(person.name, leaving=True)
+    _end_programs(folder, person)
+    target = settings.home / _REMOVED / f"{person.name}-{clock.now():%Y%m%d-%H%M%S}"
+    kept = back_up_person(settings, person, target) if folder.exists() else ()
+    _end_programs(folder, person)  # what the backup started for itself
+    try:
+        gone = folder.with_name(f".{person.name}.gone")
+        if folder.exists():
+            folder.rename(gone)
+        if gone.exists():
+            shutil.rmtree(gone)
+    except OSError as error:
+        raise StorageUnwritable(f"{folder} can't be removed: {error.strerror}. Try again.") from error
+    if person.database:
+        _drop_database(settings, person)
+    (settings.home / "logins" / person.name).unlink(missing_ok=True)
+    people.drop(person.name)
+    return kept
+
+
+def used_mb(home: Path, person: Person) -> float:
+    """The size of a person's folder in MB, without the models, which are everybody's."""
+    seen = {each.stat().st_ino for each in (home / "models").rglob("*")}
+    return sum(_sizes(folder_of(home, person), seen)) / 1e6
+
+
+def usd_today(settings: Settings, person: Person, *, day: str) -> float | None:
+    """What a person has spent today in dollars, where prices are known; None if it can't be found out."""
+    code, output, _ = run_for(settings, person, "usage", "--json", "--days", "1")
+    try:
+        rows = json.loads(output) if not code else None
+        return None if rows is None else sum(row.get("cost_usd") or 0 for row in rows if row["day"] == day)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _sizes(folder: Path, seen: set[int]) -> Iterator[int]:
+    with suppress(OSError), os.scandir(folder) as entries:  # it may be removed meanwhile
+        for entry in entries:
+            state = entry.stat(follow_symlinks=False)
+            if stat.S_ISDIR(state.st_mode):
+                yield from _sizes(Path(entry.path), seen)
+            elif state.st_ino not in seen:
+                seen.add(state.st_ino)
+                yield state.st_blocks * 512
+
+
+def _drop_database(settings: Settings, person: Person) -> None:
+    from satchel.storage.roles import drop_role  # noqa: PLC0415 - the driver takes 0.3 s of CPU
+
+    drop_role(str(settings.database_location), _role(person))
+
+
+def _end_programs(folder: Path, person: Person) -> None:
+    if person.uid is not None:
+        end_all_of(person.uid)
+        return
+    # The front door ends the person's process as soon as it sees that the person is leaving.
+    give_up_at = time.monotonic() + _WAIT_S
+    while is_in_use(folder / ".satchel/satchel.db"):
+        if time.monotonic() > give_up_at:
+            raise Refused(
+                f"A program of {person.name}'s goes on. End it, and try again. Nothing was deleted."
+            )
+        time.sleep(0.1)
+
+
+def _linked(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target
+
+
+def _role(person: Person) -> str:
+    return f"satchel_{person.name}"

@@ -1,0 +1,150 @@
+"""Starts Satchel for one of several people: as a process with a user id of its own where that is possible."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from satchel.errors import SandboxError
+
+__all__ = ["ApartProcess", "end_all_of", "end_apart", "run_apart", "start_apart"]
+
+ApartProcess = subprocess.Popen
+
+_RUN_S: Final = 600
+_GONE_S: Final = 5.0
+
+
+def start_apart(
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    log: Path,
+    uid: int | None,
+    fd: int,
+    first_line: str,
+) -> ApartProcess[bytes]:
+    """Start a command of Satchel that ends when its stdin does, so also when this process is killed.
+
+    Args:
+        arguments: The command, such as ("satchel", "serve").
+        cwd: Its working folder.
+        environ: Its whole environment.
+        log: What it prints is appended here, to a file that is opened with this process's rights.
+        uid: Its user and group; None keeps those of this process.
+        fd: A descriptor that it inherits under the same number.
+        first_line: What it reads first from stdin, where no list of processes shows it.
+
+    Raises:
+        SandboxError: It could not be started.
+    """
+    try:
+        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            started = subprocess.Popen(
+                _argv(arguments),
+                cwd=cwd,
+                env=dict(environ),
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                pass_fds=(fd,),
+                start_new_session=True,
+                **_user(uid),
+            )
+        finally:
+            os.close(output)
+        assert started.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended, which its status tells
+            started.stdin.write(f"{first_line}\n".encode())
+            started.stdin.flush()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise SandboxError(f"{cwd.parent.name}'s Satchel could not be started: {error}.") from error
+    return started
+
+
+def run_apart(
+    arguments: Sequence[str], *, cwd: Path, environ: Mapping[str, str], uid: int | None
+) -> tuple[int, str, str]:
+    """Run a module to its end, such as ("satchel", "backup"): its status, what it printed, and its messages.
+
+    Raises:
+        SandboxError: It could not be started, or took longer than ten minutes.
+    """
+    try:
+        done = subprocess.run(
+            _argv(arguments),
+            cwd=cwd,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_RUN_S,
+            check=False,
+            **_user(uid),
+        )
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise SandboxError(f"{arguments[0]} could not be run: {error}.") from error
+    return done.returncode, done.stdout, done.stderr.strip()
+
+
+def end_apart(started: ApartProcess[bytes], *, wait_s: float) -> None:
+    """End a process that `start_apart` started: with SIGTERM, and with SIGKILL where that isn't enough in time."""
+    started.terminate()
+    try:
+        started.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        started.kill()
+        started.wait()
+    if started.stdin is not None:
+        with suppress(OSError):
+            started.stdin.close()
+
+
+def end_all_of(uid: int) -> None:
+    """End every process of a user, whatever started it: first with SIGTERM, and after five seconds with SIGKILL.
+
+    Raises:
+        SandboxError: Some go on.
+    """
+    give_up_at = time.monotonic() + _GONE_S
+    number = signal.SIGTERM
+    while found := _processes_of(uid):
+        for pid in found:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if time.monotonic() > give_up_at + _GONE_S:
+            raise SandboxError(f"Processes of the user id {uid} can't be ended.")
+        if time.monotonic() > give_up_at:
+            number = signal.SIGKILL
+        time.sleep(0.05)
+
+
+def _processes_of(uid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(OSError):
+                is_zombie = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX"
+                if entry.stat().st_uid == uid and not is_zombie:
+                    found.append(int(entry.name))
+    return found
+
+
+def _argv(arguments: Sequence[str]) -> list[str]:
+    # -P: the folder where it starts holds files of the person, which must not be taken for modules.
+    return [sys.executable, "-P", "-m", *arguments]
+
+
+def _user(uid: int | None) -> dict[str, Any]:
+    return {"umask": 0o077, **({} if uid is None else {"user": uid, "group": uid, "extra_groups": ()})}

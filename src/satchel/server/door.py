@@ -1,0 +1,332 @@
+"""The front door of several people: it finds out who asks, and passes each request on to that person's own process.
+
+Whatever a client sends, only three things say whose process is asked: a token, a browser's cookie together with the
+place that belongs to it, and at a log-in the name with its password. The process itself checks a browser again, its
+forms, and the size of what is sent, as in a home with one person. See decision 93.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+from urllib.parse import quote
+
+import anyio
+import anyio.to_thread
+import httpx2
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from satchel.clock import Clock
+from satchel.errors import SatchelError
+from satchel.runtime.people import Logins, People, Person
+from satchel.runtime.person_homes import used_mb
+from satchel.runtime.person_processes import PersonProcess, PersonProcesses
+from satchel.server.binding import Hosts
+from satchel.server.browser_access import values_of
+from satchel.server.gate import KEY_HEADER, TOKEN_HEADER, Refusal, RequestGate
+from satchel.server.json_answers import JsonAnswer
+from satchel.server.metrics import Metrics
+from satchel.server.pages.assets import asset_answer, asset_url
+from satchel.server.pages.login import local_path, login_page
+from satchel.server.pages.rendering import error_page, form_of
+from satchel.server.problems import status_of
+from satchel.server.proxy.relay import OF_CONNECTION, Header
+from satchel.server.rates import Rates, client_of, login_tries
+
+__all__ = ["front_door"]
+
+_PERSON: Final = "satchel.person"
+_WRONG: Final = "That is not a name with its password."
+_BROKEN: Final = (
+    "Your Satchel ended while it was asked. Try again: it starts anew, and what was said is kept."
+)
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_FREES: Final = re.compile(r"/(logout|theme|sessions|settings)$|/.*(forget|delete|remove|archive|cancel)")
+"""What somebody may still change whose disk is full: what makes room, or takes next to none."""
+_MEASURED_S: Final = 20.0
+_SEND_WAIT_S: Final = 60.0
+_AUTHORIZATION: Final = b"authorization"
+_CREDENTIALS: Final = (_AUTHORIZATION, TOKEN_HEADER, KEY_HEADER)
+_SET_HERE: Final = OF_CONNECTION | {b"x-forwarded-for", b"x-forwarded-proto", b"forwarded"}
+_VALUE: Final = re.compile(r"satchel_\d+=([^;]+)")
+_TRIES: Final = 2
+"""For a request that changes nothing, if the process dies before it answers."""
+_CHECKS_AT_ONCE: Final = 2
+"""Checking a password takes 64 MB and a twentieth of a second."""
+
+
+def front_door(processes: PersonProcesses, *, clock: Clock) -> RequestGate:
+    """The ASGI application."""
+    server, people = processes.settings.server, processes.people
+    logins = Logins(processes.settings.home, people, clock=clock)
+    log_in = _LogIn(processes, logins, clock)
+    routes = [
+        Route("/login", _ask, methods=["GET"]),
+        Route("/login", log_in.log_in, methods=["POST"]),
+        Route("/healthz", _healthz),
+        Route("/readyz", _healthz),
+        Route("/static/{version}/{name}", _asset),
+        Route("/favicon.ico", _icon),
+    ]
+    return _FrontDoor(
+        Starlette(routes=routes),
+        access=_PeopleAccess(people, logins),
+        hosts=Hosts(server.host, server.allowed_hosts),
+        requests_per_s=server.requests_per_s,
+        clock=clock,
+        metrics=Metrics(),
+        processes=processes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _PeopleAccess:
+    """Lets in who is somebody, and notes who. It is the gate's `Access`."""
+
+    people: People
+    logins: Logins
+
+    def is_token(self, given: str) -> bool:
+        return self.people.with_token(given) is not None
+
+    def admit(self, scope: Scope) -> bool:
+        for value in values_of(scope):
+            if (person := self.logins.person(value)) is not None:
+                scope[_PERSON] = person
+                return True
+        return False
+
+    async def proves_origin(self, scope: Scope, body: bytes) -> bool:
+        return True  # Only logging in comes here; the forms of people are checked by their own processes.
+
+
+class _FrontDoor(RequestGate):
+    """The gate, which passes on what it has admitted instead of answering it."""
+
+    asks_for = (
+        "Send your token: Authorization: Bearer TOKEN. The administrator makes it: satchel user token NAME"
+    )
+
+    def __init__(
+        self, app: Starlette, *, access: _PeopleAccess, processes: PersonProcesses, **more: Any
+    ) -> None:
+        super().__init__(app, access=access, **more)
+        self._people = access.people
+        self._processes = processes
+        self._measured: dict[str, tuple[float, float]] = {}
+
+    async def _serve(self, scope: Scope, receive: Receive, answer: Send) -> Refusal | None:
+        person, headers = self._whose(scope)
+        if person is None:
+            return await super()._serve(scope, receive, answer)
+        if await self._is_full(person, scope):
+            return Refusal(
+                507,
+                f"Your folder is full: the administrator gave you {person.disk_mb:,} MB. Delete conversations "
+                "or files, or ask for more.",
+            )
+        try:
+            refusal: Refusal | None = None
+            for _ in range(_TRIES if scope["method"] in _SAFE and not _has_body(headers) else 1):
+                async with self._processes.use(person) as process:
+                    refusal = await _passed_on(process, scope, headers, receive, answer)
+                if refusal is None:
+                    break
+            return refusal
+        except SatchelError as error:
+            return Refusal(status_of(error), str(error), ((b"retry-after", b"5"),))
+
+    def _whose(self, scope: Scope) -> tuple[Person | None, list[Header]]:
+        """Who asks, and the headers without anybody's token; a token of the person is where the process's will be.
+
+        The tokens come first, as in the gate, which has admitted the request for one of both.
+        """
+        person, headers = None, []
+        for name, value in scope["headers"]:
+            found = None
+            if name in _CREDENTIALS:
+                text = value.decode("latin-1").strip()
+                found = self._people.with_token(
+                    text.partition(" ")[2].strip() if name == _AUTHORIZATION else text
+                )
+            if found is None:
+                headers.append((name, value))
+            elif person is None and self._has_token({**scope, "headers": [(name, value)]}):
+                person = found
+                headers.append((name, b""))
+        return person or scope.get(_PERSON), headers
+
+    async def _is_full(self, person: Person, scope: Scope) -> bool:
+        if person.disk_mb is None or scope["method"] in (*_SAFE, "DELETE") or _FREES.match(scope["path"]):
+            return False
+        now_s = self._clock.monotonic_s()
+        at_s, used = self._measured.get(person.name, (-_MEASURED_S, 0.0))
+        if now_s - at_s >= _MEASURED_S or used > person.disk_mb:  # they may just have made room
+            used = await anyio.to_thread.run_sync(used_mb, self._processes.settings.home, person)
+            self._measured[person.name] = (now_s, used)
+        return used > person.disk_mb
+
+
+async def _passed_on(
+    process: PersonProcess, scope: Scope, headers: list[Header], receive: Receive, send: Send
+) -> Refusal | None:
+    """Pass a request on, and its answer back as it comes. A client that leaves ends it there as well."""
+    has_begun = False
+    async with anyio.create_task_group() as group:
+        is_sent = anyio.Event()
+
+        async def body() -> AsyncIterator[bytes]:
+            message: Message = {"more_body": True}
+            while message.get("more_body"):
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    group.cancel_scope.cancel()
+                    await anyio.sleep_forever()
+                yield message.get("body", b"")
+            is_sent.set()
+
+        async def until_gone() -> None:
+            await is_sent.wait()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        has_body = _has_body(headers)
+        if not has_body:
+            is_sent.set()
+        group.start_soon(until_gone)
+        try:
+            request = _request(process, scope, headers, body() if has_body else None)
+            answer = await process.client.send(request, stream=True)
+            try:
+                has_begun = True
+                await _pass_back(process, answer, send)
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await answer.aclose()
+        except httpx2.HTTPError:
+            if not has_begun:
+                return Refusal(502, _BROKEN)
+            # Otherwise the answer stays without its end, and the server closes the connection: the client sees the cut.
+        finally:
+            group.cancel_scope.cancel()
+    return None
+
+
+def _has_body(headers: list[Header]) -> bool:
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in headers)
+
+
+def _request(
+    process: PersonProcess, scope: Scope, headers: list[Header], content: AsyncIterator[bytes] | None
+) -> httpx2.Request:
+    token, client = process.token.encode(), scope["client"][0] if scope.get("client") else ""
+    passed = [(name, value) for name, value in headers if name not in _SET_HERE]
+    passed = [
+        (
+            name,
+            (b"Bearer " + token if name == _AUTHORIZATION else token)
+            if not value and name in _CREDENTIALS
+            else value,
+        )
+        for name, value in passed
+    ]
+    passed += [(b"x-forwarded-for", client.encode()), (b"x-forwarded-proto", scope["scheme"].encode())]
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    url = process.client.base_url.copy_with(raw_path=scope["raw_path"] + query)
+    return httpx2.Request(scope["method"], url, headers=passed, content=content)
+
+
+async def _pass_back(process: PersonProcess, answer: httpx2.Response, send: Send) -> None:
+    headers = [
+        (name.lower(), value)
+        for name, value in answer.headers.raw
+        if name.lower() not in OF_CONNECTION and name.lower() != b"date"
+    ]
+    await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
+    async for piece in answer.aiter_raw():
+        if not piece.startswith(b":"):  # a comment keeps a stream open, and says nothing
+            process.used()
+        with anyio.move_on_after(_SEND_WAIT_S) as sending:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        if sending.cancelled_caught:
+            return  # the client reads nothing any more
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@dataclass(slots=True)
+class _LogIn:
+    """Checks names and passwords, and has the person's own process log the browser in."""
+
+    processes: PersonProcesses
+    logins: Logins
+    clock: Clock
+    tries: Rates = field(default_factory=login_tries)
+    limiter: anyio.CapacityLimiter = field(default_factory=partial(anyio.CapacityLimiter, _CHECKS_AT_ONCE))
+
+    async def log_in(self, request: Request) -> Response:
+        """Log in with a name and its password."""
+        form = await form_of(request)
+        next = local_path(form.get("next", "/"))
+        if wait_s := self.tries.take(client_of(request.scope), self.clock.monotonic_s()):
+            busy = error_page(request.scope, 429, "Too many attempts to log in. Try again later.")
+            busy.headers["retry-after"] = str(max(1, round(wait_s)))
+            return busy
+        check = partial(self.processes.people.with_password, form.get("name"), form.get("password"))
+        person = await anyio.to_thread.run_sync(check, limiter=self.limiter)
+        if person is None:
+            return login_page(request, next, error=_WRONG, status=403, people=True)
+        try:
+            async with self.processes.use(person) as process:
+                answer, value = await _logged_in(process, request, next)
+        except (SatchelError, httpx2.HTTPError) as error:
+            detail = str(error) if isinstance(error, SatchelError) else _BROKEN
+            return error_page(request.scope, 503, detail)
+        await anyio.to_thread.run_sync(self.logins.remember, value, person)
+        return answer
+
+
+async def _logged_in(process: PersonProcess, request: Request, next: str) -> tuple[Response, str]:
+    """The process's own answer to a log-in by a link that works once, and what the browser will send."""
+    scope = {**request.scope, "method": "POST", "raw_path": b"/login/link", "query_string": b""}
+    told = [
+        (name, value)
+        for name, value in request.scope["headers"]
+        if name in (b"host", b"accept", b"user-agent")
+    ]
+    made = await process.client.send(_request(process, scope, [*told, (_AUTHORIZATION, b"")], None))
+    path, _, query = made.raise_for_status().json()["path"].partition("?")
+    scope |= {
+        "method": "GET",
+        "raw_path": path.encode(),
+        "query_string": f"{query}&next={quote(next, safe='')}".encode(),
+    }
+    done = await process.client.send(_request(process, scope, told, None))
+    cookie = _VALUE.match(done.headers.get("set-cookie", ""))
+    if cookie is None:
+        raise httpx2.RemoteProtocolError("The process logs nobody in.")
+    headers = {"set-cookie": done.headers["set-cookie"]}
+    return RedirectResponse(done.headers["location"], 303, headers), cookie[1]
+
+
+async def _ask(request: Request) -> Response:
+    return login_page(request, request.query_params.get("next", "/"), people=True)
+
+
+async def _healthz(_: Request) -> Response:
+    return JsonAnswer({"status": "ok"})
+
+
+async def _asset(request: Request) -> Response:
+    return asset_answer(request.path_params["version"], request.path_params["name"], request.headers)
+
+
+async def _icon(_: Request) -> Response:
+    return RedirectResponse(asset_url("icon.svg"), 301)

@@ -1,0 +1,329 @@
+"""Several people on one server: each reaches their own home, and nobody another's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import tarfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+
+from satchel.processes import has_ended
+from satchel.runtime.serving import read_token
+from satchel.storage.roles import add_role, drop_role
+from tests.postgresql import server_of
+from tests.requirements import requirement
+from tests.server.browsers import HTML, read
+from tests.server.household import IS_ROOT, Household, household
+from tests.server.world import World, chat, events_in, text_of
+
+SECRET = "marzipan-7431"
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[Household]:
+    with household() as house:
+        house.add("ann")
+        house.add("bob")
+        house.start()
+        yield house
+
+
+def until(what: Any) -> None:
+    """Wait until something holds; the test's own limit ends a wait in vain."""
+    while not what():
+        os.sched_yield()
+
+
+@requirement("people:apart:routes", "people:apart:files")
+def test_two_people_who_try_to_reach_each_other_get_nothing(house: Household) -> None:
+    with house.program("ann") as ann, house.program("bob") as bob:
+        memory = ann.post("/api/memories", json={"content": f"The code is {SECRET}."}).json()
+        begun = next(one for one in chat(ann, f"Remember {SECRET}.") if one.name == "start")
+        session = begun.data["sessionId"]
+        files = house.home / "users/ann/files"
+        (files / "note.txt").write_text(SECRET)
+        assert SECRET in ann.get("/api/memories").text
+        ids = [memory.get("id") or memory["memory"]["id"], session]
+
+        # Every route that reads, with every id that is ann's.
+        described = bob.get("/openapi.json").json()["paths"]
+        paths = [path for path, methods in described.items() if "get" in methods]
+        assert len(paths) > 30
+        asked = 0
+        for path in [
+            *paths,
+            "/",
+            "/memories",
+            "/sessions",
+            "/usage",
+            "/settings",
+            "/doctor",
+            "/memories/{id}",
+            "/sessions/{id}",
+        ]:
+            for id in ids if "{" in path else ids[:1]:
+                with bob.stream("GET", re.sub(r"\{[^}]*\}", id, path), params={"q": "code"}) as answer:
+                    assert answer.status_code != 401
+                    if "event-stream" not in answer.headers.get("content-type", ""):
+                        assert SECRET not in answer.read().decode(errors="replace").replace(f"q={SECRET}", "")
+                    asked += 1
+        assert asked > 40
+        # Nor can he change what is hers.
+        assert bob.delete(f"/api/memories/{ids[0]}").status_code == 404
+        assert bob.post(f"/api/sessions/{session}/cancel").status_code == 404
+        assert bob.get("/api/memories/search", params={"q": SECRET}).json() in ([], {"results": []})
+        hello = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "x", "version": "1"},
+        }
+        accepts = {"accept": "application/json, text/event-stream"}
+        for method, parameters in (
+            ("initialize", hello),
+            ("tools/call", {"name": "recall", "arguments": {"query": SECRET}}),
+        ):
+            call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
+            answer = bob.post("/mcp", json=call, headers=accepts)
+            assert answer.status_code < 500
+            assert SECRET not in answer.text.replace(f'"{SECRET}"', "")
+
+        # No header, query, path or address says who somebody is.
+        for headers in (
+            {
+                "x-forwarded-user": "ann",
+                "x-remote-user": "ann",
+                "remote-user": "ann",
+                "x-satchel-person": "ann",
+            },
+            {"x-forwarded-for": "127.0.0.1", "forwarded": "for=127.0.0.1", "x-original-url": "/users/ann"},
+            {"x-satchel-token": "ann", "x-api-key": "ann", "cookie": "name=ann; satchel_80=ann"},
+        ):
+            for path in (
+                "/api/memories",
+                "/api/memories?user=ann&name=ann",
+                "/users/ann/api/memories",
+                "/ann@/api/memories",
+            ):
+                assert SECRET not in bob.get(path, headers=headers).text
+        with house.client() as nobody:
+            home = house.home / "users/ann/.satchel"
+            assert read_token(home) is None  # none that anybody could read is used
+            (home / "token").write_text("t" * 40)
+            for wrong in ("t" * 40, json.loads((house.home / "people.json").read_text())["key"], "ann"):
+                headers = {"authorization": f"Bearer {wrong}"}
+                assert nobody.get("/api/memories", headers=headers).status_code in (401, 429)
+
+        # Not even what his agent runs outside of any box.
+        found = chat(
+            bob,
+            f"RUN cat {files}/note.txt; ls {home}; cat {house.home}/people.json; ls {house.home}/door; id -u",
+        )
+        result = next(one.data["result"] for one in found if one.name == "tool_result")
+        if IS_ROOT:
+            assert SECRET not in result
+            assert result.count("Permission denied") == 4
+            uids = {name: (house.home / "users" / name).stat().st_uid for name in ("ann", "bob")}
+            assert str(uids["bob"]) in result
+            assert 0 not in uids.values()
+            assert uids["ann"] != uids["bob"]
+
+
+@requirement("people:login", "people:apart:browsers")
+def test_a_browser_reaches_the_home_of_the_name_that_it_logged_in_with(house: Household) -> None:
+    with house.client(accept=HTML) as ann, house.client(accept=HTML) as bob:
+        assert ann.get("/memories").headers["location"] == "/login?next=/memories"
+        assert read(ann.get("/login")).xpath("//input[@type='password']/@name") == ["password"]
+        places = {}
+        for name, client in (("ann", ann), ("bob", bob)):
+            answer = house.log_in(client, name, next="/memories")
+            assert answer.status_code == 303
+            places[name] = answer.headers["location"].removesuffix("/memories")
+            assert "HttpOnly" in answer.headers["set-cookie"]
+            assert f"Path={places[name]};" in answer.headers["set-cookie"]
+        page = read(ann.get(f"{places['ann']}/memories"))
+        token = page.xpath("//input[@name='form_token']/@value")[0]
+        form = {"form_token": token, "content": "Only ann has a canary."}
+        # A change needs the form token and comes from a page of this server, as in a home with one person.
+        assert ann.post(f"{places['ann']}/memories", data=form).status_code == 403
+        ok = ann.post(f"{places['ann']}/memories", data=form, headers={"origin": house.url})
+        assert ok.status_code == 303, ok.text
+        assert "canary" in ann.get(f"{places['ann']}/memories").text
+        assert "canary" not in bob.get(f"{places['bob']}/memories").text
+
+        # Another's place, with one's own cookie or with both.
+        cookie = "; ".join(f"{one.name}={one.value}" for one in bob.cookies.jar)
+        crossed = bob.get(f"{places['ann']}/memories", headers={"cookie": cookie})
+        assert crossed.headers["location"].startswith("/login")
+
+        # Another password logs every browser out at once.
+        house.run("user", "password", "bob", stdin="another password")
+        house.passwords["bob"] = "another password"
+        assert bob.get(f"{places['bob']}/memories").headers["location"].startswith("/login")
+        assert ann.get(f"{places['ann']}/memories").status_code == 200
+        assert (
+            ann.post(
+                f"{places['ann']}/logout", data={"form_token": token}, headers={"origin": house.url}
+            ).status_code
+            == 303
+        )
+        assert ann.get(f"{places['ann']}/memories").status_code == 303
+
+
+@requirement("people:killed")
+def test_what_was_killed_starts_again_and_browsers_stay_logged_in(house: Household) -> None:
+    with house.client(accept=HTML) as browser, house.program("ann") as ann:
+        place = house.log_in(browser, "ann").headers["location"].rstrip("/")
+        ann.post("/api/memories", json={"content": "Tea is in the blue tin."})
+        for pid in house.processes():
+            os.kill(pid, signal.SIGKILL)
+        assert "blue tin" in ann.get("/api/memories").text
+        old = house.processes()
+        port = house.url.rpartition(":")[2]
+        house.end(hard=True)
+        house.start(SATCHEL_SERVER_PORT=port)
+        # Nobody goes on without the front door.
+        until(lambda: all(has_ended(pid) for pid in old))
+        ann.base_url = browser.base_url = httpx2.URL(house.url)
+        assert "blue tin" in ann.get("/api/memories").text
+        if house.url.endswith(f":{port}"):
+            assert "blue tin" in browser.get(f"{place}/memories").text
+
+
+@requirement("people:quota")
+def test_quotas_hold_whatever_the_person_writes_into_the_settings(house: Household) -> None:
+    with house.program("ann") as ann:
+        settings = house.home / "users/ann/.satchel/config.toml"
+        settings.write_text("[budget]\nday_usd = 100.0\n[agent]\nmax_rounds = 7\n")
+        settings.chmod(0o644)
+        house.run("user", "quota", "ann", "--day-usd", "0.25", "--disk-mb", "0")
+        answer = ann.post("/api/memories", json={"content": "One more."})
+        assert answer.status_code == 507
+        assert "0 MB" in answer.json()["detail"]
+        shown = ann.get("/settings?q=day_usd", headers={"accept": HTML}).text
+        assert "SATCHEL_BUDGET_DAY_USD" in shown
+        assert "0.25" in shown
+        assert ann.get("/api/memories").status_code == 200
+        house.run("user", "quota", "ann", "--disk-mb", "none", "--day-usd", "none")
+        assert ann.post("/api/memories", json={"content": "One more."}).status_code == 201
+        settings.unlink()
+        listed = json.loads(house.run("user", "list", "--json"))
+        assert [one["name"] for one in listed] == ["ann", "bob"]
+        assert listed[0]["used_mb"] > 0
+        assert listed[0]["usd_today"] is not None
+
+
+@requirement("people:stream")
+def test_streams_uploads_and_downloads_pass_through(house: Household) -> None:
+    with house.program("ann") as ann:
+        words = b"The lighthouse keeper is called Orla. " * 20_000
+        sent = ann.post(
+            "/api/memory/documents/sent", params={"filename": "keeper.txt"}, content=iter([words, words])
+        )
+        assert sent.status_code in (200, 201), sent.text
+        with ann.stream("POST", "/api/chat", json={"message": "Hello"}) as answer:
+            events = list(events_in(answer.iter_lines()))
+        assert text_of(events) == "I see.", events
+        assert events[-1].name == "response"
+
+
+@requirement("people:at-once", "people:removed")
+def test_at_most_so_many_run_and_a_person_who_is_removed_is_backed_up_and_gone() -> None:
+    with household(SATCHEL_SERVER_PEOPLE_AT_ONCE="1", SATCHEL_SERVER_PEOPLE_IDLE_S="2") as house:
+        tokens = {}
+        for name in ("p0", "p1"):
+            house.add(name)
+            tokens[name] = house.run("user", "token", name).strip()
+        house.start()
+        for name in tokens:
+            with house.client(authorization=f"Bearer {tokens[name]}") as client:
+                assert client.post("/api/memories", json={"content": f"I am {name}."}).status_code == 201
+                assert len(house.processes()) <= 1
+        until(lambda: not house.processes())  # they are idle
+
+        folder = house.home / "users/p0"
+        (folder / "files/kept.txt").write_text("kept")
+        secret = house.folder / "of-root"
+        secret.write_text(SECRET)
+        secret.chmod(0o600)
+        (folder / ".satchel/tools").mkdir(exist_ok=True)
+        (folder / ".satchel/tools/link").symlink_to(secret)
+        uid = folder.stat().st_uid
+        house.run("user", "remove", "p0", code=2)  # it asks
+        assert folder.exists()
+        archives = json.loads(house.run("user", "remove", "p0", "--yes", "--json"))["backup"]
+        assert not folder.exists()
+        names_in = {name for path in archives for name in _contents(path)}
+        assert {"satchel.db", "files/kept.txt"} <= names_in
+        if IS_ROOT:  # a link of the person's leads to nothing that isn't theirs
+            assert all(SECRET.encode() not in b"".join(_contents(path).values()) for path in archives)
+        assert stat.S_IMODE(Path(archives[0]).stat().st_mode) == 0o600
+        with house.client(authorization=f"Bearer {tokens['p0']}") as client:
+            assert client.get("/api/memories").status_code == 401
+        house.add("p0")
+        assert not IS_ROOT or folder.stat().st_uid != uid
+
+
+def _contents(path: str) -> dict[str, bytes]:
+    with tarfile.open(path) as archive:
+        files = {each.name: archive.extractfile(each) for each in archive if each.isreg()}
+        return {name: file.read() for name, file in files.items() if file is not None}
+
+
+@requirement("people:login")
+def test_guessing_is_slowed_and_tells_nothing_of_who_is_there(house: Household) -> None:
+    with house.client() as client:
+        wrong = house.log_in(client, "ann", "not the password")
+        unknown = house.log_in(client, "nobody", "not the password")
+        assert wrong.status_code == unknown.status_code == 403
+        assert wrong.text == unknown.text
+        with ThreadPoolExecutor(20) as pool:
+            statuses = set(
+                pool.map(lambda number: house.log_in(client, "ann", f"guess {number}").status_code, range(20))
+            )
+        assert statuses == {403, 429}
+
+
+@requirement("people:alone")
+def test_a_home_of_one_person_has_nothing_of_it(world: World, client: httpx2.Client) -> None:
+    assert client.get("/api/memories").status_code == 200
+    assert {each.name for each in world.home.iterdir()}.isdisjoint(
+        {"people.json", "users", "logins", "door", "removed"}
+    )
+    with httpx2.Client(base_url=world.url, headers={"accept": HTML}, trust_env=False) as browser:
+        assert read(browser.get("/login")).xpath("//input[@type='password']/@name") == ["token"]
+
+
+@requirement("people:postgres")
+def test_the_database_itself_refuses_another_persons_role(tmp_path_factory: pytest.TempPathFactory) -> None:
+    url = server_of(tmp_path_factory).url("people")
+    ann, bob = (add_role(url, f"satchel_{name}", "p4ss-word/@") for name in ("ann", "bob"))
+    try:
+        with psycopg.connect(ann, autocommit=True) as mine:
+            mine.execute("CREATE TABLE secrets (words TEXT)")
+        with psycopg.connect(bob, autocommit=True) as other:
+            for statement in (
+                "SET ROLE satchel_ann",
+                "SET ROLE satchel",
+                "CREATE ROLE more",
+                "CREATE DATABASE more",
+            ):
+                with pytest.raises(psycopg.Error):
+                    other.execute(statement.encode())
+        for place in ("/satchel_ann?", "/postgres?"):
+            with pytest.raises(psycopg.OperationalError, match="permission denied for database"):
+                psycopg.connect(bob.replace("/satchel_bob?", place))
+    finally:
+        for name in ("ann", "bob"):
+            drop_role(url, f"satchel_{name}")
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(ann)
