@@ -941,6 +941,8 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(23, "builder:brief:forgotten", "issue 23, Build 1", "What is forgotten leaves the logs, rows and folders of the builds that were told of it; what is off the record never reaches one."),
     built(23, "capabilities:calls", "issue 23, Build 2", "A capability calls another one by its name, once the user has approved that like a host; the call is in the log and in the other one's runs."),
     built(23, "capabilities:calls:bounded", "issue 23, Build 2", "A call reaches nothing that its caller may not reach, passes no rule that asks or denies, and is bounded in number, depth and time."),
+    built(23, "capabilities:calls:outside", "issue 23, Build 2", "A capability uses a tool of an MCP server and asks the user's model by name, once the user has approved that like a host: counted, within the budget and the rules, and never acting while it is tried."),
+    built(23, "capabilities:calls:cut-off", "issue 23, Build 2", "The run of a called capability is recorded, also when its caller ends first, and counts as no failure."),
     built(23, "tools:undo", "issue 23, Build 5", "What the file tools changed in a turn is undone and redone byte for byte, or nothing is written where somebody else changed a file."),
     built(23, "tools:undo:killed", "issue 23, It must show 5", "An undo or redo of several turns that is killed at any step leaves each file as it was before or after, and the next one ends it."),
     built(23, "sessions:rewind", "issue 23, Build 5", "A conversation goes back to before a message, and on request, shown beforehand, the files that tools changed since: exactly, or nothing is written."),

@@ -13,8 +13,8 @@ from satchel.builder.registering import Registering
 from satchel.builder.story import Story
 from satchel.builder.workshop import Workshop, wanted_packages
 from satchel.capabilities.access import sentences
-from satchel.capabilities.package import Draft
-from satchel.capabilities.records import CALLED, Access
+from satchel.capabilities.package import Draft, with_port
+from satchel.capabilities.records import Access
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.sandbox.port import CommandResult, Status
@@ -42,8 +42,8 @@ _HOSTS_FIELD: Final = {
     "type": "array",
     "items": {"type": "string", "minLength": 1, "maxLength": 260},
     "maxItems": 16,
-    "description": 'Hosts that this needs to reach, with their ports: ["api.example.org:443"]. The user is asked about '
-    "each once. Leave it out if it needs no network.",
+    "description": 'Hosts that this needs to reach, with their ports: ["api.example.org:443"], and what it calls. The '
+    "user is asked about each once. Leave it out if it needs nothing.",
 }
 _TIMEOUT_FIELD: Final = {
     "type": "number", "minimum": 1, "maximum": _MOST_TIMEOUT_S, "description": "Seconds; 60 if left out.",
@@ -181,8 +181,8 @@ class BuildTools:
                     "tags": _WORDS,
                     "hosts": {
                         **_WORDS,
-                        "description": 'What it reaches: hosts ("api.example.org:443"), and capabilities that it calls '
-                        '("capability:split_bill").',
+                        "description": 'What it reaches: hosts ("api.example.org:443"), and what it calls '
+                        '("capability:split_bill", "mcp:SERVER.TOOL", "model").',
                     },
                     "secrets": {**_WORDS, "description": "Environment variables with keys that it needs."},
                     "state": {"type": "boolean", "description": "It keeps files from one run to the next."},
@@ -263,9 +263,7 @@ class BuildTools:
         # A call that is repeated after an interruption finds what it did.
         done = await self._registering.registered(self._build)
         if done is None:
-            # What calls others runs in its cases alone: run_code has no broker.
-            calls_others = any(str(host).startswith(CALLED) for host in input.get("hosts", ()))
-            if not self._story.is_tested and not calls_others:
+            if not self._story.is_tested:
                 return ToolResult(
                     text="Refused: since main.py was last written, nothing has run without an error. Call `run` with "
                     "run_code first, with an ordinary input and with a bad one.",
@@ -401,11 +399,6 @@ def _no_answer_yet(question_id: str) -> ToolResult:
         data={"waits_for": question_id},
         ends_turn=True,
     )
-
-
-def with_port(host: str) -> str:
-    """A host as manifests have it."""
-    return host if ":" in host else f"{host}:443"
 
 
 def draft_hosts(draft: Draft) -> tuple[str, ...]:

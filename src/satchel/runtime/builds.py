@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -44,7 +44,7 @@ from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
 from satchel.sandbox.detached import is_working, start_satchel
-from satchel.sandbox.port import Sandbox
+from satchel.sandbox.port import Broker, Sandbox
 
 __all__ = ["Builds", "posted_of"]
 
@@ -77,6 +77,7 @@ class Builds:
         catalogue: Catalogue,
         registrar: Registrar,
         allowances: Rules,
+        lend: Callable[[str, Sequence[str]], AbstractContextManager[Broker]],
         sandbox: Callable[[], Awaitable[Sandbox]],
         layers: LayerMaker,
     ) -> None:
@@ -87,6 +88,7 @@ class Builds:
         self._home = home
         self._allowances = allowances
         self._registering = Registering(catalogue=catalogue, registrar=registrar)
+        self._lend = lend
         self._sandbox = sandbox
         self._layers = layers
         self._here: set[str] = set()
@@ -443,10 +445,11 @@ class Builds:
             model=model,
             folder=self._folder,
             prepare=self._prepare,
-            brief=partial(brief_of, home=home, catalogue=self.catalogue),
+            brief=partial(brief_of, home=home, catalogue=self.catalogue, mcp=parts.mcp),
             clean=clean,
             layers=self._layers,
             network=lambda hosts: network_of(Access(hosts=tuple(hosts))),
+            lend=self._lend,
             registering=self._registering,
             fail=fail,
             pool=parts.pool,

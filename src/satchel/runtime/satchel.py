@@ -35,10 +35,12 @@ from satchel.memory import Memory
 from satchel.models import ChatModel, Choice, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder, options_of
+from satchel.runtime.agent_calls import AgentCalls
 from satchel.runtime.attaching import uploads_of
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
+from satchel.runtime.brokered import Brokered
 from satchel.runtime.builds import Builds
 from satchel.runtime.capability_parts import CapabilityParts
 from satchel.runtime.distilling import Distilling
@@ -165,7 +167,15 @@ class Satchel:
             async with background_tasks() as group:
                 satchel = cls._wired(home, settings, group=group, given=given)
                 satchel.capabilities = await CapabilityParts.open(
-                    satchel.parts, home, documents=satchel.tooling.skills
+                    satchel.parts,
+                    home,
+                    documents=satchel.tooling.skills,
+                    outside=Brokered(
+                        parts=satchel.parts,
+                        home=home,
+                        calls=AgentCalls(satchel.parts, home, satchel.tooling),
+                        hubs=satchel._hubs,
+                    ),
                 )
                 if satchel.capabilities is not None:
                     satchel.tooling.capabilities = satchel.capabilities.tools
