@@ -35,9 +35,7 @@ CASES = (
     '{"name": "b", "input": {"city": ""}, "expect": {"error": "no city"}}\n'
 )
 HOSTS = ["mcp:good.work", "model"]
-FAILS = (
-    'from main import run\ntry:\n    print(run({"city": "Ulm"}))\nexcept RuntimeError as error:\n    print(error)'
-)
+FAILS = 'from main import run\ntry:\n    print(run({"city": "Ulm"}))\nexcept RuntimeError as error:\n    print(error)'
 
 
 def thinks(request: ModelRequest) -> Reply | str:
@@ -78,6 +76,7 @@ async def test_a_capability_uses_a_tool_of_a_server_and_the_model_within_rules_a
         overrides={
             "agent.mode": "bypass",
             "background.titles": "off",
+            "background.earned": "off",
             "memory.distill": "off",
             "sandbox.allow_unsafe": True,
             "background.day_tokens": 400,

@@ -21,6 +21,7 @@ def settings_in(folder: Path, *, environ: Mapping[str, str] | None = None, **ove
     values: Mapping[str, Any] = {
         "memory.distill": "off",
         "background.titles": "off",
+        "background.earned": "off",
         **{key.replace("__", "."): value for key, value in overrides.items()},
     }
     return load(

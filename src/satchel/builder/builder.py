@@ -12,9 +12,9 @@ from typing import Final
 
 import anyio
 
-from satchel.builder.asking import Asking
+from satchel.builder.asking import Asking, is_yes
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import CANCELLED, Build, BuildMessage
+from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
 from satchel.builder.registering import Registering
 from satchel.builder.story import Story, late_answer_mark
 from satchel.builder.tasks import GO_ON, NOT_FINISHED, answers_text, gave_up, system_prompt
@@ -130,6 +130,9 @@ class Builder:
                 return build
             if not await self.may_go_on(build):
                 return await self._failed(build, CANCELLED)
+            answer = await self.queue.answer_to(build.id, EARNED)
+            if answer is not None and not is_yes(answer.payload.get("text")):
+                return await self._failed(build, DECLINED)
             if build.attempts > _MOST_ATTEMPTS:
                 return await self._failed(build, f"It was interrupted {_MOST_ATTEMPTS} times.")
             try:

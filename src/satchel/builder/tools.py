@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from satchel.builder.asking import Asking, LaidAside, is_yes
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import Build
+from satchel.builder.records import EARNED, Build
 from satchel.builder.registering import Registering
 from satchel.builder.story import Story
 from satchel.builder.workshop import Workshop, wanted_packages
@@ -325,14 +326,22 @@ class BuildTools:
         if sum(map(len, files.values())) > 4 * _MOST_SUPPLEMENT:
             raise UsageError("The other files have more than 4,000,000 bytes together.")
         given = await self._registering.given(self._build)
+        lines = [cases.decode("utf-8", "replace").rstrip("\n"), *await self._earned_cases()]
         made = {
             "code": code.decode("utf-8", "replace") if given is None else given.draft.code,
-            "cases": cases.decode("utf-8", "replace"),
+            "cases": "".join(f"{line}\n" for line in lines),
             "requirements": await self._workshop.requirements(),
             **{name: input[name] for name in _NAMED if name in input},
             "files": {path: content for path, content in files.items() if path not in _KEPT},
         }
         return Draft(**made) if before is None else replace(before, **made)
+
+    async def _earned_cases(self) -> Sequence[str]:
+        """The lines of the cases that the log gives: what is proposed because of them has to pass them."""
+        if not self._build.id.startswith(EARNED):
+            return ()
+        asked = next(m for m in await self._queue.messages(self._build.id) if m.id == EARNED)
+        return [json.dumps(case, ensure_ascii=False) for case in asked.payload["cases"]]
 
     async def _allow_hosts(self, hosts: Sequence[str], call_id: str) -> str:
         """Make hosts reachable if the user allows them. Returns why not, or ""."""

@@ -355,7 +355,13 @@ class Catalogue:
     # ---- Builds
 
     async def request(
-        self, wanted: Wanted, *, session_id: str = "", similar_id: str = "", model: str = ""
+        self,
+        wanted: Wanted,
+        *,
+        session_id: str = "",
+        similar_id: str = "",
+        model: str = "",
+        build_id: str = "",
     ) -> Requested:
         """Open a build for a new capability, or return the entry that is there.
 
@@ -368,6 +374,7 @@ class Catalogue:
             similar_id: A capability that does the same under another name (see `lookup.Lookup.similar`); it is returned
                 if it is still there.
             model: The model that asks.
+            build_id: The id of the build; "" makes one.
 
         Raises:
             UsageError: The name or the schema is not acceptable.
@@ -375,7 +382,7 @@ class Catalogue:
         check_name(wanted.name)
         if not wanted.description.strip():
             raise UsageError("Say in a sentence what the capability shall do.")
-        now, build_id = self._now(), str(uuid.uuid4())
+        now, build_id = self._now(), build_id or str(uuid.uuid4())
         provenance = Provenance(build_id=build_id, session_id=session_id, model=model)
 
         def write(connection: Connection) -> tuple[str, str, bool, bool]:

@@ -250,14 +250,19 @@ class BackgroundSettings:
     models: Literal["auto", "off"] = setting(
         "auto",
         "Whether models do anything that you did not ask for: judge what is worth remembering, extract "
-        "facts and keep the page about you, choose what is shown with a message, name conversations. "
-        '"off" turns all of it off, whatever `memory.distill`, `memory.surface_judge` and '
-        "`background.titles` say.",
+        "facts and keep the page about you, choose what is shown with a message, name conversations, propose "
+        'tools. "off" turns all of it off, whatever `memory.distill`, `memory.surface_judge`, '
+        "`background.titles` and `background.earned` say.",
     )
     titles: Literal["auto", "off"] = setting(
         "auto",
         "Whether the small model gives a conversation a title after its first turn. Without it, the first words "
         "are its title.",
+    )
+    earned: Literal["auto", "off"] = setting(
+        "auto",
+        "Whether what you have had done three times in much the same way is noticed, and a tool for it proposed "
+        "once. It is built after your yes. One that fails or is not used is put away.",
     )
     day_tokens: int | None = setting(
         None,

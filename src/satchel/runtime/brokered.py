@@ -11,13 +11,13 @@ import anyio
 
 from satchel.capabilities.records import MCP
 from satchel.capabilities.running import NotTried, counted_by
-from satchel.clock import local_day
-from satchel.errors import BudgetExceeded, NotFound, UsageError
+from satchel.errors import NotFound, UsageError
 from satchel.memory.store.spending import Asked, complete
 from satchel.messages import Message, TextBlock
 from satchel.models import ModelRequest
 from satchel.runtime.agent_calls import AgentCalls
 from satchel.runtime.background_models import CALLED_BY_CODE
+from satchel.runtime.distilling import Distilling
 from satchel.runtime.home import Home
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.parts import Parts
@@ -35,12 +35,14 @@ class Brokered:
 
     Attributes:
         calls: Permits and runs calls of tools.
+        distilling: Knows the budgets.
         hubs: The open sessions, by id.
     """
 
     parts: Parts
     home: Home
     calls: AgentCalls
+    distilling: Distilling
     hubs: Mapping[str, SessionHub]
 
     async def __call__(
@@ -112,8 +114,4 @@ class Brokered:
             raise UsageError(
                 "Outside of a session, a model's cost is counted with that of memory, which is off."
             )
-        today, limit = local_day(self.parts.clock.now()), self.parts.settings.budget.day_usd
-        if not is_counted:
-            (await self.home.background_day(today)).check()
-        if limit is not None and await self.home.spent_on(today) >= limit:
-            raise BudgetExceeded(f"The {limit:g} US dollars of the day are spent (budget.day_usd).")
+        await (self.distilling.may_spend() if is_counted else self.distilling.may_spend_unasked())

@@ -24,7 +24,7 @@ from satchel.sessions.view import LastWords, SessionTurn, ToolCall
 from satchel.tools.mcp import McpToolset
 from satchel.tools.mcp.tool import McpTool
 
-__all__ = ["brief_of"]
+__all__ = ["brief_of", "is_open"]
 
 _MOST_TURNS: Final = 4
 _MOST_SAID: Final = 800
@@ -101,10 +101,10 @@ async def _conversation(build: Build, home: Home) -> tuple[Sequence[SessionTurn]
         await home.sessions.read_turns(info.id, visit)
     except NotFound:
         return (), None
-    return [turn for turn in turns if await _is_open(turn, home)], Path(info.cwd)
+    return [turn for turn in turns if await is_open(turn, home)], Path(info.cwd)
 
 
-async def _is_open(turn: SessionTurn, home: Home) -> bool:
+async def is_open(turn: SessionTurn, home: Home) -> bool:
     """Whether nothing of it is confidential, held back or forgotten."""
     if home.memory is None:
         return False

@@ -35,6 +35,7 @@ class Distilling:
 
     Attributes:
         has_news: Whether something was said since Satchel was opened.
+        on_news: Called when something was said.
     """
 
     def __init__(self, parts: Parts, home: Home) -> None:
@@ -42,6 +43,7 @@ class Distilling:
         self._parts = parts
         self._home = home
         self.has_news = False
+        self.on_news: list[Callable[[], None]] = []
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self._idle = anyio.Event()
@@ -66,6 +68,8 @@ class Distilling:
         self.has_news = True
         self.allow_more()
         self._wake.set()
+        for tell in self.on_news:
+            tell()
 
     def allow_more(self) -> None:
         """Something was said: `read_closed` may read some more windows."""
@@ -102,7 +106,7 @@ class Distilling:
             small_model=small,
             most_windows=most_windows,
             closed=closed,
-            may_spend=self._may_spend if is_asked else self._may_spend_unasked,
+            may_spend=self.may_spend if is_asked else self.may_spend_unasked,
             page_tokens=self._parts.settings.memory.page_tokens,
             progress=progress,
         )
@@ -148,11 +152,17 @@ class Distilling:
             self._windows_left = 0  # Another process reads it, or the budget is spent.
         return report
 
-    async def _may_spend_unasked(self) -> None:
-        (await self._home.background_day(local_day(self._parts.clock.now()))).check()
-        await self._may_spend()
+    async def may_spend_unasked(self) -> None:
+        """Refuse what nobody asked for where the budget of the background, or that of the day, is spent.
 
-    async def _may_spend(self) -> None:
+        Raises:
+            BudgetExceeded: It is.
+        """
+        (await self._home.background_day(local_day(self._parts.clock.now()))).check()
+        await self.may_spend()
+
+    async def may_spend(self) -> None:
+        """The same for what somebody asked for: the budget of the day alone."""
         limit = self._parts.settings.budget.day_usd
         if limit is None:
             return
@@ -160,7 +170,7 @@ class Distilling:
         if spent >= limit:
             raise BudgetExceeded(
                 f"${spent:.4f} was spent today, and the limit is ${limit:g} (budget.day_usd). "
-                "Distilling continues tomorrow."
+                "It continues tomorrow."
             )
 
     async def _loop(self) -> None:

@@ -44,6 +44,7 @@ from satchel.runtime.brokered import Brokered
 from satchel.runtime.builds import Builds
 from satchel.runtime.capability_parts import CapabilityParts
 from satchel.runtime.distilling import Distilling
+from satchel.runtime.earning import Earning
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, untrusted_project
 from satchel.runtime.hub import SessionHub
@@ -101,6 +102,7 @@ class Satchel:
         tooling: All tools.
         distilling: Extracts facts from conversations in the background.
         capabilities: Tools that the agent makes; None if the database can't be opened.
+        earning: Proposes tools for what is done again and again; None where there are no capabilities.
     """
 
     def __init__(
@@ -117,6 +119,7 @@ class Satchel:
         self.tooling = tooling
         self.distilling = distilling
         self.capabilities: CapabilityParts | None = None
+        self.earning: Earning | None = None
         self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
         self._opening: dict[str, anyio.Lock] = {}
@@ -174,14 +177,25 @@ class Satchel:
                         parts=satchel.parts,
                         home=home,
                         calls=AgentCalls(satchel.parts, home, satchel.tooling),
+                        distilling=satchel.distilling,
                         hubs=satchel._hubs,
                     ),
                 )
                 if satchel.capabilities is not None:
                     satchel.tooling.capabilities = satchel.capabilities.tools
                     satchel.parts.background.start(satchel.capabilities.builds.watch)
+                    satchel.earning = Earning(
+                        satchel.parts,
+                        home,
+                        builds=satchel.capabilities.builds,
+                        catalogue=satchel.capabilities.catalogue,
+                        lookup=satchel.capabilities.lookup,
+                        distilling=satchel.distilling,
+                    )
                 if is_here:
                     satchel.distilling.start()
+                    if satchel.earning is not None:
+                        satchel.earning.start()
                     satchel.parts.background.start(keep_retention, home)
                 satchel.parts.background.start(satchel._watch_inbox)
                 try:
