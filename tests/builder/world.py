@@ -188,8 +188,8 @@ class World:
         self.sessions = SessionStore(home / "sessions", database, clock=clock)
         self.pool = ToolPool(workers=4)
         self.required: list[Sequence[str]] = []
-        runner = Runner(catalogue, opened(self.sandbox), layers=self._layer, secret=lambda name: None)
-        self.registrar = Registrar(catalogue, runner, clock=clock, allowances=_gives(rules))
+        self.runner = Runner(catalogue, opened(self.sandbox), layers=self._layer, secret=lambda name: None)
+        self.registrar = Registrar(catalogue, self.runner, clock=clock, allowances=_gives(rules))
         self.settings = BuilderSettings(**{"question_wait_s": 0.0, **settings})
         self.before_log: Any = None
 
@@ -238,6 +238,7 @@ class World:
             clean=clean,
             layers=self._layer,
             network=lambda hosts: network_of(Access(hosts=tuple(hosts))),
+            lend=self.runner.lend,
             registering=Registering(catalogue=self.catalogue, registrar=self.registrar),
             fail=fail,
             pool=self.pool,

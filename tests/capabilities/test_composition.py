@@ -169,3 +169,33 @@ async def test_what_is_no_question_ends_the_conversation_with_the_host(words: by
                         break
                 await anyio.wait_readable(guest)
                 assert guest.recv(10) == b""
+
+
+@requirement("capabilities:calls:cut-off")
+async def test_the_run_of_a_called_capability_is_recorded_though_its_caller_ends_first(
+    tmp_path: Path,
+) -> None:
+    endless = """
+import os, time
+from pathlib import Path
+
+def run(args: dict) -> str:
+    (Path(os.environ["SATCHEL_STATE"]) / "begun").touch()
+    time.sleep(60)
+    return ""
+"""
+    async with opened(tmp_path) as home:
+        greet = await register(home.catalogue, "greet", draft(code=endless, state=True))
+        await register(home.catalogue, "waits", calling("greet", state=True))
+        async with anyio.create_task_group() as group:
+            group.start_soon(home.runner.run, "waits", {})
+            with anyio.fail_after(60):
+                while not (greet.path / "state" / "begun").exists():  # noqa: ASYNC110 - another process makes it
+                    await anyio.sleep(0.01)
+            group.cancel_scope.cancel()
+        [run] = await home.catalogue.runs("greet")
+        assert (run.status, run.input) == ("cancelled", None)
+        assert run.wall_ms > 0
+        reliability = (await home.catalogue.get("greet")).reliability
+        assert (reliability.runs, reliability.failures) == (1, 0)
+        assert await home.catalogue.runs("greet", failed=True) == ()

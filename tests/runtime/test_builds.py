@@ -416,6 +416,9 @@ def run(args: dict) -> str:
         told.append(task)
         if len(request.messages) == 1:
             return Reply(calls=[write("main.py", party), write("tests/cases.jsonl", lines)])
+        if len(request.messages) == 3:
+            return Reply(calls=[tries(hosts=["capability:greet"])])
+        told.append(request.messages[-1].text + str(request.messages[-1].blocks))
         return Reply(calls=[register(hosts=["capability:greet"])])
 
     async with opened(tmp_path, ScriptedModel(model), sandbox__allow_unsafe=True) as satchel:
@@ -433,6 +436,7 @@ def run(args: dict) -> str:
                 questions.append(message.text)
                 await satchel.builds.answer(asked.build_id, message.id, "yes")
         assert "- greet(city): Greet a city by its name." in told[0]
+        assert "Hello, Austin!Hello, Austin!" in told[-1], "run_code has the broker, too"
         assert len(questions) == 1
         assert "may call the capability greet" in questions[0]
         outcome = await satchel.capabilities.runner.run("party", {"city": "Rome"})

@@ -88,7 +88,7 @@ async def test_the_days_budget_holds_for_it_too(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel(reply), budget__day_usd=0.4) as satchel:
         report = await satchel.distilling.run()
         assert report.stopped == (
-            "$0.5000 was spent today, and the limit is $0.4 (budget.day_usd). Distilling continues tomorrow."
+            "$0.5000 was spent today, and the limit is $0.4 (budget.day_usd). It continues tomorrow."
         )
         assert (report.pending, report.usage) == (2, Usage())
 
@@ -130,12 +130,14 @@ async def test_one_switch_and_one_budget_hold_for_all_that_models_do_unasked(tmp
         assert "satchel memory distill" in report.stopped
         assert background_lines(today) == [
             "In the background today, of 1,000 tokens:",
-            "  gate          0 calls           0 tokens",
-            "  extract       1 calls       1,010 tokens  $0.5000",
-            "  judge         0 calls           0 tokens",
-            "  title         0 calls           0 tokens",
-            "  picture       0 calls           0 tokens",
-            "  total         1 calls       1,010 tokens  $0.5000",
+            "  gate            0 calls           0 tokens",
+            "  extract         1 calls       1,010 tokens  $0.5000",
+            "  judge           0 calls           0 tokens",
+            "  title           0 calls           0 tokens",
+            "  picture         0 calls           0 tokens",
+            "  earn            0 calls           0 tokens",
+            "  capability      0 calls           0 tokens",
+            "  total           1 calls       1,010 tokens  $0.5000",
         ]
         checks = {check.part: check.text for check in await examine(satchel)}
         assert "today's budget is used up" in checks["distilling"]

@@ -41,7 +41,12 @@ def opened(
     )
     (home / "config.toml").write_text(text)
     environ = {"HOME": str(folder), "PATH": "/usr/bin:/bin", "OLLAMA_HOST": "127.0.0.1:9"}
-    overrides = {"agent.mode": "bypass", "background.titles": "off", "memory.distill": "off"}
+    overrides = {
+        "agent.mode": "bypass",
+        "background.titles": "off",
+        "background.earned": "off",
+        "memory.distill": "off",
+    }
     settings = load(environ, cwd=work, home=home, overrides=overrides)
     return Satchel.open(settings, model=model, embedder=HashingEmbedder())
 

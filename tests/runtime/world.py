@@ -22,6 +22,7 @@ def settings_in(folder: Path, *, environ: Mapping[str, str] | None = None, **ove
         "memory.distill": "off",
         "background.titles": "off",
         "tools.schema_timeout_s": 30,  # an interpreter takes longer than a second to start on a busy machine
+        "background.earned": "off",
         **{key.replace("__", "."): value for key, value in overrides.items()},
     }
     return load(

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import anyio
 
-from satchel.builder.asking import Asking
+from satchel.builder.asking import Asking, is_yes
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import CANCELLED, Build, BuildMessage
+from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
 from satchel.builder.registering import Registering
 from satchel.builder.story import Story, late_answer_mark
 from satchel.builder.tasks import GO_ON, NOT_FINISHED, answers_text, gave_up, system_prompt
 from satchel.builder.tools import BuildTools
 from satchel.builder.workshop import Workshop
-from satchel.capabilities.running import LayerMaker
+from satchel.capabilities.running import LayerMaker, counted_by
 from satchel.clock import Clock
 from satchel.config import BuilderSettings
 from satchel.errors import NotFound, SatchelError, StorageError
@@ -28,6 +29,7 @@ from satchel.events import (
     Compaction,
     Event,
     MemoryCaptured,
+    ModelCalled,
     SessionEnd,
     SessionStart,
     TurnEnd,
@@ -51,7 +53,7 @@ from satchel.loop import (
 )
 from satchel.messages import Message, TextBlock, Usage
 from satchel.models import ChatModel
-from satchel.sandbox.port import Network, Sandbox, SessionSpec
+from satchel.sandbox.port import Broker, Network, Sandbox, SessionSpec
 from satchel.sessions import Journal, SessionStore
 from satchel.tools import Decision, PlannedCall, ToolResult
 from satchel.version import __version__
@@ -84,6 +86,7 @@ class Builder:
         clean: Returns events without secrets; see the session logs.
         layers: Makes packages available.
         network: The network for hosts that are allowed.
+        lend: The broker for what the code of a capability may call.
         spent_on_day: What all sessions have spent today, in US dollars; `day_usd` is the limit, or None.
         executor: The name of this process among those that build.
     """
@@ -100,6 +103,7 @@ class Builder:
     clean: Callable[[Sequence[Event]], Awaitable[Sequence[Event]]]
     layers: LayerMaker
     network: Callable[[Sequence[str]], Network]
+    lend: Callable[[str, Sequence[str]], AbstractContextManager[Broker]]
     registering: Registering
     fail: Callable[[Build, str], Awaitable[None]]
     pool: ToolPool
@@ -126,6 +130,9 @@ class Builder:
                 return build
             if not await self.may_go_on(build):
                 return await self._failed(build, CANCELLED)
+            answer = await self.queue.answer_to(build.id, EARNED)
+            if answer is not None and not is_yes(answer.payload.get("text")):
+                return await self._failed(build, DECLINED)
             if build.attempts > _MOST_ATTEMPTS:
                 return await self._failed(build, f"It was interrupted {_MOST_ATTEMPTS} times.")
             try:
@@ -209,6 +216,7 @@ class _Work:
             SessionSpec(folder=builder.folder(build)),
             layers=builder.layers,
             network=builder.network,
+            lend=partial(builder.lend, build.name),
         )
         asking = Asking(build, queue=builder.queue, clock=builder.clock, wait_s=settings.question_wait_s)
         async with workshop:
@@ -238,6 +246,7 @@ class _Work:
             if reason:
                 return reason
             runner = TurnRunner(self._inputs(message, toolbox))
+            counted_by.set(self._count)
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop, runner, tools)
                 outcome = await runner.run()
@@ -364,6 +373,13 @@ class _Work:
         return PriorSpend(
             session_usd=(self._story.conversation.usage.cost_usd or 0.0) - this_turn,
             day_usd=await self._builder.spent_on_day() - this_turn,
+        )
+
+    async def _count(self, provider: str, model: str, usage: Usage) -> None:
+        """Log what code that is tried out has asked a model, so that the build's usage includes it."""
+        turn = self._story.conversation.turns
+        await self._record(
+            ModelCalled(turn=turn, purpose="capability", provider=provider, model=model, usage=usage)
         )
 
     async def _record(self, event: Event) -> None:

@@ -4,23 +4,58 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Final
 
 import anyio.to_thread
 from sqlalchemy import Connection, select, update
 
+from satchel.builder.records import EARNED, ENDED
 from satchel.builder.tables import build_messages, builds
 from satchel.config.home import replacing
 from satchel.errors import StorageUnwritable
 from satchel.storage import Database
 
-__all__ = ["forget_words", "sessions_of_builds"]
+__all__ = ["forget_proposals", "forget_words", "sessions_of_builds"]
+
+_FORGOTTEN: Final = "What it came of is forgotten."
 
 
 async def sessions_of_builds(database: Database) -> list[str]:
     """The sessions of all builds: their Builder was told of what was said, and of what memory knew from anywhere."""
     return [*await database.read(lambda connection: connection.scalars(select(builds.c.session_id)).all())]
+
+
+async def forget_proposals(database: Database, places: Collection[tuple[str | None, int | None]]) -> None:
+    """Empty the proposals that came of turns that are forgotten. One that waits for its answer ends.
+
+    Args:
+        database: Where they are.
+        places: The turns: sessions and numbers.
+
+    Raises:
+        StorageError: A row could not be read or changed.
+    """
+
+    def change(connection: Connection) -> None:
+        asked = select(build_messages).where(build_messages.c.id == EARNED)
+        for row in connection.execute(asked).all():
+            payload = json.loads(row.payload)
+            if not any(tuple(place) in places for place in payload["from"]):
+                continue
+            emptied = {**payload, "text": _FORGOTTEN, "cases": [], "from": []}
+            mine = builds.c.id == row.build_id
+            connection.execute(
+                update(build_messages)
+                .where(build_messages.c.number == row.number)
+                .values(payload=json.dumps(emptied))
+            )
+            connection.execute(update(builds).where(mine).values(task=_FORGOTTEN))
+            waits = mine & (builds.c.attempts == 0) & builds.c.status.not_in(ENDED)
+            connection.execute(update(builds).where(waits).values(status="failed", outcome=_FORGOTTEN))
+
+    await database.write(change, durable=True)
 
 
 async def forget_words(database: Database, folder: Path, redact: Callable[[str, str], str]) -> None:

@@ -20,7 +20,7 @@ from sqlalchemy import (
     update,
 )
 
-from satchel.builder.records import ENDED, Build, BuildMessage, BuildStatus, Direction, MessageType
+from satchel.builder.records import EARNED, ENDED, Build, BuildMessage, BuildStatus, Direction, MessageType
 from satchel.builder.tables import build_messages, builds
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
@@ -78,14 +78,21 @@ class BuildQueue:
 
     # Builds
 
-    async def add(self, build: Build) -> Build:
-        """Store a new build. If there is one with its id already, that one is returned and nothing changes."""
+    async def add(self, build: Build, *, question: Mapping[str, Any] | None = None) -> Build:
+        """Store a new build. If there is one with its id already, that one is returned and nothing changes.
+
+        Args:
+            build: It is "queued".
+            question: What the user is asked first (`EARNED`); it waits for the answer.
+        """
 
         def write(connection: Connection) -> Build:
             found = _find(connection, build.id, self._user)
             if found is not None:
                 return found
             connection.execute(insert(builds).values(_row(build, self._user)))
+            if question is not None:
+                self._insert(connection, build.id, EARNED, "to_user", "question", question)
             return build
 
         return await self._database.write(write, durable=True)

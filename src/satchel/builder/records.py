@@ -11,6 +11,8 @@ from satchel.plain import as_json
 
 __all__ = [
     "CANCELLED",
+    "DECLINED",
+    "EARNED",
     "ENDED",
     "Build",
     "BuildKind",
@@ -31,6 +33,10 @@ MessageType: TypeAlias = Literal["question", "answer", "progress", "complete", "
 ENDED: Final = ("active", "proposed", "failed")
 CANCELLED: Final = "It was cancelled by the user."
 """The outcome of a build that the user stopped."""
+EARNED: Final = "earned"
+"""The id of the question whether a tool shall be built that nobody asked for; the build's id begins with it."""
+DECLINED: Final = "It was not wanted, and is not proposed again."
+"""The outcome of such a build after a no."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

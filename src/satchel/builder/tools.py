@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from satchel.builder.asking import Asking, LaidAside, is_yes
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import Build
+from satchel.builder.records import EARNED, Build
 from satchel.builder.registering import Registering
 from satchel.builder.story import Story
 from satchel.builder.workshop import Workshop, wanted_packages
 from satchel.capabilities.access import sentences
-from satchel.capabilities.package import Draft
-from satchel.capabilities.records import CALLED, Access
+from satchel.capabilities.package import Draft, with_port
+from satchel.capabilities.records import Access
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
 from satchel.sandbox.port import CommandResult, Status
@@ -42,8 +43,8 @@ _HOSTS_FIELD: Final = {
     "type": "array",
     "items": {"type": "string", "minLength": 1, "maxLength": 260},
     "maxItems": 16,
-    "description": 'Hosts that this needs to reach, with their ports: ["api.example.org:443"]. The user is asked about '
-    "each once. Leave it out if it needs no network.",
+    "description": 'Hosts that this needs to reach, with their ports: ["api.example.org:443"], and what it calls. The '
+    "user is asked about each once. Leave it out if it needs nothing.",
 }
 _TIMEOUT_FIELD: Final = {
     "type": "number", "minimum": 1, "maximum": _MOST_TIMEOUT_S, "description": "Seconds; 60 if left out.",
@@ -181,8 +182,8 @@ class BuildTools:
                     "tags": _WORDS,
                     "hosts": {
                         **_WORDS,
-                        "description": 'What it reaches: hosts ("api.example.org:443"), and capabilities that it calls '
-                        '("capability:split_bill").',
+                        "description": 'What it reaches: hosts ("api.example.org:443"), and what it calls '
+                        '("capability:split_bill", "mcp:SERVER.TOOL", "model").',
                     },
                     "secrets": {**_WORDS, "description": "Environment variables with keys that it needs."},
                     "state": {"type": "boolean", "description": "It keeps files from one run to the next."},
@@ -263,9 +264,7 @@ class BuildTools:
         # A call that is repeated after an interruption finds what it did.
         done = await self._registering.registered(self._build)
         if done is None:
-            # What calls others runs in its cases alone: run_code has no broker.
-            calls_others = any(str(host).startswith(CALLED) for host in input.get("hosts", ()))
-            if not self._story.is_tested and not calls_others:
+            if not self._story.is_tested:
                 return ToolResult(
                     text="Refused: since main.py was last written, nothing has run without an error. Call `run` with "
                     "run_code first, with an ordinary input and with a bad one.",
@@ -327,14 +326,22 @@ class BuildTools:
         if sum(map(len, files.values())) > 4 * _MOST_SUPPLEMENT:
             raise UsageError("The other files have more than 4,000,000 bytes together.")
         given = await self._registering.given(self._build)
+        lines = [cases.decode("utf-8", "replace").rstrip("\n"), *await self._earned_cases()]
         made = {
             "code": code.decode("utf-8", "replace") if given is None else given.draft.code,
-            "cases": cases.decode("utf-8", "replace"),
+            "cases": "".join(f"{line}\n" for line in lines),
             "requirements": await self._workshop.requirements(),
             **{name: input[name] for name in _NAMED if name in input},
             "files": {path: content for path, content in files.items() if path not in _KEPT},
         }
         return Draft(**made) if before is None else replace(before, **made)
+
+    async def _earned_cases(self) -> Sequence[str]:
+        """The lines of the cases that the log gives: what is proposed because of them has to pass them."""
+        if not self._build.id.startswith(EARNED):
+            return ()
+        asked = next(m for m in await self._queue.messages(self._build.id) if m.id == EARNED)
+        return [json.dumps(case, ensure_ascii=False) for case in asked.payload["cases"]]
 
     async def _allow_hosts(self, hosts: Sequence[str], call_id: str) -> str:
         """Make hosts reachable if the user allows them. Returns why not, or ""."""
@@ -401,11 +408,6 @@ def _no_answer_yet(question_id: str) -> ToolResult:
         data={"waits_for": question_id},
         ends_turn=True,
     )
-
-
-def with_port(host: str) -> str:
-    """A host as manifests have it."""
-    return host if ":" in host else f"{host}:443"
 
 
 def draft_hosts(draft: Draft) -> tuple[str, ...]:

@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Final
 
 from satchel.capabilities.running import LayerMaker
 from satchel.errors import NotFound, UsageError
-from satchel.sandbox.port import CommandResult, Network, OnOutput, Sandbox, SandboxSession, SessionSpec
+from satchel.sandbox.port import (
+    Broker,
+    CommandResult,
+    Network,
+    OnOutput,
+    Sandbox,
+    SandboxSession,
+    SessionSpec,
+)
 
 __all__ = ["Workshop", "wanted_packages"]
 
@@ -53,6 +62,7 @@ class Workshop:
         *,
         layers: LayerMaker,
         network: Callable[[Sequence[str]], Network],
+        lend: Callable[[Sequence[str]], AbstractContextManager[Broker]] | None = None,
     ) -> None:
         """Use `async with`.
 
@@ -61,9 +71,10 @@ class Workshop:
             spec: The folder and the limits.
             layers: Makes packages available.
             network: The network for hosts that the user has allowed.
+            lend: The broker for what the user has allowed to call; None for none.
         """
         self._sandbox = sandbox
-        self._spec = spec
+        self._spec = spec if lend is None else replace(spec, lend=lambda: lend(self._hosts))
         self._layers = layers
         self._network = network
         self._session: SandboxSession | None = None

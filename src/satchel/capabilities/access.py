@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Sequence
 
-from satchel.capabilities.records import Access
+from satchel.capabilities.records import MCP, MODEL, Access
 from satchel.sandbox.port import Network
 
 __all__ = ["approval_text", "is_private", "network_of", "sentences"]
@@ -20,7 +20,7 @@ def sentences(access: Access, *, name: str = "It") -> tuple[str, ...]:
     """
     said = [f"{name} may connect to {_host_in_words(host)}." for host in access.network]
     said += [
-        f"{name} may call the capability {called}, and give it what it was given." for called in access.calls
+        f"{name} may {_called_in_words(called)}, and give it what it was given." for called in access.calls
     ]
     # Hosts that were approved before are not among those that are asked about now.
     reach = "send it to the hosts above" if access.network else "send it to every host that it may reach"
@@ -38,6 +38,15 @@ def network_of(access: Access) -> Network:
     if not access.network:
         return Network()
     return Network(mode="allow", hosts=access.network, private=tuple(filter(is_private, access.network)))
+
+
+def _called_in_words(called: str) -> str:
+    if called == MODEL:
+        return "ask your language model, at your expense"
+    if called.startswith(MCP):
+        server, _, tool = called.removeprefix(MCP).partition(".")
+        return f"use {tool} of the MCP server {server}, whatever that does"
+    return f"call the capability {called}"
 
 
 def _host_in_words(host: str) -> str:

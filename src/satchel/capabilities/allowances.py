@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from satchel.capabilities.access import is_private
-from satchel.capabilities.records import CALLED, Access, tool_name
+from satchel.capabilities.records import Access, is_called, tool_name
 from satchel.config import PermissionRule
 from satchel.errors import Refused
 from satchel.tools.box import host_covers
@@ -97,6 +97,6 @@ async def no_rules() -> Allowances:
 
 
 def _covers(own: str, host: str) -> bool:
-    if host.startswith(CALLED):  # no address, so that no star covers it
+    if is_called(host):  # no address, so that no star covers it
         return own == host
     return own.lower() == host if is_private(host) else host_covers(own, host)

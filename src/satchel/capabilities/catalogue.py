@@ -86,6 +86,7 @@ _VERSION: Final = Prepared(
 )
 _KEPT_RUNS: Final = 200
 _RECENT: Final = 50
+_NO_FAILURES: Final = ("ok", "cancelled")
 _FAILING_AFTER: Final = 3
 """Failures in a row after which a capability counts as failing: one may be the network's, two may be chance."""
 _MAX_ERROR: Final = 4_000
@@ -347,14 +348,20 @@ class Catalogue:
             .limit(limit)
         )
         if failed:
-            query = query.where(capability_runs.c.status != "ok")
+            query = query.where(capability_runs.c.status.not_in(_NO_FAILURES))
         rows = await self._database.read(lambda connection: connection.execute(query).all())
         return tuple(_run(row) for row in rows)
 
     # ---- Builds
 
     async def request(
-        self, wanted: Wanted, *, session_id: str = "", similar_id: str = "", model: str = ""
+        self,
+        wanted: Wanted,
+        *,
+        session_id: str = "",
+        similar_id: str = "",
+        model: str = "",
+        build_id: str = "",
     ) -> Requested:
         """Open a build for a new capability, or return the entry that is there.
 
@@ -367,6 +374,7 @@ class Catalogue:
             similar_id: A capability that does the same under another name (see `lookup.Lookup.similar`); it is returned
                 if it is still there.
             model: The model that asks.
+            build_id: The id of the build; "" makes one.
 
         Raises:
             UsageError: The name or the schema is not acceptable.
@@ -374,7 +382,7 @@ class Catalogue:
         check_name(wanted.name)
         if not wanted.description.strip():
             raise UsageError("Say in a sentence what the capability shall do.")
-        now, build_id = self._now(), str(uuid.uuid4())
+        now, build_id = self._now(), build_id or str(uuid.uuid4())
         provenance = Provenance(build_id=build_id, session_id=session_id, model=model)
 
         def write(connection: Connection) -> tuple[str, str, bool, bool]:
@@ -762,7 +770,7 @@ class Catalogue:
         Args:
             name: Of the capability.
             version: The version that ran.
-            status: The sandbox's word; "ok" means success.
+            status: The sandbox's word; "ok" means success, "cancelled" that whoever called it ended first.
             wall_ms: How long it took.
             peak_mb: The most memory that it took.
             backend: The sandbox that ran it.
@@ -773,7 +781,7 @@ class Catalogue:
             The entry after the run.
         """
         capability = await self.get(name)
-        at, failed = self._now(), status != "ok"
+        at, failed = self._now(), status not in _NO_FAILURES
         given = "" if input is None or not failed else _json(input)
         values = {
             "capability_id": capability.id,
@@ -806,7 +814,7 @@ class Catalogue:
             )
             if number is None or row.version != version:
                 return
-            in_row = row.failures_in_row + 1 if failed else 0
+            in_row = row.failures_in_row + 1 if failed else 0 if status == "ok" else row.failures_in_row
             failing = (row.failing_since or at) if in_row >= _FAILING_AFTER else None
             recent = [*json.loads(row.recent_ms), round(wall_ms, 1)][-_RECENT:]
             connection.execute(

@@ -22,7 +22,7 @@ from satchel.capabilities.allowances import Rules, no_rules
 from satchel.capabilities.cases import Case, CaseResult, judge
 from satchel.capabilities.catalogue import Catalogue, Staged
 from satchel.capabilities.package import Draft, Package, draft_of
-from satchel.capabilities.records import Access, Capability, Provenance
+from satchel.capabilities.records import Access, Capability, Provenance, is_called
 from satchel.capabilities.running import Outcome, Runner
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
@@ -309,6 +309,11 @@ class Registrar:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(lambda: shutil.rmtree(state, ignore_errors=True))
         reason = _verdict(case, outcome)
+        # What may change something is not called by a case, though the user has approved it.
+        acts = [d.target for d in outcome.denied if d.target in access.hosts and is_called(d.target)]
+        if acts:
+            left_out = f"it calls {', '.join(acts)}, which may change something, so no case does"
+            return CaseResult(name=case.name, passed=None, reason=left_out, wall_ms=outcome.wall_ms)
         refused = tuple(dict.fromkeys(denial.target for denial in outcome.denied))
         waits = [host for host in refused if _is_among(host, unapproved.hosts)]
         unnamed = [host for host in refused if not _is_among(host, manifest.access.hosts)]

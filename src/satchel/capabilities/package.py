@@ -23,7 +23,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from satchel.capabilities.cases import Case, parse_cases
-from satchel.capabilities.records import Access, Provenance, check_name, skill_name
+from satchel.capabilities.records import MODEL, Access, Provenance, check_name, skill_name
 from satchel.errors import UsageError
 from satchel.tools.input_schema import check_schema
 
@@ -63,7 +63,7 @@ _MAX_LIST: Final = 32
 _PATH_PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _HOST: Final = re.compile(
     r"(?:\*\.)?(?=.{1,253}(?::|$))[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*"
-    r"(?::(?P<port>[0-9]{1,5}))?|capability:[a-z][a-z0-9_]{0,59}"
+    r"(?::(?P<port>[0-9]{1,5}))?|capability:[a-z][a-z0-9_]{0,59}|mcp:[\w-]{1,64}\.[\w./-]{1,128}"
 )
 _SECRET: Final = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
 _TAG: Final = re.compile(r"[\w][\w .+-]{0,39}")
@@ -180,7 +180,7 @@ def make_package(
         "output_schema": draft.output_schema,
         "tags": list(draft.tags),
         "requirements": requirements,
-        "hosts": sorted({_with_port(host) for host in draft.hosts}),
+        "hosts": sorted({with_port(host) for host in draft.hosts}),
         "secrets": sorted(set(draft.secrets)),
         "state": draft.state,
         "limits": dict(draft.limits),
@@ -254,7 +254,7 @@ def read_package(files: Mapping[str, bytes], *, edited: bool = False) -> Package
             tags=tuple(draft.tags),
             requirements=tuple(draft.requirements),
             access=Access(
-                hosts=tuple(sorted({_with_port(host) for host in draft.hosts})),
+                hosts=tuple(sorted({with_port(host) for host in draft.hosts})),
                 secrets=tuple(sorted(set(draft.secrets))),
                 state=draft.state,
             ),
@@ -354,7 +354,7 @@ def _problems(draft: Any) -> list[str]:
         draft.hosts,
         "hosts",
         _HOST,
-        "a host, in lowercase, with its port (api.example.org:443), or capability:NAME",
+        "a host, in lowercase, with its port (api.example.org:443), or capability:NAME, mcp:SERVER.TOOL, model",
     )
     problems += _list_problems(
         draft.requirements, "requirements", re.compile(r"[^\n\r\0]{1,200}"), "one line"
@@ -497,8 +497,9 @@ def _port(host: str) -> str:
     return (match and match["port"]) or "443"
 
 
-def _with_port(host: str) -> str:
-    return host if ":" in host else f"{host}:443"
+def with_port(host: str) -> str:
+    """A host as manifests have it."""
+    return host if ":" in host or host == MODEL else f"{host}:443"
 
 
 # ---- The document

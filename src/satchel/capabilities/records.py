@@ -25,6 +25,7 @@ __all__ = [
     "Wanted",
     "capability_to_json",
     "check_name",
+    "is_called",
     "run_to_json",
     "skill_name",
     "tool_name",
@@ -66,6 +67,15 @@ def skill_name(name: str) -> str:
 
 CALLED: Final = "capability:"
 """Before the name of a capability, among hosts: a destination that is approved as they are."""
+MCP: Final = "mcp:"
+"""Before SERVER.TOOL, the same for a tool of an MCP server."""
+MODEL: Final = "model"
+"""The same for the user's language model."""
+
+
+def is_called(host: str) -> bool:
+    """Whether an entry among hosts is something that code calls through the broker, and no address."""
+    return host == MODEL or host.startswith((CALLED, MCP))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,8 +83,8 @@ class Access:
     """What a capability may reach besides its input. All of it needs the user's approval.
 
     Attributes:
-        hosts: Hosts with their ports ("api.open-meteo.com:443", "*.example.com:443"), and other capabilities that it
-            may call ("capability:split_bill"), sorted.
+        hosts: Hosts with their ports ("api.open-meteo.com:443", "*.example.com:443"), and what it may call: other
+            capabilities ("capability:split_bill"), tools of MCP servers ("mcp:files.read") and "model", sorted.
         secrets: Names of environment variables whose values it gets, sorted.
         state: It keeps files from one run to the next.
     """
@@ -89,13 +99,13 @@ class Access:
 
     @property
     def calls(self) -> tuple[str, ...]:
-        """The names of the capabilities that it may call."""
-        return tuple(host.removeprefix(CALLED) for host in self.hosts if host.startswith(CALLED))
+        """What it may call, by the names that its code calls: a capability's own, "mcp:SERVER.TOOL", "model"."""
+        return tuple(host.removeprefix(CALLED) for host in self.hosts if is_called(host))
 
     @property
     def network(self) -> tuple[str, ...]:
         """Its hosts on the network."""
-        return tuple(host for host in self.hosts if not host.startswith(CALLED))
+        return tuple(host for host in self.hosts if not is_called(host))
 
     @property
     def items(self) -> tuple[tuple[str, str], ...]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
@@ -18,12 +20,14 @@ import anyio.to_thread
 from satchel.capabilities.access import network_of
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.files import FileReader, below, given_files
-from satchel.capabilities.records import CALLED, Access, Capability
+from satchel.capabilities.records import CALLED, Access, Capability, is_called
 from satchel.config.home import ensure_home
 from satchel.errors import Refused, SatchelError, StorageError, UsageError
+from satchel.messages import Usage
 from satchel.plain import as_json
 from satchel.sandbox.port import (
     Artifact,
+    Broker,
     Denial,
     Feature,
     Limits,
@@ -41,9 +45,12 @@ __all__ = [
     "BACKGROUND_WALL_S",
     "MOST_WALL_S",
     "LayerMaker",
+    "NotTried",
     "Outcome",
+    "Outside",
     "Runner",
     "Secrets",
+    "counted_by",
     "not_active",
     "outcome_to_json",
 ]
@@ -53,7 +60,7 @@ BACKGROUND_WALL_S: Final = 900.0
 """The limit of a call in the background, whatever the manifest says."""
 _WALL_S: Final = 60.0
 _MOST_CALLS: Final = 20
-"""Calls of other capabilities in one run, with those that these make."""
+"""Calls in one run, with those that what it calls makes."""
 _MOST_DEEP: Final = 4
 """Capabilities that wait for each other."""
 _MEMORY_MB: Final = 512
@@ -78,12 +85,45 @@ Secrets: TypeAlias = Callable[[str], str | None]
 Clean: TypeAlias = Callable[[str], Awaitable[str]]
 
 
+class Outside(Protocol):
+    """What capabilities call besides each other: tools of MCP servers, and the user's language model."""
+
+    async def __call__(
+        self, name: str, input: Mapping[str, Any], *, by: str, session_id: str, is_trial: bool
+    ) -> tuple[str, bool]:
+        """The text of what came of it, and whether that is a result.
+
+        Args:
+            name: "mcp:SERVER.TOOL" or "model".
+            input: What the code gives it.
+            by: The capability that calls.
+            session_id: The session for which it runs; "" for none.
+            is_trial: It is tried out: nothing that may change something is called.
+
+        Raises:
+            NotTried: It may change something, so it is not called in a trial.
+            SatchelError: It is not there, not permitted or too expensive.
+        """
+        ...
+
+
+Count: TypeAlias = Callable[[str, str, Usage], Awaitable[None]]
+"""Notes what a call of a model has cost: the provider, the model, and what it used."""
+counted_by: Final[ContextVar[Count | None]] = ContextVar("counted_by", default=None)
+"""Who notes what the models cost that code asks in this task, and those that it begins: a build counts its own."""
+
+
+class NotTried(Refused):
+    """What may change something is not called while code is tried out."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Called:
     """A call that a capability made.
 
     Attributes:
         by: The capability that called.
+        capability: What it called: a capability, "mcp:SERVER.TOOL" or "model".
         status: As `Outcome.status`; "refused" if it was not made, "cancelled" if the caller ended first.
     """
 
@@ -102,12 +142,14 @@ class _Chain:
         until_s: When the first one's time is over.
         trial: Where those that are called keep their files while a version is tried out, instead of the user's; None
             if it is used.
+        session_id: The session for which it runs, or "".
     """
 
     names: tuple[str, ...]
     made: list[Called]
     until_s: float
     trial: Path | None = None
+    session_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +230,7 @@ class Runner:
         secret: Gives the values of secrets.
         clean: Removes what looks like a secret from a text that is recorded; None records it as it is.
         may_call: Raises `Refused` if the rules don't let another capability call this one.
+        outside: Calls what is no capability; None where that can't be done.
     """
 
     catalogue: Catalogue
@@ -197,6 +240,7 @@ class Runner:
     secret: Secrets
     clean: Clean | None = None
     may_call: Callable[[str], Awaitable[None]] | None = None
+    outside: Outside | None = None
 
     async def run(
         self,
@@ -208,6 +252,7 @@ class Runner:
         read_file: FileReader | None = None,
         in_background: bool = False,
         chain: _Chain | None = None,
+        session_id: str = "",
     ) -> Outcome:
         """Run the active version of a capability, and record how it went.
 
@@ -219,6 +264,7 @@ class Runner:
             in_background: It may take `BACKGROUND_WALL_S` instead.
             on_output: Told what the code prints, as it prints it.
             chain: The calls to which this one belongs; None for a call from outside.
+            session_id: The session that calls, or "".
 
         Raises:
             NotFound: There is no such capability.
@@ -244,16 +290,31 @@ class Runner:
             edited=checkout.edited,
             in_background=in_background,
         )
-        outcome = await self._run(
-            job, input, timeout_s=timeout_s, on_output=on_output, read_file=read_file, chain=chain
-        )
+        began_s = anyio.current_time()
+        try:
+            outcome = await self._run(
+                job,
+                input,
+                timeout_s=timeout_s,
+                on_output=on_output,
+                read_file=read_file,
+                chain=chain,
+                session_id=session_id,
+            )
+        except anyio.get_cancelled_exc_class():
+            if chain is not None and trial is None:
+                ended = _refused(job, "cancelled", "Whatever called it ended first.")
+                wall_ms = (anyio.current_time() - began_s) * 1000
+                with anyio.CancelScope(shield=True):
+                    await self._record(capability, replace(ended, wall_ms=wall_ms), input)
+            raise
         if trial is not None or outcome.status in ("bad_input", "missing_secret"):
             return outcome
         return _with_mark(outcome, await self._record(capability, outcome, input))
 
     async def _record(self, capability: Capability, outcome: Outcome, input: Mapping[str, Any]) -> Capability:
         error = "\n".join(part for part in (outcome.error, outcome.traceback) if part)
-        kept: Any = None if outcome.ok else input
+        kept: Any = None if outcome.status in ("ok", "cancelled") else input
         if self.clean is not None and not outcome.ok:
             error = await self.clean(error)
             text = await self.clean(json.dumps(input, ensure_ascii=False))
@@ -324,6 +385,7 @@ class Runner:
         on_output: OnOutput | None,
         read_file: FileReader | None,
         chain: _Chain | None = None,
+        session_id: str = "",
     ) -> Outcome:
         try:
             problems = InputSchema(job.input_schema).problems(input) if job.input_schema else []
@@ -353,7 +415,9 @@ class Runner:
             if chain is None:
                 trial = Path(stack.enter_context(TemporaryDirectory())) if job.is_trial else None
                 until_s = anyio.current_time() + limits.wall_s
-                chain = _Chain(names=(job.name,), made=[], until_s=until_s, trial=trial)
+                chain = _Chain(
+                    names=(job.name,), made=[], until_s=until_s, trial=trial, session_id=session_id
+                )
             try:
                 args, copies = await stack.enter_async_context(
                     given_files(job.input_schema, input, read_file)
@@ -381,17 +445,26 @@ class Runner:
     async def _called(
         self, job: _Job, chain: _Chain, refused: list[Denial], name: str, input: Mapping[str, Any]
     ) -> tuple[str, bool]:
-        """Answer the code of `job`, which calls another capability: with its result, or with why there is none."""
+        """Answer the code of `job`, which calls something: with its result, or with why there is none."""
         number = len(chain.made)
         # One that is refused for its number is recorded, and not each of the many that code in a loop may ask for.
         if number <= _MOST_CALLS:
             chain.made.append(Called(by=job.name, capability=name[:80], status="refused"))
         if number >= _MOST_CALLS:
-            return f"One run makes at most {_MOST_CALLS} calls of other capabilities.", False
+            return f"One run makes at most {_MOST_CALLS} calls.", False
+        target = name[:200] if is_called(name) else f"{CALLED}{name[:80]}"
         if name not in job.access.calls:
-            reason = f"{job.name} may not call {name[:80]!r}: name it in `hosts`, as {CALLED}{name[:80]}."
-            refused.append(Denial(kind="network", target=f"{CALLED}{name[:80]}", reason=reason))
+            reason = f"{job.name} may not call {name[:80]!r}: name it in `hosts`, as {target}."
+            refused.append(Denial(kind="network", target=target, reason=reason))
             return reason, False
+        try:
+            if target == name:
+                return await self._outside(job, chain, name, input)
+        except NotTried as error:
+            refused.append(Denial(kind="network", target=target, reason=str(error)))
+            return str(error), False
+        except SatchelError as error:
+            return str(error), False
         try:
             called = await self.catalogue.get(name)
             if called.name in chain.names or len(chain.names) >= _MOST_DEEP:
@@ -417,6 +490,45 @@ class Runner:
             return str(error), False
         chain.made[number] = Called(by=job.name, capability=called.name, status=outcome.status)
         return (outcome.result or "", True) if outcome.ok else (f"{called.name}: {outcome.error}", False)
+
+    async def _outside(
+        self, job: _Job, chain: _Chain, name: str, input: Mapping[str, Any]
+    ) -> tuple[str, bool]:
+        if self.outside is None:
+            raise Refused(f"{name} can't be called here.")
+        number = len(chain.made) - 1
+        called = Called(by=job.name, capability=name[:80], status="cancelled")
+        chain.made[number] = called
+        try:
+            text, ok = await self.outside(
+                name, input, by=job.name, session_id=chain.session_id, is_trial=chain.trial is not None
+            )
+        except SatchelError:
+            chain.made[number] = replace(called, status="refused")
+            raise
+        chain.made[number] = replace(called, status="ok" if ok else "error")
+        return text, ok
+
+    @contextmanager
+    def lend(self, name: str, hosts: Sequence[str]) -> Iterator[Broker]:
+        """The broker for code that is tried out before it is registered.
+
+        Args:
+            name: Of the capability.
+            hosts: What the user has allowed it; see `Access`.
+        """
+        job = _Job(
+            name=name,
+            version=0,
+            folder=Path(),
+            input_schema={},
+            requirements=(),
+            access=Access(hosts=tuple(hosts)),
+            is_trial=True,
+        )
+        with TemporaryDirectory() as trial:
+            chain = _Chain(names=(name,), made=[], until_s=math.inf, trial=Path(trial))
+            yield partial(self._called, job, chain, [])
 
 
 def _network(job: _Job, sandbox: Sandbox) -> Network:

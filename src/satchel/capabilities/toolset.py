@@ -19,7 +19,7 @@ from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.files import in_session
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.package import SKILL
-from satchel.capabilities.records import Capability, Requested, Wanted, tool_name
+from satchel.capabilities.records import MCP, Capability, Requested, Wanted, tool_name
 from satchel.capabilities.running import BACKGROUND_WALL_S, MOST_WALL_S, Outcome, Runner, outcome_to_json
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.messages import FileBlock
@@ -75,8 +75,8 @@ class OwnTool:
     def spec(self) -> ToolSpec:
         """How a model sees it.
 
-        It is confined to what the user approved, so it needs no permission at each call. One with a secret acts in the
-        user's name, and is asked about like any tool that changes something.
+        It is confined to what the user approved, so it needs no permission at each call. One with a secret, or a tool
+        of an MCP server, acts in the user's name, and is asked about like any tool that changes something.
         """
         capability, access = self.capability, self.capability.access
         return ToolSpec(
@@ -88,7 +88,7 @@ class OwnTool:
             origin=f"capability {capability.name}, version {capability.version}",
             annotations=Annotations(
                 read_only=not access,
-                destructive=bool(access.secrets),
+                destructive=bool(access.secrets) or any(called.startswith(MCP) for called in access.calls),
                 idempotent=not access,
                 open_world=False,
             ),
@@ -123,6 +123,7 @@ class OwnTool:
             # Whoever calls without a folder of their own, such as another agent, can name no file.
             read_file=partial(in_session, self.fence(), context) if context.roots else None,
             in_background=in_background,
+            session_id=context.session_id,
         )
         parts = [outcome.result or ""] if outcome.ok else _failure(outcome)
         if outcome.status == "timeout" and not in_background:

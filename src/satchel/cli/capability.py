@@ -35,6 +35,7 @@ from satchel.cli.settings import read_settings
 from satchel.errors import NotFound, Refused, StorageError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.capability_parts import CapabilityParts
+from satchel.runtime.lines import saved_in_words
 from satchel.runtime.options import chosen_option
 from satchel.tui.terminal_text import one_line
 
@@ -136,6 +137,7 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
         shown: dict[str, Any] = {
             **capability_to_json(found),
             "may": list(sentences(found.access, name=found.name)),
+            "saved": await parts.builds.saved(found),
         }
         shown["versions"] = [version_to_json(version) for version in await catalogue.versions(found.id)]
         shown["runs"] = [run_to_json(run) for run in await catalogue.runs(found.id, limit=5)]
@@ -163,6 +165,8 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
     say(f"{shown['name']}  {shown['status']}, version {shown['version'] or '-'}\n{shown['description']}")
     for sentence in shown["may"] or [f"{shown['name']} reaches nothing but its input."]:
         say(f"  - {sentence}")
+    if saved := shown["saved"]:
+        say(f"Saved so far, about: {saved_in_words(**saved)}")
     for reason in shown["reasons"]:
         tell(f"! {reason}")
     _tell_questions(questions)

@@ -251,8 +251,8 @@ class BackgroundSettings:
         "auto",
         "Whether models do anything that you did not ask for: judge what is worth remembering, extract "
         "facts and keep the page about you, choose what is shown with a message, name conversations, describe "
-        'pictures. "off" turns all of it off, whatever `memory.distill`, `memory.surface_judge`, '
-        "`background.titles` and `background.pictures` say.",
+        'pictures, propose tools. "off" turns all of it off, whatever `memory.distill`, `memory.surface_judge`, '
+        "`background.titles`, `background.pictures` and `background.earned` say.",
     )
     titles: Literal["auto", "off"] = setting(
         "auto",
@@ -264,6 +264,11 @@ class BackgroundSettings:
         "Whether a model that sees describes each picture that you send, so that it is found by what it shows: the "
         "small model, or yours if that one sees nothing. Without it, a picture is found by its name, its day and the "
         "words that it came with.",
+    )
+    earned: Literal["auto", "off"] = setting(
+        "auto",
+        "Whether what you have had done three times in much the same way is noticed, and a tool for it proposed "
+        "once. It is built after your yes. One that fails or is not used is put away.",
     )
     day_tokens: int | None = setting(
         None,

@@ -109,6 +109,7 @@ class AgentCalls:
         call_id: str,
         approver: Approver | None,
         progress: Callable[[Mapping[str, Any]], Awaitable[None]],
+        allow: Sequence[str] = (),
     ) -> AgentCall:
         """Run a call, if the permission rules and the mode allow it.
 
@@ -120,6 +121,7 @@ class AgentCalls:
             call_id: An id that is unique among the calls that run.
             approver: Asks the user; None if nobody can be asked.
             progress: Told how far the call is.
+            allow: Permission rules for this call; those that deny or ask are stronger.
 
         Raises:
             Exception: What `approver` raised; nothing has run.
@@ -136,7 +138,7 @@ class AgentCalls:
         gate = gate_for(
             replace(settings, permissions=rules),
             mode=settings.agent.mode,
-            allow=(),
+            allow=allow,
             approver=approver,
             cwd=settings.home,
         )

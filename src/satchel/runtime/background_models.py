@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 __all__ = ["BACKGROUND", "BackgroundDay", "background_day", "background_lines"]
 
 TITLE: Final = "title"
-BACKGROUND: Final = ("gate", "extract", "judge", TITLE, PICTURE)
+EARN: Final = "earn"
+CALLED_BY_CODE: Final = "capability"
+BACKGROUND: Final = ("gate", "extract", "judge", TITLE, PICTURE, EARN, CALLED_BY_CODE)
 """What models are asked for though the user asked for nothing: what is worth remembering, the facts in it, the choice
-of what is shown with a message, the titles of conversations, and what pictures show."""
+of what is shown with a message, the titles of conversations, what pictures show, what is worth a tool, and the calls of
+capabilities."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,4 +97,4 @@ def background_lines(found: BackgroundDay) -> list[str]:
 
 def _row(name: str, calls: int, usage: Usage) -> str:
     cost = "" if usage.cost_usd is None else f"  ${usage.cost_usd:.4f}"
-    return f"  {name:8}  {calls:>5,} calls  {usage.total_tokens:>10,} tokens{cost}"
+    return f"  {name:10}  {calls:>5,} calls  {usage.total_tokens:>10,} tokens{cost}"

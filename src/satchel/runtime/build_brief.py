@@ -21,8 +21,10 @@ from satchel.runtime.home import Home
 from satchel.runtime.lines import one_line
 from satchel.runtime.surroundings import time_block
 from satchel.sessions.view import LastWords, SessionTurn, ToolCall
+from satchel.tools.mcp import McpToolset
+from satchel.tools.mcp.tool import McpTool
 
-__all__ = ["brief_of"]
+__all__ = ["brief_of", "is_open"]
 
 _MOST_TURNS: Final = 4
 _MOST_SAID: Final = 800
@@ -36,7 +38,7 @@ _SEEN: Final = ("bash", "file_read", "grep", "web_fetch", "execute_capability")
 """Tools whose results show real values. Others speak of memory or of Satchel itself."""
 
 
-async def brief_of(build: Build, *, home: Home, catalogue: Catalogue) -> str:
+async def brief_of(build: Build, *, home: Home, catalogue: Catalogue, mcp: McpToolset) -> str:
     """The brief of a build.
 
     Of the conversation that asked, only turns that became memory are told: what is private or off the record, and
@@ -64,6 +66,10 @@ async def brief_of(build: Build, *, home: Home, catalogue: Catalogue) -> str:
     if active:
         there = [f"- {_about(each)}" for each in active[:_MOST_NAMES]]
         parts.append("Capabilities that there are already, and can be called:\n" + "\n".join(there))
+    tools = [tool for tool in mcp.known() if isinstance(tool, McpTool)]
+    if tools:
+        served = [f"- mcp:{t.address}: {one_line(t.spec.description, 120)}" for t in tools[:_MOST_NAMES]]
+        parts.append("Tools of the user's MCP servers, which can be called:\n" + "\n".join(served))
     hosts = sorted({host for each in active for host in each.access.network})
     secrets = sorted({name for each in active for name in each.access.secrets})
     if hosts:
@@ -95,10 +101,10 @@ async def _conversation(build: Build, home: Home) -> tuple[Sequence[SessionTurn]
         await home.sessions.read_turns(info.id, visit)
     except NotFound:
         return (), None
-    return [turn for turn in turns if await _is_open(turn, home)], Path(info.cwd)
+    return [turn for turn in turns if await is_open(turn, home)], Path(info.cwd)
 
 
-async def _is_open(turn: SessionTurn, home: Home) -> bool:
+async def is_open(turn: SessionTurn, home: Home) -> bool:
     """Whether nothing of it is confidential, held back or forgotten."""
     if home.memory is None:
         return False

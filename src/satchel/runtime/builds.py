@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ import anyio.to_thread
 from satchel.builder.builder import Builder
 from satchel.builder.executors import WORKER, new_executor_id
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import CANCELLED, Build, BuildMessage
+from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
 from satchel.builder.registering import Registering
 from satchel.builder.tasks import adopt_task, build_task, repair_task
 from satchel.builder.workshop import Workshop
@@ -44,7 +44,7 @@ from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
 from satchel.sandbox.detached import is_working, start_satchel
-from satchel.sandbox.port import Sandbox
+from satchel.sandbox.port import Broker, Sandbox
 
 __all__ = ["Builds", "posted_of"]
 
@@ -77,6 +77,7 @@ class Builds:
         catalogue: Catalogue,
         registrar: Registrar,
         allowances: Rules,
+        lend: Callable[[str, Sequence[str]], AbstractContextManager[Broker]],
         sandbox: Callable[[], Awaitable[Sandbox]],
         layers: LayerMaker,
     ) -> None:
@@ -87,6 +88,7 @@ class Builds:
         self._home = home
         self._allowances = allowances
         self._registering = Registering(catalogue=catalogue, registrar=registrar)
+        self._lend = lend
         self._sandbox = sandbox
         self._layers = layers
         self._here: set[str] = set()
@@ -115,6 +117,46 @@ class Builds:
         elif requested.build_id:
             await self.dispatch()
         return requested
+
+    async def propose(self, wanted: Wanted, *, id: str, task: str, question: Mapping[str, Any]) -> None:
+        """Ask the user whether something shall be built that nobody asked for. What has its name stays as it is.
+
+        Args:
+            wanted: What it would be.
+            id: Of the build; what was proposed with it is not proposed again.
+            task: What the Builder would be told.
+            question: The payload of the question; its `cases` are added to those of the Builder.
+
+        Raises:
+            UsageError, Refused, ConfigError, ModelError, StorageError: As in `build`.
+        """
+        (await self._allowances()).check(wanted.name)
+        model = await self._model_name(None)
+        with suppress(NotFound):
+            await self.queue.get(id)
+            return
+        if await self.catalogue.find(wanted.name) is None:
+            requested = await self.catalogue.request(wanted, model=model, build_id=id)
+            await self._add(requested.capability, id, task, "", model, question=question)
+
+    async def earned(self, capability: Capability) -> Build | None:
+        """The build that was proposed because of what the user had done; None if the capability came another way."""
+        builds = await self.queue.of_capability(capability.id)
+        return next((build for build in builds if build.id.startswith(EARNED)), None)
+
+    async def saved(self, capability: Capability) -> dict[str, float]:
+        """About what the runs of an earned capability's version saved: `calls`, `tokens`, `seconds`; {} for others.
+
+        It is what the rounds before it needed beyond one call each time, less the time of its own runs.
+        """
+        build, reliability = await self.earned(capability), capability.reliability
+        if build is None or not capability.version:
+            return {}
+        asked = next(message for message in await self.queue.messages(build.id) if message.id == EARNED)
+        calls, tokens, seconds = asked.payload["saves"]
+        times = reliability.runs - reliability.failures
+        less = max(0.0, seconds - (reliability.median_ms or 0.0) / 1000)
+        return {"calls": calls * times, "tokens": tokens * times, "seconds": round(less * times, 1)}
 
     async def require_model(self) -> None:
         """Make sure that there is a model that builds.
@@ -271,7 +313,16 @@ class Builds:
         await self._add(capability, build_id, task, asked_by, model)
         await self.dispatch()
 
-    async def _add(self, capability: Capability, build_id: str, task: str, asked_by: str, model: str) -> None:
+    async def _add(
+        self,
+        capability: Capability,
+        build_id: str,
+        task: str,
+        asked_by: str,
+        model: str,
+        *,
+        question: Mapping[str, Any] | None = None,
+    ) -> None:
         now = self._parts.clock.now()
         await self.queue.add(
             Build(
@@ -285,7 +336,8 @@ class Builds:
                 model=model,
                 created_at=now,
                 updated_at=now,
-            )
+            ),
+            question=question,
         )
 
     async def _model_name(self, model: ChatModel | None) -> str:
@@ -340,6 +392,9 @@ class Builds:
             try:
                 build = await self.queue.get(id)
             except NotFound:
+                if id.startswith(EARNED):  # nobody was asked
+                    await self.catalogue.remove(capability.id)
+                    continue
                 if capability.version:
                     # What was to change is not known any more.
                     reason = "Satchel ended before it had noted the change. Ask for it again."
@@ -430,6 +485,9 @@ class Builds:
 
         async def fail(build: Build, reason: str) -> None:
             try:
+                if reason == DECLINED:
+                    await self.catalogue.remove(build.capability_id)
+                    return
                 await self.catalogue.fail(build.capability_id, [reason], build_id=build.id)
             except NotFound:
                 _log.info("The capability of the build %s was removed meanwhile.", build.id)
@@ -443,10 +501,11 @@ class Builds:
             model=model,
             folder=self._folder,
             prepare=self._prepare,
-            brief=partial(brief_of, home=home, catalogue=self.catalogue),
+            brief=partial(brief_of, home=home, catalogue=self.catalogue, mcp=parts.mcp),
             clean=clean,
             layers=self._layers,
             network=lambda hosts: network_of(Access(hosts=tuple(hosts))),
+            lend=self._lend,
             registering=self._registering,
             fail=fail,
             pool=parts.pool,

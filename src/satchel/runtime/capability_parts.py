@@ -10,7 +10,7 @@ from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.moving import Mover
-from satchel.capabilities.running import Runner
+from satchel.capabilities.running import Outside, Runner
 from satchel.capabilities.toolset import CapabilityTools, Documents
 from satchel.errors import StorageError
 from satchel.events import Notice
@@ -48,13 +48,16 @@ class CapabilityParts:
     builds: Builds
 
     @classmethod
-    async def open(cls, parts: Parts, home: Home, *, documents: Documents) -> CapabilityParts | None:
+    async def open(
+        cls, parts: Parts, home: Home, *, documents: Documents, outside: Outside
+    ) -> CapabilityParts | None:
         """Open them; None if the database can't be opened, which the home's notices say.
 
         Args:
             parts: What sessions share.
             home: Where they are kept.
             documents: What `read_docs` reads besides: skills that others wrote.
+            outside: What capabilities call besides each other.
         """
         if home.database is None:
             return None
@@ -83,6 +86,7 @@ class CapabilityParts:
             secret=settings.secret,
             clean=LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text,
             may_call=may_call,
+            outside=outside,
         )
         registrar = Registrar(catalogue, runner, clock=clock, allowances=allowances)
         builds = Builds(
@@ -92,6 +96,7 @@ class CapabilityParts:
             catalogue=catalogue,
             registrar=registrar,
             allowances=allowances,
+            lend=runner.lend,
             sandbox=parts.sandboxes.get,
             layers=parts.sandboxes.layer,
         )

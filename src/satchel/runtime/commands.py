@@ -32,6 +32,7 @@ from satchel.runtime.lines import (
     one_line,
     page_lines,
     receipt_lines,
+    saved_in_words,
     session_line,
     standing_lines,
     usage_line,
@@ -352,7 +353,9 @@ async def _capability(context: CommandContext, rest: str) -> CommandResult:
     word, _, wish = rest.partition(" ")
     if word not in ("approve", "change", "rollback", "disable", "enable"):
         found = await parts.catalogue.get(rest)
-        return _shown(*_capability_lines(found), notes=await _asking(parts, found.name))
+        saved = await parts.builds.saved(found)
+        told = [f"Saved so far, about: {saved_in_words(**saved)}"] if saved else []
+        return _shown(*_capability_lines(found), *told, notes=await _asking(parts, found.name))
     name, _, wish = wish.strip().partition(" ")
     if not name:
         raise UsageError(f"Name a capability: /capability {word} NAME. /capability lists them.")

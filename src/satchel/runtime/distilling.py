@@ -36,7 +36,7 @@ class Distilling:
 
     Attributes:
         has_news: Whether something was said since Satchel was opened.
-        on_news: Called when something was.
+        on_news: Called when something was said.
     """
 
     def __init__(self, parts: Parts, home: Home) -> None:
@@ -44,7 +44,7 @@ class Distilling:
         self._parts = parts
         self._home = home
         self.has_news = False
-        self.on_news: Callable[[], None] = lambda: None
+        self.on_news: list[Callable[[], None]] = []
         self._wake = anyio.Event()
         self._scope = anyio.CancelScope()
         self._idle = anyio.Event()
@@ -67,9 +67,10 @@ class Distilling:
     def notify(self) -> None:
         """A turn was captured: check whether distilling is due."""
         self.has_news = True
-        self.on_news()
         self.allow_more()
         self._wake.set()
+        for tell in self.on_news:
+            tell()
 
     def allow_more(self) -> None:
         """Something was said: `read_closed` may read some more windows."""
@@ -108,7 +109,7 @@ class Distilling:
                 small_model=small,
                 most_windows=None if most_windows is None else most_windows - len(done.windows),
                 closed=closed,
-                may_spend=self._may_spend if is_asked else self.may_spend_unasked,
+                may_spend=self.may_spend if is_asked else self.may_spend_unasked,
                 # The page is about the user; a project has its instructions.
                 page_tokens=0 if is_project else self._parts.settings.memory.page_tokens,
                 progress=progress,
@@ -169,15 +170,16 @@ class Distilling:
         return report
 
     async def may_spend_unasked(self) -> None:
-        """Refuse to spend what nobody asked for.
+        """Refuse what nobody asked for where the budget of the background, or that of the day, is spent.
 
         Raises:
-            BudgetExceeded: A budget of the day is used up.
+            BudgetExceeded: It is.
         """
         (await self._home.background_day(local_day(self._parts.clock.now()))).check()
-        await self._may_spend()
+        await self.may_spend()
 
-    async def _may_spend(self) -> None:
+    async def may_spend(self) -> None:
+        """The same for what somebody asked for: the budget of the day alone."""
         limit = self._parts.settings.budget.day_usd
         if limit is None:
             return
@@ -185,7 +187,7 @@ class Distilling:
         if spent >= limit:
             raise BudgetExceeded(
                 f"${spent:.4f} was spent today, and the limit is ${limit:g} (budget.day_usd). "
-                "Distilling continues tomorrow."
+                "It continues tomorrow."
             )
 
     async def _loop(self) -> None:

@@ -15,7 +15,7 @@ from typing import Literal
 
 import anyio.to_thread
 
-from satchel.builder.forgetting import forget_words, sessions_of_builds
+from satchel.builder.forgetting import forget_proposals, forget_words, sessions_of_builds
 from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
@@ -433,6 +433,7 @@ class Home:
                 # Whatever session they are from, the Builder may have been told of them.
                 redacted = live_redactor([Words(text=text) for text in sorted({one.text for one in words})])
                 folder = self.settings.home / "builds"
+                await forget_proposals(database, {(one.session, one.turn) for one in words})
                 await forget_words(database, folder, lambda session, text: redacted(session, text, False))
 
         receipt = await forget(

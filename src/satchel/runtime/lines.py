@@ -39,6 +39,7 @@ __all__ = [
     "profile_lines",
     "receipt_lines",
     "returned_line",
+    "saved_in_words",
     "session_line",
     "spent_by_purpose",
     "standing_lines",
@@ -345,6 +346,11 @@ def _definition_lines(definition: ExternalDefinition) -> list[str]:
         *parameters,
         *([f"required: {required}"] if required else []),
     ]
+
+
+def saved_in_words(calls: float, tokens: float, seconds: float) -> str:
+    """What an earned tool saves."""
+    return f"{calls:,.0f} calls, {tokens:,.0f} tokens and {seconds:,.1f} seconds"
 
 
 def returned_line(returned: Sequence[Returned]) -> str:

@@ -98,6 +98,13 @@ class _Work:
             await anyio.sleep(min(_LOOK_S, left_s))
         while await self._once(silent_s=settings.worker_idle_s):
             pass
+        try:
+            if self._satchel.earning is not None:
+                await self._satchel.earning.look()
+        except StorageError:
+            raise
+        except SatchelError as error:
+            self._tell(f"nothing was noticed: {error}")
 
     async def _once(self, *, silent_s: float | None = None) -> bool:
         """Do what there is; whether there was anything. `silent_s` is that of `Distilling.read_closed`."""

@@ -36,14 +36,17 @@ from satchel.memory import Memory
 from satchel.models import ChatModel, Choice, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder, options_of
+from satchel.runtime.agent_calls import AgentCalls
 from satchel.runtime.attaching import uploads_of
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
+from satchel.runtime.brokered import Brokered
 from satchel.runtime.builds import Builds
 from satchel.runtime.capability_parts import CapabilityParts
 from satchel.runtime.describing import Describing
 from satchel.runtime.distilling import Distilling
+from satchel.runtime.earning import Earning
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, untrusted_project
 from satchel.runtime.hub import SessionHub
@@ -105,6 +108,7 @@ class Satchel:
         watching: Looks at watched folders in the background.
         describing: Has pictures described in the background.
         capabilities: Tools that the agent makes; None if the database can't be opened.
+        earning: Proposes tools for what is done again and again; None where there are no capabilities.
     """
 
     def __init__(
@@ -122,8 +126,9 @@ class Satchel:
         self.distilling = distilling
         self.watching = Watching(home, parts.sandboxes)
         self.describing = Describing(parts, home, distilling.may_spend_unasked)
-        distilling.on_news = self.describing.wake
+        distilling.on_news.append(self.describing.wake)
         self.capabilities: CapabilityParts | None = None
+        self.earning: Earning | None = None
         self._hubs = hubs
         self._holds: dict[str, set[Session]] = {}
         self._opening: dict[str, anyio.Lock] = {}
@@ -174,13 +179,32 @@ class Satchel:
             async with background_tasks() as group:
                 satchel = cls._wired(home, settings, group=group, given=given)
                 satchel.capabilities = await CapabilityParts.open(
-                    satchel.parts, home, documents=satchel.tooling.skills
+                    satchel.parts,
+                    home,
+                    documents=satchel.tooling.skills,
+                    outside=Brokered(
+                        parts=satchel.parts,
+                        home=home,
+                        calls=AgentCalls(satchel.parts, home, satchel.tooling),
+                        distilling=satchel.distilling,
+                        hubs=satchel._hubs,
+                    ),
                 )
                 if satchel.capabilities is not None:
                     satchel.tooling.capabilities = satchel.capabilities.tools
                     satchel.parts.background.start(satchel.capabilities.builds.watch)
+                    satchel.earning = Earning(
+                        satchel.parts,
+                        home,
+                        builds=satchel.capabilities.builds,
+                        catalogue=satchel.capabilities.catalogue,
+                        lookup=satchel.capabilities.lookup,
+                        distilling=satchel.distilling,
+                    )
                 if is_here:
                     satchel.distilling.start()
+                    if satchel.earning is not None:
+                        satchel.earning.start()
                     satchel.parts.background.start(keep_retention, home)
                     satchel.parts.background.start(satchel.watching.keep_looking)
                     satchel.parts.background.start(satchel.describing.keep_describing)

@@ -14,7 +14,7 @@ There are three ways to use a sandbox:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -185,7 +185,7 @@ class RunSpec:
         secrets: Environment variables whose values are removed from everything that comes back.
         environ: Further environment variables. Nothing else of the host's environment is passed on.
         broker: Answers what the code asks with `satchel_calls.call(name, input)`: gets both and returns the text of the
-            result and whether it is one; otherwise the text says why not. `entry` is a call then.
+            result and whether it is one; otherwise the text says why not. Of commands, "python" can ask.
     """
 
     entry: PythonEntry | CommandEntry
@@ -276,6 +276,7 @@ class SessionSpec:
         layer: As in `RunSpec`; `SandboxSession.use_layer` changes it.
         limits: Of each command. `tmp_mb` is the size of the folder.
         total_s: The time of all commands together.
+        lend: Gives the broker of each command; None, and where the backend lacks `Feature.CALLS`, there is none.
     """
 
     folder: Path
@@ -286,6 +287,7 @@ class SessionSpec:
     read_only: tuple[Path, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     environ: Mapping[str, str] = field(default_factory=dict)
+    lend: Callable[[], AbstractContextManager[Broker]] | None = None
 
 
 CommandResult: TypeAlias = RunResult

@@ -7,6 +7,7 @@ nothing running that a later one could meet.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from satchel.sandbox import artifacts
 from satchel.sandbox.port import (
     Artifact,
     CommandEntry,
+    Feature,
     Limits,
     OnOutput,
     PythonEntry,
@@ -33,6 +35,7 @@ class Player(Protocol):
     """The backend, as a session uses it."""
 
     name: str
+    features: frozenset[Feature]
 
     async def play_once(self, spec: RunSpec, *, folder: Path | None, on_output: OnOutput | None) -> RunResult:
         """Run once; `folder` is the session's."""
@@ -163,11 +166,16 @@ class FolderSession:
             environ=spec.environ,
             secrets=spec.secrets,
         )
+        can_call = Feature.CALLS in self._sandbox.features
+        lent = spec.lend() if spec.lend is not None and can_call else nullcontext()
         began_s = anyio.current_time()
         with anyio.CancelScope() as scope:
             self._scopes.add(scope)
             try:
-                return await self._sandbox.play_once(run, folder=folder, on_output=on_output)
+                with lent as broker:
+                    return await self._sandbox.play_once(
+                        replace(run, broker=broker), folder=folder, on_output=on_output
+                    )
             finally:
                 self._scopes.discard(scope)
                 self._left_s -= anyio.current_time() - began_s

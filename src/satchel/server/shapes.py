@@ -748,6 +748,9 @@ class CapabilityShown(Capability):
     may: list[str] = Field(description="What it may reach, in sentences.")
     versions: list[Version]
     runs: list[dict[str, Any]]
+    saved: dict[str, float] = Field(
+        description="About what an earned one has saved so far: `calls`, `tokens`, `seconds`; {} for others."
+    )
 
 
 class BuildWish(FromOutside):

@@ -63,7 +63,7 @@ def main() -> None:
     os.set_inheritable(report_fd, False)
     os.write(report_fd, STARTED)
     if job["argv"]:
-        execute(job["argv"], job["path"])
+        execute(job["argv"], job["path"], job["broker"])
     call(job, report_fd)
 
 
@@ -88,10 +88,11 @@ def limit(limits: dict[str, int]) -> None:
         resource.setrlimit(number, (most, most + 1 if name == "RLIMIT_CPU" and most != hard else most))
 
 
-def execute(argv: list[str], path: list[str]) -> None:
-    """Become another program."""
+def execute(argv: list[str], path: list[str], broker: int = -1) -> None:
+    """Become another program. `broker` is a descriptor, as in `offer_calls`."""
     if argv[0] == "python":
-        argv = [sys.executable, "-I", "-S", "-c", PYTHON, *path, "--", *argv[1:]]
+        guest = [os.path.abspath(__file__), str(broker)] if broker >= 0 else []
+        argv = [sys.executable, "-I", "-S", "-c", PYTHON, *path, "--", *guest, "--", *argv[1:]]
     try:
         os.execvpe(argv[0], argv, os.environ)
     except OSError as error:
@@ -102,12 +103,16 @@ def execute(argv: list[str], path: list[str]) -> None:
 PYTHON = """
 import os, sys
 cut = sys.argv.index("--")
-layers, rest = sys.argv[1:cut], sys.argv[cut + 1:]
+end = sys.argv.index("--", cut + 1)
+layers, guest, rest = sys.argv[1:cut], sys.argv[cut + 1:end], sys.argv[end + 1:]
 sys.dont_write_bytecode = True
 if not rest:
     sys.exit("python: give a file, -m MODULE or -c CODE")
 folder = os.getcwd() if rest[0] in ("-m", "-c") else os.path.dirname(os.path.abspath(rest[0]))
 sys.path[:0] = [folder, *layers]
+if guest:
+    import runpy
+    runpy.run_path(guest[0])["offer_calls"](int(guest[1]))
 if rest[0] == "-c" and len(rest) > 1:
     sys.argv = ["-c", *rest[2:]]
     exec(compile(rest[1], "<string>", "exec"), {"__name__": "__main__", "__builtins__": __builtins__})
@@ -148,17 +153,17 @@ def call(job: dict[str, Any], report_fd: int) -> None:
 
 
 def offer_calls(fd: int) -> None:
-    """Make the module `satchel_calls`, whose `call` asks the host's broker for the result of another capability."""
+    """Make the module `satchel_calls`, whose `call` asks the host's broker for the result of what it names."""
     import _thread
 
     lock = _thread.allocate_lock()
 
     def ask(name: str, input: dict[str, Any] | None = None) -> str:
-        """What the capability `name` returns for an input; raises RuntimeError where it has no result."""
+        """What `name` returns for an input; raises RuntimeError where it has no result."""
         import json
 
         if fd < 0:
-            raise RuntimeError("It may call no other capability: name each in hosts, as capability:NAME.")
+            raise RuntimeError("It may call nothing: name each in hosts, such as capability:NAME.")
         rest = memoryview(json.dumps({"name": name, "input": input or {}}).encode() + b"\n")
         with lock:
             while rest:

@@ -16,7 +16,7 @@ from satchel.capabilities import Access, Capability, Outcome, Tested, Version, s
 from satchel.capabilities.cases import Case, CaseResult, result_to_json
 from satchel.capabilities.package import Package
 from satchel.errors import ModelError, NotFound, Refused, SandboxError, StorageError, UsageError, UserError
-from satchel.runtime.lines import counted
+from satchel.runtime.lines import counted, saved_in_words
 from satchel.server.pages.capabilities import capability_state, reliable
 from satchel.server.pages.kept import RunShown, kept_of
 from satchel.server.pages.queries import FieldReader
@@ -131,6 +131,7 @@ async def _page(
     waiting = await _waiting(service, capability)
     compared = await _compared(service, capability, asked)
     builds = await service.capabilities.builds.queue.of_capability(capability.id)
+    saved = await service.capabilities.builds.saved(capability)
     state, state_words = capability_state(capability)
     invalid = bool(problems or raw_problem or any(_has_problem(field) for field in fields))
     return await page(
@@ -157,12 +158,13 @@ async def _page(
         cases=_cases(package, chosen, tested) if package is not None and chosen is not None else (),
         tested=tested,
         reliable=reliable(
-            [run.status == "ok" for run in reversed(runs)],
+            [run.status in ("ok", "cancelled") for run in reversed(runs)],
             is_failing=capability.reliability.failing_since is not None,
         ),
         runs=runs[:_RUNS_LISTED],
         as_json=lambda value: json.dumps(value, ensure_ascii=False, indent=2)[:_MOST_TEXT],
         may=sentences(capability.access),
+        saved=saved_in_words(**saved) if saved else "",
         waiting=waiting,
         compared=compared,
         builds=builds[::-1],

@@ -72,6 +72,7 @@ async def show(
     shown: dict[str, Any] = {
         **capability_to_json(found),
         "may": list(sentences(found.access, name=found.name)),
+        "saved": await service.capabilities.builds.saved(found),
         "versions": [version_to_json(each) for each in versions],
         "runs": [run_to_json(run) for run in await catalogue.runs(found.id, limit=5)],
     }

@@ -118,6 +118,11 @@ class McpTool:
         """See `satchel.tools.Tool`."""
         return self._spec
 
+    @property
+    def address(self) -> str:
+        """Its server's name and its own, as capabilities call it: "files.read"."""
+        return f"{self._server.name}.{self._definition.name}"
+
     def effects(self, input: Mapping[str, Any], context: ToolContext) -> Sequence[Effect]:
         """None are known."""
         return ()

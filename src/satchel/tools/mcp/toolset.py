@@ -258,6 +258,11 @@ class McpToolset:
         tools: list[Tool] = [tool for server in self._servers.values() for tool in _tools_of(server)]
         return [*tools, *self._resources.tools()]
 
+    def find(self, address: str) -> McpTool | None:
+        """The offered tool with this address (`McpTool.address`), as known now; None if there is none."""
+        tools = (tool for server in self._servers.values() for tool in _tools_of(server))
+        return next((tool for tool in tools if tool.address == address), None)
+
     def outages(self) -> tuple[str, ...]:
         """A sentence for each server that is down now, for a conversation that begins."""
         return tuple(outage for server in self._servers.values() if (outage := server.current.outage))

@@ -1,0 +1,133 @@
+"""Capabilities that use tools of MCP servers and ask a model: tried, approved, counted, and within the rules."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+from satchel.capabilities import Wanted
+from satchel.clock import local_day
+from satchel.config import load
+from satchel.messages import ToolResultBlock
+from satchel.models.embedding import HashingEmbedder
+from satchel.models.port import ModelRequest
+from satchel.models.scripted import Call, Reply, ScriptedModel
+from satchel.runtime import Satchel
+from tests.builder.world import register, tries, write
+from tests.requirements import requirement
+from tests.tools.mcp.conftest import stranger
+
+pytestmark = pytest.mark.anyio
+
+CODE = """
+from satchel_calls import call
+
+def run(args: dict) -> str:
+    if not args["city"]:
+        raise ValueError("no city")
+    return call("mcp:good.work", {}) + ", " + call("model", {"prompt": "Shorten " + args["city"]})
+"""
+CASES = (
+    '{"name": "a", "input": {"city": "Ulm"}, "expect": {"equals": "done, short"}, "network": true}\n'
+    '{"name": "b", "input": {"city": ""}, "expect": {"error": "no city"}}\n'
+)
+HOSTS = ["mcp:good.work", "model"]
+FAILS = 'from main import run\ntry:\n    print(run({"city": "Ulm"}))\nexcept RuntimeError as error:\n    print(error)'
+
+
+def thinks(request: ModelRequest) -> Reply | str:
+    rounds = sum(message.role == "assistant" for message in request.messages)
+    newest = request.messages[-1]
+    if "You are the Builder" in request.system:
+        steps = (
+            [write("main.py", CODE), write("tests/cases.jsonl", CASES)],
+            [tries(FAILS), tries(FAILS, hosts=HOSTS)],
+            [register(hosts=HOSTS)],
+        )
+        return Reply(calls=steps[rounds])
+    if newest.text.startswith("Shorten"):
+        return "short"
+    if results := [block.content for block in newest.blocks if isinstance(block, ToolResultBlock)]:
+        return f"It says: {results[0]}"
+    return Reply(calls=[Call(name="cap_brief", input={"city": "Ulm"}, id=f"use_{len(request.messages)}")])
+
+
+@requirement("capabilities:calls:outside")
+@pytest.mark.parametrize("trusts", [True, False])
+async def test_a_capability_uses_a_tool_of_a_server_and_the_model_within_rules_and_budget(
+    tmp_path: Path, trusts: bool
+) -> None:
+    home, work = tmp_path / "home", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    entry = stranger("good", name="good")
+    config = home / "config.toml"
+    config.write_text(
+        f"[mcp_servers.good]\ncommand = {json.dumps(entry.command)}\nargs = {json.dumps(list(entry.args))}\n"
+        f"trust_annotations = {json.dumps(trusts)}\n"
+    )
+    settings = load(
+        {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "OLLAMA_HOST": "127.0.0.1:9"},
+        cwd=work,
+        home=home,
+        overrides={
+            "agent.mode": "bypass",
+            "background.titles": "off",
+            "background.earned": "off",
+            "memory.distill": "off",
+            "sandbox.allow_unsafe": True,
+            "background.day_tokens": 400,
+        },
+    )
+    model = ScriptedModel(thinks)
+    async with Satchel.open(settings, model=model, embedder=HashingEmbedder()) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        with anyio.fail_after(120):
+            await satchel.tools()
+            while satchel.mcp.find("good.work") is None:  # noqa: ASYNC110 - another process tells its tools
+                await anyio.sleep(0.01)
+            asked = await satchel.builds.build(Wanted(name="brief", description="Greet a city."))
+            questions = []
+            async for message in satchel.builds.follow(asked.build_id):
+                if message.type == "question":
+                    questions.append(message.text)
+                    await satchel.builds.answer(asked.build_id, message.id, "yes")
+        [question] = questions
+        assert "brief may use work of the MCP server good" in question
+        assert "brief may ask your language model" in question
+        building = [request for request in model.requests if "You are the Builder" in request.system]
+        assert "- mcp:good.work: " in building[0].messages[0].text
+        tried = [b.content for m in building[-1].messages for b in m.blocks if isinstance(b, ToolResultBlock)]
+        assert "brief may not call 'mcp:good.work'" in tried[2]
+        assert tried[3] == ("done, short" if trusts else tried[3])
+        assert trusts or "may change something" in tried[3]
+        [version] = await satchel.capabilities.catalogue.versions("brief")
+        assert [check["passed"] for check in version.checks] == [trusts or None, True]
+        built = [row.calls for row in await satchel.usage() if row.purpose == "capability"]
+        assert built == ([2] if trusts else []), "tried once by run_code, and once by a case"
+        # In a session, its model is asked, and its usage has the cost.
+        session = await satchel.session()
+        assert (await session.run_turn("Go.")).text.endswith("done, short")
+        spent = {row.purpose: row.calls for row in await satchel.usage() if row.session_id == session.id}
+        assert spent["capability"] == 1
+        run = await satchel.capabilities.runner.run("brief", {"city": "Ulm"})
+        assert [(c.by, c.capability, c.status) for c in run.calls] == [
+            ("brief", "mcp:good.work", "ok"),
+            ("brief", "model", "ok"),
+        ]
+        today = local_day(satchel.clock.now())
+        assert (await satchel.home.background_day(today)).kinds["capability"][0] == 1
+        # The budget of the background is spent at some time, where no session counts.
+        for _ in range(100):
+            run = await satchel.capabilities.runner.run("brief", {"city": "Ulm"})
+            if not run.ok:
+                break
+        assert "background.day_tokens" in run.error
+        assert run.calls[-1].status == "refused"
+        # A rule that the user has written since holds for calls by code.
+        config.write_text(config.read_text() + '[[permissions]]\naction = "deny"\ntool = "mcp__good__work"\n')
+        assert "Refused" in (await session.run_turn("Go.")).text

@@ -1,0 +1,282 @@
+"""Tools that are earned: noticed after three times, proposed once, built against the log, put away when they fail."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from satchel.builder.records import BuildMessage
+from satchel.clock import ManualClock
+from satchel.errors import BudgetExceeded
+from satchel.messages import ToolResultBlock
+from satchel.models.embedding import HashingEmbedder
+from satchel.models.port import ModelRequest
+from satchel.models.scripted import Call, Reply, ScriptedModel
+from satchel.runtime import Satchel
+from tests.builder.world import register, tries, write
+from tests.requirements import requirement
+from tests.runtime.world import opened, settings_in
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA = {"type": "object", "properties": {"miles": {"type": "number"}}, "required": ["miles"]}
+KM = """
+def run(args: dict) -> str:
+    if args["miles"] < 0:
+        raise ValueError("miles are not below 0")
+    return f"{args['miles'] * FACTOR:.2f} km"
+"""
+CASES = (
+    '{"name": "none", "input": {"miles": 0}, "expect": {"equals": "0.00 km"}}\n'
+    '{"name": "below 0", "input": {"miles": -1}, "expect": {"error": "below 0"}}\n'
+)
+
+
+class Model:
+    """The model of the conversation, of the Builder, and of what is noticed.
+
+    Attributes:
+        noticed: What it was asked about in the background.
+        refused: What the Builder was told of its first registration.
+        invents: What is noticed is given results that never came out.
+    """
+
+    def __init__(self) -> None:
+        self.noticed: list[str] = []
+        self.task = ""
+        self.refused = ""
+        self.invents = False
+        self.scripted = ScriptedModel(self._answer)
+
+    def _answer(self, request: ModelRequest) -> Reply | str:
+        newest = request.messages[-1]
+        results = [block.content for block in newest.blocks if isinstance(block, ToolResultBlock)]
+        if "had something done several times" in request.system:
+            self.noticed.append(newest.text)
+            return "It is one task.\n" + json.dumps(self._tool(newest.text))
+        if "You are the Builder" in request.system:
+            return self._build(request, results)
+        if results:
+            return f"That is {results[0].splitlines()[-1].strip()}."
+        if found := re.search(r"Convert (\S+) miles", newest.text):
+            code = f"python3 -c 'print(round({found[1]} * 1.609344, 2), \"km\")'"
+            return Reply(calls=[Call(name="bash", input={"command": code}, id=f"c{len(request.messages)}")])
+        return "Well."
+
+    def _tool(self, told: str) -> dict[str, Any]:
+        times = re.findall(r"Convert (\S+) miles.*\n(?:.*\n)*?The answer: That is (.*)\.", told)
+        uses = [
+            {"time": number, "input": {"miles": float(miles)}, "result": "7" if self.invents else km}
+            for number, (miles, km) in enumerate(times, start=1)
+        ]
+        about = {"name": "miles_to_km", "description": "Convert miles to kilometres."}
+        return {"worth": True, **about, "input_schema": SCHEMA, "uses": uses}
+
+    def _build(self, request: ModelRequest, results: list[str]) -> Reply:
+        about = {"description": "Convert miles to kilometres.", "input_schema": SCHEMA}
+        test = tries('from main import run; run({"miles": 1})')
+        match sum(message.role == "assistant" for message in request.messages):
+            case 0:
+                self.task = request.messages[0].text
+                wrong = write("main.py", KM.replace("FACTOR", "1.6"))
+                return Reply(calls=[wrong, write("tests/cases.jsonl", CASES), test, register(**about)])
+            case _:
+                self.refused = results[-1]
+                return Reply(
+                    calls=[write("main.py", KM.replace("FACTOR", "1.609344")), test, register(**about)]
+                )
+
+
+def opens(folder: Path, model: Model, **more: Any) -> Any:
+    settings = {"background__earned": "auto", "agent__mode": "bypass", "sandbox__allow_unsafe": True, **more}
+    return opened(folder, model.scripted, **settings)
+
+
+async def convert(satchel: Satchel, *miles: str, **more: Any) -> None:
+    session = await satchel.session(**more)
+    for each in miles:
+        assert (await session.run_turn(f"Convert {each} miles to km.")).text.startswith("That is ")
+    await session.aclose()
+
+
+async def until(found: Callable[[], Awaitable[Any]]) -> Any:
+    with anyio.fail_after(60):
+        while not (got := await found()):  # noqa: ASYNC110 - the background does it
+            await anyio.sleep(0.01)
+    return got
+
+
+async def proposals(satchel: Satchel) -> tuple[BuildMessage, ...]:
+    assert satchel.builds is not None
+    return await satchel.builds.queue.open_questions()
+
+
+async def proposed(satchel: Satchel) -> BuildMessage:
+    asked: BuildMessage = (await until(lambda: proposals(satchel)))[0]
+    return asked
+
+
+@requirement("capabilities:earned")
+async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_says(tmp_path: Path) -> None:
+    model = Model()
+    async with opens(tmp_path, model) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        catalogue, builds = satchel.capabilities.catalogue, satchel.builds
+        await convert(satchel, "12", "26.2")
+        assert satchel.earning is not None
+        await satchel.earning.look()
+        assert model.noticed == []
+        await convert(satchel, "5")
+        asked = await proposed(satchel)
+        assert "done 3 times, such as “Convert 26.2 miles to km.” and “Convert 5 miles to km.”" in asked.text
+        assert re.search(r"would save about 0 calls, \d+ tokens and \d+\.\d seconds", asked.text)
+        assert asked.options == ("yes", "no")
+        told = await until(lambda: _notices(satchel))
+        assert "/answer miles_to_km yes" in told[0]
+        # It waits, and nothing is built.
+        assert (await builds.queue.get(asked.build_id)).status == "waiting"
+        assert (await catalogue.get("miles_to_km")).status == "building"
+        await convert(satchel, "7")
+        await satchel.earning.look()
+        assert (len(model.noticed), len(await proposals(satchel))) == (1, 1)
+        await builds.answer(asked.build_id, asked.id, "yes")
+        async for _ in builds.follow(asked.build_id):
+            pass
+        assert '"input": {"miles": 26.2}, "expect": {"contains": "42.16 km"}' in model.task
+        assert "as in the log" in model.refused, "a version that gives something else is not registered"
+        tool = await catalogue.get("miles_to_km")
+        [version] = await catalogue.versions(tool.id)
+        assert (tool.status, len(version.checks)) == ("active", 5)
+        assert all(check["passed"] for check in version.checks)
+        for _ in range(2):
+            assert (await satchel.capabilities.runner.run(tool.id, {"miles": 10})).result == "16.09 km"
+        used = await catalogue.get(tool.id)
+        before_s, after_s = asked.payload["saves"][2], (used.reliability.median_ms or 0) / 1000
+        saved_s = round(max(0.0, before_s - after_s) * 2, 1)
+        assert before_s > 0
+        assert await builds.saved(used) == {"calls": 0, "tokens": 0, "seconds": saved_s}
+        kinds = (await satchel.home.background_day(satchel.clock.now().date().isoformat())).kinds
+        assert kinds["earn"][0] == 1
+
+
+async def _notices(satchel: Satchel) -> list[str]:
+    return [notice.text for notice in satchel.notices if notice.part == "capabilities"]
+
+
+@requirement("capabilities:earned:asked-once")
+async def test_a_no_ends_it_for_good_and_what_the_log_does_not_bear_out_is_not_proposed(
+    tmp_path: Path,
+) -> None:
+    model = Model()
+    async with opens(tmp_path, model) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        await convert(satchel, "1", "2", "3")
+        asked = await proposed(satchel)
+        await satchel.builds.answer(asked.build_id, asked.id, "no")
+        async for _ in satchel.builds.follow(asked.build_id):
+            pass
+        assert await satchel.capabilities.catalogue.list() == ()
+        assert model.task == ""
+    async with opens(tmp_path, model) as satchel:
+        await convert(satchel, "4", "5", "6")
+        await satchel.earning.look()
+        assert (len(model.noticed), await proposals(satchel)) == (1, ())
+
+
+@requirement("capabilities:earned:asked-once")
+@pytest.mark.parametrize(
+    ("settings", "turns", "asked"),
+    [
+        ({}, {}, 1),  # asked, and what the model makes up is not proposed
+        ({}, {"private": True}, 0),
+        ({"background__earned": "off"}, {}, 0),
+        ({"background__models": "off"}, {}, 0),
+        ({"background__day_tokens": 0}, {}, 0),
+    ],
+)
+async def test_nothing_is_proposed_that_is_invented_private_switched_off_or_beyond_the_budget(
+    tmp_path: Path, settings: dict[str, Any], turns: dict[str, Any], asked: int
+) -> None:
+    model = Model()
+    model.invents = True
+    async with opens(tmp_path, model, **settings) as satchel:
+        await convert(satchel, "1", "2", "3", **turns)
+        if asked:
+
+            async def noticed() -> list[str]:
+                return model.noticed
+
+            await until(noticed)
+        else:
+            assert satchel.earning is not None
+            with suppress(BudgetExceeded):
+                await satchel.earning.look()
+        assert (len(model.noticed), await proposals(satchel)) == (asked, ())
+
+
+@requirement("capabilities:earned:forgotten")
+async def test_a_proposal_goes_with_what_it_came_of(tmp_path: Path) -> None:
+    model = Model()
+    async with opens(tmp_path, model) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        assert satchel.memory is not None
+        await convert(satchel, "26.2", "13.1", "6.55")
+        asked = await proposed(satchel)
+        memories = await satchel.memory.list()
+        await satchel.forget([one.id for one in memories if "26.2" in one.content])
+        assert await proposals(satchel) == ()
+        build = await satchel.builds.queue.get(asked.build_id)
+        messages = await satchel.builds.queue.messages(asked.build_id)
+        assert "26.2" not in str((build, messages))
+        await satchel.earning.look()
+        assert await satchel.capabilities.catalogue.list() == ()
+
+
+@requirement("capabilities:earned:demoted")
+async def test_an_earned_tool_that_fails_or_that_nobody_uses_is_put_away_with_the_reason(
+    tmp_path: Path,
+) -> None:
+    model, clock = Model(), ManualClock()
+    settings = settings_in(
+        tmp_path, background__earned="auto", agent__mode="bypass", sandbox__allow_unsafe=True
+    )
+    async with Satchel.open(
+        settings, model=model.scripted, embedder=HashingEmbedder(), clock=clock
+    ) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        assert satchel.earning is not None
+        catalogue = satchel.capabilities.catalogue
+        await convert(satchel, "1", "2", "3")
+        asked = await proposed(satchel)
+        await satchel.builds.answer(asked.build_id, asked.id, "yes")
+        async for _ in satchel.builds.follow(asked.build_id):
+            pass
+        clock.advance(10)
+        for _ in range(3):
+            await catalogue.record_run(
+                "miles_to_km", version=1, status="error", wall_ms=1, peak_mb=1, backend="x"
+            )
+        await satchel.earning.look()
+        tool = await catalogue.get("miles_to_km")
+        assert (tool.status, "failed three times in a row" in tool.reasons[0]) == ("disabled", True)
+        # What the user enables again stays, until nobody has used it for thirty days.
+        clock.advance(10)
+        await catalogue.enable(tool.id)
+        await satchel.earning.look()
+        assert (await catalogue.get(tool.id)).status == "active"
+        clock.advance(timedelta(days=31).total_seconds())
+        await satchel.earning.look()
+        tool = await catalogue.get(tool.id)
+        assert (tool.status, "used it for 30 days" in tool.reasons[0]) == ("disabled", True)
