@@ -24,8 +24,10 @@ _GOING: Final = frozenset(
 _ALL_CAPITALS: Final = "de"
 """German writes every noun with a capital: there it says nothing."""
 _NO_NAMES: Final = frozenset(
-    (*calendar.month_name, *calendar.day_name, *calendar.month_abbr, *calendar.day_abbr)
+    (*calendar.month_name, *calendar.day_name, *calendar.month_abbr, *calendar.day_abbr, "User", "Assistant")
 )
+_SUBJECT: Final = re.compile(r"([^\W\d_][\w-]*(?: [^\W\d_][\w-]*)?)(?: \([^)]*\))?: ")
+"""What a fact is about, as an extractor writes it: "Anna (sister of User): lives in Graz"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,12 +47,16 @@ class FoundName:
 def names_in(texts: Iterable[tuple[str, bool]]) -> Sequence[FoundName]:
     """The names in some texts, each given with whether it counts.
 
-    A name has a capital within a sentence at least once: at its beginning, every word has one.
+    A name has a capital within a sentence at least once, or is what a fact is about: at the beginning of a sentence,
+    every word has one.
     """
     given = list(texts)
     seen, at_places = Counter[str](), Counter[str]()
-    for text, _ in given:
-        for before, name in _names(text) if language_of(text) != _ALL_CAPITALS else ():
+    for text, is_counted in given:
+        subject = _SUBJECT.match(text) if is_counted else None
+        if subject and all(map(_is_name, subject[1].split())):
+            seen[subject[1]] += 1
+        for before, name in _names(text):
             seen[name] += 1
             going, _, last = before.rpartition(" ")
             at_places[name] += last in _BEFORE_PLACES or (last == "to" and going in _GOING)
@@ -69,7 +75,7 @@ def names_in(texts: Iterable[tuple[str, bool]]) -> Sequence[FoundName]:
 
 def _names(text: str) -> Iterator[tuple[str, str]]:
     """Each name with the two words before it, in lower case."""
-    for sentence in _SENTENCE.split(text):
+    for sentence in _SENTENCE.split(text) if language_of(text) != _ALL_CAPITALS else ():
         words = list(_WORD.finditer(sentence))
         for at, word in enumerate(words[1:], 1):
             before = " ".join(one[0] for one in words[max(0, at - 2) : at]).lower()
