@@ -682,7 +682,11 @@ def test_names_places_parts_of_life_and_days_lead_to_what_speaks_of_them(tmp_pat
         rows = dict(
             zip(map(words_of, ways.cssselect("dt")), map(words_of, ways.cssselect("dd")), strict=True)
         )
-        assert (rows["Names"], rows["Places"], rows["Parts of life"]) == ("Ida 2, Rosa 1", "Porto 2", "leisure 1")
+        assert (rows["Names"], rows["Places"], rows["Parts of life"]) == (
+            "Ida 2, Rosa 1",
+            "Porto 2",
+            "leisure 1",
+        )
         links = {words_of(link): link.get("href") for link in ways.cssselect("a")}
         about = {"On Monday the user met Ida in Porto.", "Ida's cat sleeps in Porto."}
         assert set(listed(open_page(client, links["Ida"]))) == about

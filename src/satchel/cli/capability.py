@@ -165,8 +165,8 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
     say(f"{shown['name']}  {shown['status']}, version {shown['version'] or '-'}\n{shown['description']}")
     for sentence in shown["may"] or [f"{shown['name']} reaches nothing but its input."]:
         say(f"  - {sentence}")
-    if saved := shown["saved"]:
-        say(f"Saved so far, about: {saved_in_words(**saved)}")
+    if shown["saved"] and (saved := saved_in_words(**shown["saved"])):
+        say(f"Saved so far, about: {saved}")
     for reason in shown["reasons"]:
         tell(f"! {reason}")
     _tell_questions(questions)

@@ -354,7 +354,8 @@ async def _capability(context: CommandContext, rest: str) -> CommandResult:
     if word not in ("approve", "change", "rollback", "disable", "enable"):
         found = await parts.catalogue.get(rest)
         saved = await parts.builds.saved(found)
-        told = [f"Saved so far, about: {saved_in_words(**saved)}"] if saved else []
+        words = saved_in_words(**saved) if saved else ""
+        told = [f"Saved so far, about: {words}"] if words else []
         return _shown(*_capability_lines(found), *told, notes=await _asking(parts, found.name))
     name, _, wish = wish.strip().partition(" ")
     if not name:

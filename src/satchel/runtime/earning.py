@@ -288,10 +288,11 @@ class Earning:
             f"“{time.said}”" for time in times if len(time.said) <= _MOST_SAID and "\n" not in time.said
         ]
         like = f", such as {' and '.join(quoted[-2:])}" if quoted else ""
+        saved = saved_in_words(calls, tokens, seconds)
         text = (
             f"You have had this done {len(times)} times{like}. Shall I make a tool of it, {wanted.name}? "
-            f"{wanted.description} Each time it would save about {saved_in_words(calls, tokens, seconds)}. It is used "
-            "only if it gives again what came out then."
+            f"{wanted.description}{f' Each time it would save about {saved}.' if saved else ''} It is used only if it "
+            "gives again what came out then."
         )
         await self._builds.propose(
             wanted,

@@ -349,8 +349,9 @@ def _definition_lines(definition: ExternalDefinition) -> list[str]:
 
 
 def saved_in_words(calls: float, tokens: float, seconds: float) -> str:
-    """What an earned tool saves."""
-    return f"{calls:,.0f} calls, {tokens:,.0f} tokens and {seconds:,.1f} seconds"
+    """What an earned tool saves; "" if that is nothing."""
+    parts = {"call": round(calls), "token": round(tokens), "second": round(seconds)}
+    return ", ".join(counted(number, unit) for unit, number in parts.items() if number)
 
 
 def returned_line(returned: Sequence[Returned]) -> str:
