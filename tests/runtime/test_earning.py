@@ -164,7 +164,7 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         before_s, after_s = asked.payload["saves"][2], (used.reliability.median_ms or 0) / 1000
         saved_s = round(max(0.0, before_s - after_s) * 2, 1)
         assert before_s > 0
-        assert await builds.saved(used) == {"calls": 0, "tokens": 0, "seconds": saved_s}
+        assert await builds.saved(used) == {"calls": 0, "tokens": 80, "seconds": saved_s}
         kinds = (await satchel.home.background_day(satchel.clock.now().date().isoformat())).kinds
         assert kinds["earn"][0] == 1
 

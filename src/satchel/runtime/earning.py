@@ -397,13 +397,17 @@ def _alike(one: _Time, other: _Time) -> bool:
 
 
 def _saves(turn: SessionTurn, work: Sequence[ToolCall]) -> tuple[int, int, float]:
-    """What one call of a tool would not have needed: the other calls, the tokens of the code that was written and of
-    the rounds between the first and the last, and the seconds in which the calls ran.
+    """What one call of a tool would not have needed: the other calls, the tokens of the code that was written, and the
+    seconds in which the calls ran.
     """
-    used = [said.answer.usage for said in turn.of(Said) if said.answer is not None]
-    tokens = sum(usage.output_tokens for usage in used[:-1]) + sum(usage.input_tokens for usage in used[1:-1])
+    last = next(
+        (said.answer for said in reversed(turn.parts) if isinstance(said, Said) and said.answer), None
+    )
+    written = (turn.end.usage.output_tokens if turn.end is not None else 0) - (
+        last.usage.output_tokens if last else 0
+    )
     seconds = sum(call.result.duration_ms for call in work if call.result is not None) / 1000
-    return max(0, len(work) - 1), tokens, seconds
+    return max(0, len(work) - 1), max(0, written), seconds
 
 
 def _held(
