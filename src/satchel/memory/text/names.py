@@ -91,4 +91,9 @@ def _follows(sentence: str, before: re.Match[str], word: re.Match[str]) -> bool:
 
 
 def _is_name(word: str) -> bool:
-    return len(word) > 2 and word[0].isupper() and not word.isupper() and word not in _NO_NAMES
+    return (
+        len(word) > 2
+        and word[0].isupper()
+        and not word.isupper()
+        and not {word, word.removesuffix("s")} & _NO_NAMES
+    )

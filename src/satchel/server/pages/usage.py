@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from satchel.clock import local_day
 from satchel.messages import Usage
-from satchel.runtime.background_models import BACKGROUND, TITLE
+from satchel.runtime.background_models import BACKGROUND, CALLED_BY_CODE, EARN, TITLE
 from satchel.server.pages.charts import ChartColumn, column_chart, share
 from satchel.server.pages.queries import FieldReader
 from satchel.server.pages.site import page
@@ -39,10 +39,12 @@ _PURPOSES: Final[Mapping[str, str]] = {
     "judge": "Choosing what is recalled",
     "picture": "Describing pictures",
     TITLE: "Naming conversations",
+    EARN: "Noticing work that is worth a tool",
+    CALLED_BY_CODE: "For the code of capabilities",
     "sampling": "For MCP servers",
     "test": "Testing models",
 }
-_OF_MEMORY: Final = ({*BACKGROUND} - {TITLE}) | {"page", "compare", "expand", "answer"}
+_OF_MEMORY: Final = ({*BACKGROUND} - {TITLE, EARN, CALLED_BY_CODE}) | {"page", "compare", "expand", "answer"}
 
 
 @dataclass(frozen=True, slots=True)
