@@ -628,7 +628,7 @@ async def _forget_many(
 async def show(request: Request, service: Serves, id: str) -> Response:
     """One memory, or that it was forgotten."""
     try:
-        record = await service.memory.get(id)
+        record = await (await service.memory_with(id)).get(id)
     except NotFound:
         return await _forgotten(request, service, id)
     return await _page(request, service, record, asked=FieldReader.of(request))
