@@ -183,8 +183,9 @@ DOORS = {
 EXCEPTIONS = {
     # It runs inside the sandbox, whose environment it makes.
     "environment": {"sandbox/guest/start.py"},
-    # Fetches the weights with pip or uv, which are programs; it can't see the sandbox, a room of its own layer.
-    "processes": {"models/embedding/sources.py"},
+    # The first fetches the weights with pip or uv, which are programs; it can't see the sandbox, a room of its own layer.
+    # The second starts no other process: `satchel serve` begins anew in its own.
+    "processes": {"models/embedding/sources.py", "cli/serve.py"},
 }
 
 

@@ -315,11 +315,11 @@ def test_usage_sums_by_day_and_model(run: Run) -> None:
     assert "none:recall" in run("usage").out
     assert "In the background" not in run("usage").out
     run("config", "set", "background.day_tokens", "20000")
-    assert run("usage").out.splitlines()[-7:] == [
+    assert run("usage").out.splitlines()[-9:] == [
         "In the background today, of 20,000 tokens:",
         *(
-            f"  {kind:8}      0 calls           0 tokens"
-            for kind in ("gate", "extract", "judge", "title", "picture", "total")
+            f"  {kind:10}      0 calls           0 tokens"
+            for kind in ("gate", "extract", "judge", "title", "picture", "earn", "capability", "total")
         ),
     ]
 

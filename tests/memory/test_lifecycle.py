@@ -205,6 +205,8 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "pin_beginning": lambda: memory.pin(x[:8]),
                 "unpin": lambda: memory.unpin(x),
                 "restore_page": lambda: memory.restore_page(1),
+                "merge": lambda: memory.merge([own, x], "overwritten"),
+                "keep": lambda: memory.keep(x),
             }
             for name, call in refused.items():
                 try:
@@ -246,6 +248,8 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "embed_pending": memory.embed_pending,
                 "keep_up": memory.keep_up,
                 "newest_episode": memory.newest_episode,
+                "ways": memory.ways,
+                "release": lambda: memory.release("s"),
             }
             for call in empty.values():
                 assert "Secret" not in str(await call())
@@ -271,9 +275,11 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "as",
                 "embed",
                 "by",
+                "carry",  # into a memory that the caller has open
                 "known",
                 "lacking",
                 "rebuild",
+                "remove",  # a scope that the caller names
                 "server",
                 "tags",
                 "write",

@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -101,6 +102,8 @@ def filled(hint: Any, text: str) -> Any:
         return text
     if hint in (int, float, bool):
         return hint(1)
+    if hint is datetime:
+        return datetime(2026, 3, 4, tzinfo=UTC)
     if hint is Any or (origin is not None and origin not in (Union, UnionType, Literal, tuple)):
         return {"deep": [{"er": text}], text: 1}
     if origin is Literal:
@@ -131,9 +134,15 @@ def texts_in(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 NOT_CLEANED = {
     # Identifiers, by which a log is read again, and what memory gave, which holds no secret.
-    "session_start": {".session_id", ".cwd", ".provider", ".model", ".version"},
+    "session_start": {".session_id", ".cwd", ".provider", ".model", ".version", ".project"},
+    "session_filed": {".project"},
     "turn_start": {".answers"},
-    "memory_surfaced": {".text", ".memories.id", ".memories.content", ".memories.session"},
+    "memory_surfaced": {
+        ".text",
+        ".memories.id",
+        ".memories.content",
+        ".memories.session",
+    },
     "memory_captured": {".ids"},
     "assistant": {".provider", ".model"},
     "observation": {".spill"},
@@ -146,6 +155,7 @@ NOT_CLEANED = {
         ".event.provider",
         ".event.model",
         ".event.version",
+        ".event.project",
     },
 }
 
