@@ -643,6 +643,15 @@ def test_facts_become_one_that_rests_on_what_both_rest_on_and_it_is_taken_back(
         "Ottilie keeps bees.",
     }
     assert call(world, "get", first).valid_to is None
+    # What holds while one of them does; and undoing takes back all of it, or nothing.
+    ended = remember(world, "User works at Acme.", valid_to="2025-01-01T00:00:00+00:00")
+    holds = remember(world, "User works at Bolt.", trust="agent")
+    kept, done = call(world, "merge", [ended, holds], "User works at Bolt since 2026.")
+    assert (kept, call(world, "get", kept).valid_to) == (ended, None)
+    call(world, "edit", kept, content="User works at Bolt.")
+    with pytest.raises(UsageError, match="later change"):
+        call(world, "undo", *done)
+    assert call(world, "get", holds).valid_to is not None
     [turn] = call(world, "list", named="Ottilie", kind="episode", limit=1)
     with pytest.raises(UsageError, match="only facts"):
         call(world, "merge", [first, turn.id], "Both.")

@@ -1014,18 +1014,19 @@ class Memory:
         self._upkeep.stored()
         return kept, tuple(done)
 
-    async def undo(self, change_id: str, *, by: str = "user", why: str = "") -> str:
-        """Take a change back. That is a change itself: undoing it again brings the first one back.
+    async def undo(self, change_id: str, *later: str, by: str = "user", why: str = "") -> str:
+        """Take a change back, and after it those that are named besides: all of them or none. That is a change itself:
+        undoing it again brings the first one back.
 
         Returns:
-            The id of the change that this is.
+            The id of the change that undoing `change_id` is.
 
         Raises:
             NotFound: There is no such change.
             UsageError: It was a storing or a forgetting, or what it changed was changed again since.
         """
         note = lifecycle.note_of(self._space, by, why)
-        change = await self._space.write(history.undo_change, change_id, note)
+        change = await self._space.write(history.undo_changes, (change_id, *later), note)
         self._upkeep.stored()
         return change
 

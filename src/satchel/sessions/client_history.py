@@ -165,7 +165,8 @@ class ClientHistory:
         def write(connection: Connection) -> None:
             rows = connection.execute(
                 select(table.c.key, table.c.session_id, table.c.block, table.c.memory_ids).where(
-                    table.c.block != ""
+                    # What is noted of a stored response begins so; it holds nothing that was said.
+                    (table.c.block != "") & ~table.c.block.startswith("{")
                 )
             ).all()
             keys = [

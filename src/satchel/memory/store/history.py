@@ -296,6 +296,11 @@ def read_changes(connection: Connection, space: int, id: str) -> list[Change]:
     return found
 
 
+def undo_changes(connection: Connection, space: int, change_ids: Sequence[str], note: ChangeNote) -> str:
+    """Undo changes, one after the other; returns the id of the first new one. Errors as in `undo_change`."""
+    return [undo_change(connection, space, id, note) for id in change_ids][0]
+
+
 def undo_change(connection: Connection, space: int, change_id: str, note: ChangeNote) -> str:
     """Undo a change. This is a change too, and undoing it restores the first one.
 

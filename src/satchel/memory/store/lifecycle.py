@@ -368,8 +368,8 @@ def merge(
     Returns:
         The id of the one that stays, and the changes, the last first.
     """
-    for id in ids:
-        find_row(connection, space, id)
+    rows = [find_row(connection, space, id) for id in ids]
+    begins, ends = ([getattr(row, name) for row in rows] for name in ("valid_from", "valid_to"))
     records = list(repository.records_by_id(connection, space, ids).values())
     for one in records:
         if one.kind != "fact":
@@ -398,6 +398,9 @@ def merge(
                 "importance": max(one.importance for one in records),
                 "discretion": strictest.discretion,
                 "kept_from": strictest.kept_from,
+                # It holds while one of them does.
+                "valid_from": None if None in begins else min(begins),
+                "valid_to": None if None in ends else max(ends),
             },
             note,
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import calendar
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,15 +62,23 @@ def names_in(texts: Iterable[tuple[str, bool]]) -> Sequence[FoundName]:
             at_places[name] += last in _BEFORE_PLACES or (last == "to" and going in _GOING)
     if not seen:
         return ()
-    # The longest first, so that Anna Lund isn't counted as Anna.
-    any_name = re.compile(
-        rf"(?<!\w)(?:{'|'.join(sorted(map(re.escape, seen), key=len, reverse=True))})(?!\w)"
-    )
-    counts = Counter(name for text, is_counted in given if is_counted for name in set(any_name.findall(text)))
+    counts = Counter(name for text, is_counted in given if is_counted for name in _known(text, seen))
     return [
         FoundName(name=name, count=count, is_place=2 * at_places[name] > seen[name])
         for name, count in counts.items()
     ]
+
+
+def _known(text: str, names: Container[str]) -> set[str]:
+    """Which of these names a text has. Two words come before one, so that Anna Lund isn't counted as Anna."""
+    words, found, at = list(_WORD.finditer(text)), set[str](), 0
+    while at < len(words):
+        two = text[words[at].start() : words[at + 1].end()] if at + 1 < len(words) else ""
+        name = two if two in names else words[at][0]
+        if name in names:
+            found.add(name)
+        at += 2 if name == two else 1
+    return found
 
 
 def _names(text: str) -> Iterator[tuple[str, str]]:

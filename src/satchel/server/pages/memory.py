@@ -474,8 +474,10 @@ async def _carry_out(service: Service, id: str, do: str, form: Form) -> str | No
 async def many(request: Request, service: Serves) -> Response:
     """Change or forget several. What can't be done with one of them is told, and is done with the others."""
     form = await form_of(request)
-    ids = list(dict.fromkeys([*form.all("id"), *form.get("ids").split()]))[:_MOST_AT_ONCE]
     do, back = form.get("do"), form.get("back")
+    ids = list(dict.fromkeys([*form.all("id"), *form.get("ids").split()]))
+    if do != "undo":  # Half of the changes would be worse than none.
+        ids = ids[:_MOST_AT_ONCE]
     back = _way_back(back)
     if not ids:
         say = Saying(text="Tick the boxes of the memories first.", state="off")
@@ -485,8 +487,8 @@ async def many(request: Request, service: Serves) -> Response:
         return see_other(request, path_with("/memories/merge", {"ids": " ".join(ids), "back": back}))
     elif do == "undo":
         # The ids are those of changes then.
-        undone = [await service.memory.undo(change) for change in ids]
-        say = Saying(text=f"Undone: {counted(len(undone), 'change')}.")
+        await service.memory.undo(*ids)
+        say = Saying(text=f"Undone: {counted(len(ids), 'change')}.")
     elif do in _DEEDS or do in ("sphere", "correct"):
         if do == "correct" and len(ids) > 1:
             raise UsageError("Correct one memory at a time.")
