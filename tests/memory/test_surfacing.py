@@ -404,3 +404,18 @@ async def test_a_question_for_what_is_known_of_something_goes_by_the_thing_alone
         said = Episode(session="s1", turn=1, speaker="user", text="My sister Mara is allergic to shellfish.")
         await memory.add_episodes([said])
         assert bool((await memory.surface(message)).memories) is is_shown
+
+
+@requirement("memory:surface:later")
+async def test_what_a_fact_before_the_model_adds_to_is_not_shown_alone() -> None:
+    async with Memory.open(":memory:", embedder=HashingEmbedder()) as memory:
+        short = await memory.add("User: wants short answers, no lists")
+        whole = await memory.add("User: wants short answers, no lists, but numbered steps for Lucija")
+        message = "Short answers, no lists please"
+        assert short in [
+            one.memory.id for one in (await memory.recall(message, threshold=0.0, exclude=[whole])).context.memories
+        ]
+        await memory.link(whole, short, "elaborates")
+        found = await memory.recall(message, threshold=0.0, exclude=[whole])
+        assert short not in [one.memory.id for one in found.context.memories]
+        assert ("what adds to it is before the model") in [why for _, why in found.left_out]

@@ -240,19 +240,24 @@ class Surface:
     async def _leave_out_told_before(
         self, lines: Sequence[ChosenLine], weighed: Weighed, showing: Showing
     ) -> None:
-        """Leave out what gives an older value of what was shown before, or said in this session."""
-        stating = [line for line in may_stand(lines) if attribute_of(line.record.content) is not None]
-        if not stating:
+        """Leave out what gives an older value of what was shown before, or said in this session, or less of it."""
+        standing = list(may_stand(lines))
+        stating = [line for line in standing if attribute_of(line.record.content) is not None]
+        if not standing:
             return
 
-        def read(connection: Connection, number: int) -> list[MemoryRecord]:
+        def read(connection: Connection, number: int) -> tuple[list[MemoryRecord], frozenset[str]]:
             ids = {*showing.exclude, *showing.known, *showing.standing}
             rids = rids_of(connection, number, list(ids)) if ids else []
             if showing.exclude_session is not None:
                 rids = [*rids, *rids_of_session(connection, number, showing.exclude_session)]
-            return list(read_records(connection, number, rids).values())
+            records = read_records(connection, number, rids) if stating else {}
+            return list(records.values()), graph.elaborated_by(connection, rids)
 
-        there = await self._space.read(read)
+        there, elaborated = await self._space.read(read)
+        for line in standing:
+            if line.record.id in elaborated:
+                line.why_not = "what adds to it is before the model"
         kinds = newest_of_each([*(line.record for line in stating), *there])
         for newest, older in kinds.items():
             for one in older:

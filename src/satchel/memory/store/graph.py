@@ -251,6 +251,13 @@ def facts_and_turns(
         yield from query.run(connection, {"rids": json.dumps(list(rids))})
 
 
+def elaborated_by(connection: Connection, rids: Collection[int]) -> frozenset[str]:
+    """The ids of what these memories say with something added."""
+    found = edges.c.source_rid.in_(among(rids)) & (edges.c.relation == "elaborates")
+    joined = edges.join(memories, memories.c.rid == edges.c.target_rid)
+    return frozenset(connection.execute(select(memories.c.id).select_from(joined).where(found)).scalars())
+
+
 def is_superseded_by(connection: Connection, older: int, newer: int) -> bool:
     """Whether a chain of `supersedes` already leads from one rid to another."""
     return connection.execute(_REACHED, {"newer": newer, "older": older}).first() is not None
