@@ -397,7 +397,9 @@ def fit(measured: Mapping[str, Sequence[Measured]], *, with_vectors: bool) -> Ne
     told = np.array([[_told(one, line)[name] for name in about] for one in seen])
     concerns = np.array([float(one.message["kind"] not in QUIET) for one in seen])
     message = fit_logistic(told, concerns, np.ones(len(told)), about, ridge=LINE_RIDGE)
-    weights = NeedWeights(line=line, message=message, line_from=0.0, message_from=0.0, need=need)
+    weights = NeedWeights(
+        line=line, message=message, line_from=0.0, turn_from=0.0, message_from=0.0, need=need
+    )
     return _with_thresholds(weights, named)
 
 
@@ -477,14 +479,21 @@ def _with_thresholds(weights: NeedWeights, seen: Mapping[str, Sequence[Measured]
         needed = sum(one[0] for one in (*whole, *small))
         return needed - MISSED * sum(max(one, 0.0) for one in missed)
 
+    # By words alone, it is unknown from which sessions facts were drawn: there, turns have the threshold of facts.
+    apart = "message" in weights.line.weights
     quiet = lines["cues"].message[lines["cues"].quiet]
     found = []
     for message_from in np.quantile(quiet, MESSAGE_FROM):
-        both = [sum(worth(kind, one, message_from) for kind in ("facts", "turns")) for one in LINE_FROM]
-        found.append((max(both), LINE_FROM[int(np.argmax(both))], message_from))
-    _, line_from, message_from = max(found)
+        facts = [worth("facts", one, message_from) for one in LINE_FROM]
+        turns = [worth("turns", one, message_from) for one in LINE_FROM]
+        line, turn = int(np.argmax(facts)), int(np.argmax(turns))
+        if not apart:
+            line = turn = int(np.argmax(np.add(facts, turns)))
+        found.append((facts[line] + turns[turn], LINE_FROM[line], LINE_FROM[turn], message_from))
+    _, line_from, turn_from, message_from = max(found)
     return weights._replace(
         line_from=round(float(line_from), 3),
+        turn_from=round(float(turn_from), 3),
         message_from=round(float(message_from), 3),
     )
 
@@ -517,6 +526,7 @@ def only(weighed: Weighed, places: Sequence[int]) -> Weighed:
         passages=weighed.passages[list(places)],
         later=[weighed.later[at] for at in places],
         outdated=[weighed.outdated[at] for at in places],
+        told=[weighed.told[at] for at in places],
         kinds=newest_of_each(records),
     )
 
@@ -609,6 +619,7 @@ def as_json(weights: NeedWeights) -> dict[str, Any]:
         "line": one(weights.line),
         "message": one(weights.message),
         "line_from": weights.line_from,
+        "turn_from": weights.turn_from,
         "message_from": weights.message_from,
     }
 

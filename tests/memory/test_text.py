@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from satchel.memory.find.question import NamedDays, is_widespread, possible_names, read_question
+from satchel.memory.find.question import NamedDays, closeness, is_widespread, possible_names, read_question
 from satchel.memory.find.relevance import examples
 from satchel.memory.text.lexicon import QUESTION, commonness, hash_stem, read_text, stems_of, words_of
 from satchel.memory.text.passages import MAX_PASSAGES, passages
@@ -139,12 +139,27 @@ def test_a_day_without_a_year_is_that_day_of_every_year(words: str) -> None:
     said = np.array([day(year, 7, 4) for year in (2019, 2023, 2026)])
     assert named.contain(said).all()
     assert not named.contain(said + 1).any()
-    leap = days("2020-02-29", yearly=True)
-    assert leap.contain(np.array([day(2024, 2, 29), day(2023, 2, 27)])).tolist() == [True, False]
 
 
 def day(year: int, month: int, day: int) -> int:
     return date(year, month, day).toordinal() - date(1970, 1, 1).toordinal()
+
+
+@requirement("memory:search:days")
+def test_the_day_itself_outranks_its_neighbours() -> None:
+    def fit(named: NamedDays, *said: int) -> list[float]:
+        return [round(float(found), 1) for found in closeness([named], np.array(said))]
+
+    fourth = day(2022, 7, 4)
+    around = [fourth + late for late in (-4, -3, -1, 0, 1, 2, 8, 9, 30, 31)]
+    assert fit(days("2022-07-04"), *around) == [0, 0.2, 0.5, 1, 0.5, 0.4, 0.4, 0.2, 0.2, 0]
+    assert fit(days("2022-07-01", "2022-07-31"), day(2022, 6, 30), day(2022, 7, 30), day(2022, 8, 3)) == [
+        0,
+        1,
+        0.5,
+    ]
+    assert fit(days("2022-01-01", "2022-12-31"), day(2022, 1, 1), day(2023, 1, 1)) == [1, 0]
+    assert fit(days("2020-02-29", yearly=True), day(2024, 2, 29), day(2023, 2, 27)) == [1, 0]
 
 
 def test_no_language_of_the_calendar_has_a_word_for_a_day_that_is_not_looked_for() -> None:

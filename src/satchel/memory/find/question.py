@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -24,6 +24,7 @@ __all__ = [
     "NamedDays",
     "ParsedQuestion",
     "Side",
+    "closeness",
     "is_widespread",
     "may_name_days",
     "possible_names",
@@ -64,6 +65,15 @@ _WIDESPREAD = 0.08
 """The share of memories, of at least so many, from which on a name tells nothing apart. The names of people who talk to
 each other are in 14 to 31 % of what they say, other names in less than 6 % (LoCoMo)."""
 
+_NEXT_DAY = 0.5
+_NEXT_WEEK = 0.4
+_NEXT_MONTH = 0.2
+"""What the days after a day that a question names count, and the three days before it: people report an event when
+they next talk, and announce it before."""
+_AFTERWARDS = 0.5
+"""What the ten days after a longer time count."""
+_MOST_AFTERWARDS_DAYS = 31
+
 
 @dataclass(frozen=True, slots=True)
 class NamedDays:
@@ -89,6 +99,20 @@ class NamedDays:
             found |= (days >= first) & (days < first + self.count)
         return found
 
+    def closeness(self, days: Any) -> Any:
+        """How well each day fits, 0 to 1; shape of `days`."""
+        found = np.zeros(len(days), dtype=np.float32)
+        for first in self._beginnings(days):
+            late = days - (first + self.count - 1)
+            if self.count == 1:
+                steps = [late == 0, np.abs(late) == 1, (late > 0) & (late <= 8), (late >= -3) & (late <= 30)]
+                fit = np.select(steps, [1.0, _NEXT_DAY, _NEXT_WEEK, _NEXT_MONTH], 0.0)
+            else:
+                after = _AFTERWARDS if self.count <= _MOST_AFTERWARDS_DAYS else 0.0
+                fit = np.select([(late <= 0) & (days >= first), (late > 0) & (late <= 10)], [1.0, after], 0.0)
+            found = np.maximum(found, fit.astype(np.float32))
+        return found
+
     def _beginnings(self, days: Any) -> Iterator[int]:
         """The first day, counted from 1970-01-01, in each year that matters for `days`."""
         if not self.yearly:
@@ -102,6 +126,11 @@ class NamedDays:
             for year in range(max(first - 1, last - _MOST_YEARS, 1), last + 1):
                 with suppress(ValueError):  # 29 February
                     yield self.first.replace(year=year).toordinal() - _EPOCH
+
+
+def closeness(named: Sequence[NamedDays], days: Any) -> Any:
+    """How well each day, counted from 1970-01-01, fits the days that a question names, 0 to 1; shape of `days`."""
+    return np.maximum.reduce([one.closeness(days) for one in named])
 
 
 Side: TypeAlias = Literal["user", "assistant", "anybody"]

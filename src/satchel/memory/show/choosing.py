@@ -105,14 +105,16 @@ class NeedWeights(NamedTuple):
 
     Attributes:
         line: Whether a memory is needed; `message`: whether the message concerns the user's life at all.
-        line_from: The log-odds of a line from which it is shown by default; `message_from` those of a message that
-            takes nothing from its lines.
+        line_from: The log-odds of a line from which it is shown by default; `turn_from` those of a turn from whose
+            session no facts were drawn, which may be out of date; `message_from` those of a message that takes nothing
+            from its lines.
         need: Of the words of a message, how much each speaks for a need of memory, and under "" the bias.
     """
 
     line: Logistic
     message: Logistic
     line_from: float
+    turn_from: float
     message_from: float
     need: Mapping[str, float]
 
@@ -130,6 +132,7 @@ def read_weights(found: Mapping[str, Any], *, with_vectors: bool) -> NeedWeights
         line=Logistic(part["line"]["weights"], part["line"]["bias"]),
         message=Logistic(part["message"]["weights"], part["message"]["bias"]),
         line_from=part["line_from"],
+        turn_from=part["turn_from"],
         message_from=part["message_from"],
         need=found["need"],
     )
@@ -283,5 +286,6 @@ def sureness(weights: NeedWeights, lines: Mapping[str, Any], *, text: str, need:
     if not len(log_odds):
         return log_odds
     message = weights.message.log_odds(message_features(lines, log_odds, text=text, need=need))
-    sure = log_odds - weights.line_from + min(message - weights.message_from, 0.0)
+    from_ = np.where((lines["fact"] > 0) | lines["told"], weights.line_from, weights.turn_from)
+    sure = log_odds - from_ + min(message - weights.message_from, 0.0)
     return 1 / (1 + np.exp(-np.clip(sure, -30, 30)))

@@ -273,8 +273,8 @@ class Surface:
             for line in may_stand(lines)
             if line.at in alone or line.record.id == weighed.records[line.at].id
         ]
-        ids = [line.record.id for line in own]
-        over = await self._space.read(turns_over, ids, at=self._space.now_micros()) if ids else set()
+        turns = [line.record.id for line in own if weighed.told[line.at]]
+        over = await self._space.read(turns_over, turns, at=self._space.now_micros()) if turns else set()
 
         def read() -> None:
             for line in own:

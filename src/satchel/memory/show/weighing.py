@@ -17,7 +17,7 @@ from satchel.memory.find.question import is_widespread, possible_names, read_que
 from satchel.memory.show.choosing import asked_about, line_features, need_of, shipped_weights, sureness
 from satchel.memory.store import decay, graph
 from satchel.memory.store.graph import Successor
-from satchel.memory.store.repository import faded_rids, read_records
+from satchel.memory.store.repository import faded_rids, read_records, sessions_with_facts
 from satchel.memory.text.block import gist
 from satchel.memory.text.framing import is_mere_question
 from satchel.memory.text.newest import newest_of_each
@@ -63,6 +63,7 @@ class Weighed:
         passages: Shape (n,): which passage of each fits best; -1 where that isn't known.
         later: Of each, what was said later and takes its place, or may, and can be shown: the certain first.
         outdated: Of each, whether something took its place for certain, be that shown or not.
+        told: Of each, whether facts were drawn from its session. Then they say what holds, and which ended.
         kinds: By the place of the newest statement of an attribute with one value at a time: the places of the older.
         vectors: The message's, shape (q, d); None where no embedder serves. A cosine from `likely` on says something.
         left_out: Memories that say nothing new, with the reason.
@@ -77,6 +78,7 @@ class Weighed:
     passages: Any
     later: Sequence[tuple[Successor, ...]]
     outdated: Sequence[bool]
+    told: Sequence[bool]
     kinds: Mapping[int, tuple[int, ...]]
     vectors: Any = None
     likely: float | None = None
@@ -219,6 +221,8 @@ def _measured(
     why = {at: why_not_new(by_rid[rids[at]], known) for at in there}
     kept = np.array([at for at in there if not why[at]], dtype=np.int64)
     records = [by_rid[rids[at]] for at in kept.tolist()]
+    sessions = sessions_with_facts(connection, space.id, records)
+    told = [record.source.session in sessions for record in records]
     need = need_of(text, shipped_weights(with_vectors=gate is not None).need)
     features = line_features(
         evidence.some(kept), records, gate=gate, message=None if vectors is None else vectors[0], need=need
@@ -228,11 +232,12 @@ def _measured(
         need=need,
         question=question,
         records=records,
-        features=features,
+        features=features | {"told": np.array(told, dtype=bool)},
         alike=evidence.alike[np.ix_(kept, kept)],
         passages=evidence.passages[kept],
         later=[graph.successors(later.get(rids[at], {}), by_rid) for at in kept.tolist()],
         outdated=[rids[at] in outdated for at in kept.tolist()],
+        told=told,
         kinds=newest_of_each(records),
         vectors=vectors,
         likely=None if gate is None else gate.mean + gate.deviation,

@@ -92,6 +92,7 @@ __all__ = [
     "rids_by_id",
     "rids_of",
     "rids_of_session",
+    "sessions_with_facts",
     "slices",
     "space_changed",
     "tags_of",
@@ -558,6 +559,24 @@ def rids_by_id(connection: Connection, space: int, ids: Sequence[str]) -> dict[s
 def rids_of(connection: Connection, space: int, ids: Sequence[str]) -> list[int]:
     """The rids of the memories with these ids, in no particular order; ids that don't exist are left out."""
     return list(rids_by_id(connection, space, ids).values())
+
+
+_SESSIONS_WITH_FACTS = Prepared(
+    select(memories.c.source_session)
+    .distinct()
+    .where(
+        memories.c.space_id == bindparam("space"),
+        memories.c.source_session.in_(listed(bindparam("sessions"))),
+        memories.c.kind == "fact",
+    )
+)
+
+
+def sessions_with_facts(connection: Connection, space: int, records: Iterable[MemoryRecord]) -> set[str]:
+    """The sessions of some memories from which facts were drawn."""
+    sessions = {record.source.session for record in records if record.source.session is not None}
+    values = {"space": space, "sessions": json.dumps(sorted(sessions))}
+    return {session for (session,) in _SESSIONS_WITH_FACTS.run(connection, values)}
 
 
 def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str]:

@@ -19,7 +19,7 @@ from satchel.memory.find.candidates.arrays import Floats, Ints, distinct
 from satchel.memory.find.candidates.index import BY_ASSISTANT, Index, StemScores
 from satchel.memory.find.candidates.tokens import match, weigh
 from satchel.memory.find.candidates.weights import WEIGHTS
-from satchel.memory.find.question import ParsedQuestion
+from satchel.memory.find.question import ParsedQuestion, closeness
 from satchel.memory.records import Mode
 from satchel.memory.store.decay import FACTORS
 from satchel.memory.text.lexicon import commonness
@@ -221,8 +221,7 @@ def score(
     parts["session"] = chosen.gate * _session_prior(index, rows, np.maximum(own, 0))
     parts["speaker"] = _is_speaker(index, question, rows)
     if question.days:
-        said_then = [days.contain(index.days[rows]) for days in question.days]
-        parts["date"] = np.logical_or.reduce(said_then).astype(np.float32)
+        parts["date"] = closeness(question.days, index.days[rows])
     return Scores(values=np.maximum(_sum_of(parts), _MIN_SCORE), parts=parts)
 
 

@@ -24,7 +24,7 @@ SIGNALS: Final[Mapping[str, str]] = MappingProxyType(
         "cue": "how far the cosine of its best cue stands out",
         "session": "the best of the same session",
         "speaker": "said by the one whom the question names; where it names nobody, not by an assistant",
-        "date": "said on a day that the question names",
+        "date": "said on a day that the question names, or soon after",
     }
 )
 """The signals, in words."""
