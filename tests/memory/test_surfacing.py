@@ -413,7 +413,8 @@ async def test_what_a_fact_before_the_model_adds_to_is_not_shown_alone() -> None
         whole = await memory.add("User: wants short answers, no lists, but numbered steps for Lucija")
         message = "Short answers, no lists please"
         assert short in [
-            one.memory.id for one in (await memory.recall(message, threshold=0.0, exclude=[whole])).context.memories
+            one.memory.id
+            for one in (await memory.recall(message, threshold=0.0, exclude=[whole])).context.memories
         ]
         await memory.link(whole, short, "elaborates")
         found = await memory.recall(message, threshold=0.0, exclude=[whole])
