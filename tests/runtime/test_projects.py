@@ -5,16 +5,18 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from satchel.errors import NotFound, UsageError
+from satchel.errors import NotFound, StorageError, StorageUnwritable, UsageError
 from satchel.events import SessionFiled
 from satchel.memory import Memory
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.home import Home
 from satchel.runtime.rebuilding import rebuild
+from satchel.sessions import Journal
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
 
@@ -145,17 +147,108 @@ async def test_a_conversation_moves_with_all_that_was_learnt_from_it(tmp_path: P
 
 
 @requirement("projects:moving")
-async def test_a_move_that_a_crash_interrupted_is_finished_when_the_home_is_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("until", ["the log", "the copy"])
+async def test_a_move_that_a_crash_interrupted_is_finished_when_the_home_is_opened(
+    tmp_path: Path, until: str
+) -> None:
     settings = settings_in(tmp_path)
     async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
         project = satchel.home.projects.create("Merger")
         id = await said_in(satchel, "", SECRET)
-        await satchel.home.carry(id, "", project.id)
+        inside = await satchel.home.memory_in(project.id)
+        assert satchel.memory is not None
+        assert inside is not None
+        said = (await satchel.memory.list(kind="episode", speaker="user"))[0]
+        await satchel.memory.edit(said.id, content="Heron closes early.")
         await satchel.home.note_of(id, SessionFiled(project=project.id))
-        assert await words(satchel.memory) == [SECRET]  # the process dies here
+        if until == "the copy":
+            await satchel.memory.carry(id, inside)
+            assert [gone.id for gone in (await satchel.forget([said.id], dry_run=True)).store.forgotten] == [
+                said.id
+            ] * 2  # wherever it is
+        assert await words(satchel.memory) == ["Heron closes early."]  # the process dies here
     async with Home.open(settings, embedder="none") as home:
         assert await words(home.memory) == []
-        assert await words(await home.memory_in(project.id)) == [SECRET]
+        assert await words(await home.memory_in(project.id)) == ["Heron closes early."]
+
+
+@requirement("projects:moving")
+async def test_what_was_edited_and_merged_comes_back_whenever_its_conversation_does(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        id = await said_in(satchel, "", "I moved to Oslo in May.")
+        own, inside = satchel.memory, await satchel.home.memory_in(project.id)
+        assert own is not None
+        assert inside is not None
+        await own.edit(await own.add("The user lives in Oslo.", session=id, turn=1), content="In Bergen.")
+        await own.edit((await own.list(kind="episode", speaker="user"))[0].id, content="I moved to Bergen.")
+        pair = [await own.add(f"The user {does} Oslo.", session=id, turn=1) for does in ("loves", "adores")]
+        await own.merge(pair, "The user loves and adores Oslo.")
+        before = {one.content for one in await own.list()}
+        for _ in range(2):
+            await satchel.move(id, "Merger")
+            assert {one.content for one in await inside.list()} == before
+            assert not await own.list()
+            await satchel.move(id, "")
+            assert {one.content for one in await own.list()} == before
+            assert not await inside.list()
+    for path in settings.home.glob("satchel.db*"):
+        path.unlink()
+    async with Home.open(settings, embedder="none") as home:
+        assert home.memory is not None
+        assert {one.content for one in await home.memory.list()} == before
+
+
+@requirement("projects:moving")
+async def test_a_move_that_fails_loses_nothing_and_shows_nothing_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        session = await satchel.session(project="Merger")
+        await session.run_turn(SECRET)
+        own, inside = satchel.memory, await satchel.home.memory_in(project.id)
+        assert own is not None
+        assert inside is not None
+
+        async def full(*_: object, **__: object) -> None:
+            raise StorageUnwritable("The disk is full.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", full)
+            with pytest.raises(StorageUnwritable):
+                await satchel.move(session.id, "")
+        assert not await own.list()
+        gone = await inside.add("The user likes Heron.", session=session.id, turn=1)
+        await satchel.forget([gone])
+        await satchel.move(session.id, "")
+        await own.add("The user likes Heron.", session=session.id, turn=1)
+        with pytest.raises(StorageError, match="1 of the memories"):
+            await satchel.move(session.id, "Merger")  # where these words were forgotten
+        assert await words(own) == [SECRET]
+        assert [one.content for one in await own.list(kind="fact")] == ["The user likes Heron."]
+
+
+@requirement("projects:moving")
+async def test_what_is_sent_while_a_conversation_moves_is_said_where_it_belongs_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        session = await satchel.session()
+        await session.run_turn("Hello.")
+        running, carry = [], Memory.carry
+
+        async def slowly(self: Memory, *given: Any) -> None:
+            await carry(self, *given)
+            running.append(await session.start(SECRET))
+
+        monkeypatch.setattr(Memory, "carry", slowly)
+        await satchel.move(session.id, "Merger")
+        assert (await running[0].result()).status == "done"
+        assert await words(satchel.memory) == []
+        assert await words(await satchel.home.memory_in(project.id)) == [SECRET, "Hello."]
 
 
 @requirement("projects:kept")

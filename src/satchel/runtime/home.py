@@ -40,7 +40,7 @@ from satchel.sessions import SessionInfo, SessionStore, UsageRow, Words, live_re
 from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database
 
-__all__ = ["Home", "clear_loss", "untrusted_project"]
+__all__ = ["Home", "clear_loss", "movable", "untrusted_project"]
 
 _LOSS_FILE = "database-was-missing"
 _SHARED_MEMORY = "/dev/shm"
@@ -323,29 +323,21 @@ class Home:
         async with await self.sessions.open(session_id) as journal:
             before = (await self.sessions.info(session_id)).project
             if before != project_id:
-                await self.carry(session_id, before, project_id)
-                await journal.append([SessionFiled(project=project_id)], durable=True)
-                await self.release(session_id, before)
+                await journal.append([movable(session_id, project_id)], durable=True)
+            await self.bring(session_id, project_id)
 
-    async def carry(self, session_id: str, before: str, project_id: str) -> None:
-        """Copy what was learnt from a session to the memory of another project. The log says next where it belongs;
-        then `release` removes it where it was. Whoever opens the home after a crash does that.
+    async def bring(self, session_id: str, project_id: str) -> None:
+        """Move what was learnt from a session to the memory of the project that its log names now. Whoever opens the
+        home after a crash does that.
 
         Raises:
-            UsageError: It is a build.
-            StorageError: It could not be stored.
+            StorageError: It could not be stored. What was not moved is where it was; a second call moves it.
         """
-        if session_id.startswith("build-"):
-            raise UsageError("The session of a build can't be moved.")
-        source, target = await self.memory_in(before), await self.memory_in(project_id)
-        if source is not None and target is not None:
-            await source.carry(session_id, target)
-
-    async def release(self, session_id: str, before: str) -> None:
-        """Remove what was learnt from a session from where it was before it was moved."""
-        memory = await self.memory_in(before)
-        if memory is not None:
-            await memory.release(session_id)
+        target = await self.memory_in(project_id)
+        for memory in await self.memories():
+            if target is not None and memory is not target and await memory.count(session=session_id):
+                await memory.carry(session_id, target)
+                await memory.release(session_id)
 
     async def remove_project(self, project: Project) -> None:
         """Delete a project that has no conversations any more: its memories, wherever their words stand, then its
@@ -421,7 +413,8 @@ class Home:
         found: dict[Memory, list[str]] = {memories[0]: []}
         for id in ids:
             holders = [memory for memory in memories if await memory.known([await memory.full_id(id)])]
-            found.setdefault(holders[0] if holders else memories[0], []).append(id)
+            for holder in holders or memories[:1]:  # two while a move is not finished
+                found.setdefault(holder, []).append(id)
         return [(memory, own) for memory, own in found.items() if own] or [(memories[0], [])]
 
     async def _forget_in(self, memory: Memory, ids: Sequence[str]) -> ForgetReceipt:
@@ -464,6 +457,17 @@ class Home:
     def note_copy(self, copy: Path) -> None:
         """Record that a backup or export was written, so that the receipts of `forget` can name it."""
         note_copy(self.settings.home, copy, clock=self.clock)
+
+
+def movable(session_id: str, project_id: str) -> SessionFiled:
+    """The event that puts a session into a project.
+
+    Raises:
+        UsageError: It is a build.
+    """
+    if session_id.startswith("build-"):
+        raise UsageError("The session of a build can't be moved.")
+    return SessionFiled(project=project_id)
 
 
 def _with_purpose(row: UsageRow) -> UsageRow:
