@@ -271,6 +271,48 @@ async def test_a_new_database_puts_each_conversation_into_its_project(tmp_path: 
         assert found == [[OWN], [SECRET], ["Tulips are planted in October."]]
 
 
+@requirement("projects:kept")
+@pytest.mark.parametrize("state", ["damaged", "lost"])
+async def test_a_file_that_is_damaged_or_lost_stops_nothing_else(tmp_path: Path, state: str) -> None:
+    model = ScriptedModel(lambda _: "I see.")
+    settings = settings_in(tmp_path)
+    async with opened(tmp_path, model) as satchel:
+        project = satchel.home.projects.create("Merger", instructions="Speak of Quetzals.")
+        inside = await said_in(satchel, "Merger", SECRET)
+        outside = await said_in(satchel, "", OWN)
+    file = settings.home / "projects" / f"{project.id}.toml"
+    file.write_text("name") if state == "damaged" else file.unlink()
+    async with opened(tmp_path, model) as satchel:
+        told = [notice.text for notice in satchel.notices if notice.part == "projects"]
+        assert len(told) == (state == "damaged")
+        assert satchel.home.projects.all() == []
+        await satchel.distilling.run()
+        session = await satchel.session(inside)
+        await session.run_turn(f"And {ASKED}")  # it sees what it saw, and nothing else
+        assert "Heron" in sent(model)
+        assert "chicken" not in sent(model)
+        await session.aclose()
+        await satchel.forget(session=outside)
+        memory = await satchel.home.memory_in(project.id)
+        assert memory is not None
+        said = [one.id for one in await memory.list(kind="episode", speaker="user") if one.content == SECRET]
+        assert [gone.id for gone in (await satchel.forget(said)).store.forgotten] == said
+        if state == "damaged":
+            broken = satchel.home.projects.find(project.id)
+            assert (broken.name, broken.own_memory_only) == (project.id, True)
+            assert project.id in told[0]
+            repaired = await satchel.change_project(broken, name="Merger")
+            assert satchel.home.projects.all() == [repaired]
+            file.write_text("name")
+            await satchel.delete_project(satchel.home.projects.find(project.id))
+            assert not file.exists()
+            assert [info.id for info in await satchel.sessions.list()] == [outside]
+        else:
+            await satchel.move(inside, "")
+            assert await words(satchel.memory) == [f"And {ASKED}"]
+    await rebuild(settings)
+
+
 def traces(home: Path, *needles: str) -> list[str]:
     """The files of a home in which one of these stands."""
     return [

@@ -489,6 +489,10 @@ class Memory:
         await self._upkeep.copy()
         return gone
 
+    async def scopes(self) -> Sequence[str]:
+        """The user's scopes that memories were stored in, this one and others, and not removed since."""
+        return await self._space.read(lambda connection, _: repository.scopes_of(connection, self.user))
+
     async def remove_scope(self, scope: str) -> None:
         """Remove another scope of the user for good: all of its memories, what is noted of them and of their cost, and
         the journal. Nobody in this process has it open.

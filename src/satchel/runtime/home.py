@@ -35,7 +35,7 @@ from satchel.runtime.forgetting import ForgetReceipt, forget, pictures_with
 from satchel.runtime.lines import counted
 from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
-from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, scope_of
+from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, project_of, scope_of
 from satchel.sessions import SessionInfo, SessionStore, UsageRow, Words, live_redactor, read_title
 from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database
@@ -84,7 +84,7 @@ class Home:
         self.clock = clock
         self.memory = memory
         self._project_memories = project_memories
-        self.projects = Projects(settings.home, clock)
+        self.projects = Projects(settings.home, clock, tell=notices.post_once)
         self.sessions = sessions
         self.notices = notices
         self.database = database
@@ -195,6 +195,7 @@ class Home:
             if memory is not None and unwritable is None and settings.keeps_memory and scope == "default":
                 for notice in await home._caught_up():
                     notices.post(notice)
+            home.projects.all()  # tells of those that are damaged
             yield home
 
     async def _caught_up(self) -> list[Notice]:
@@ -217,13 +218,15 @@ class Home:
         return await self._project_memories.of(project_id)
 
     async def memories(self) -> Sequence[Memory]:
-        """The user's own memory and those of all projects; none if memory is off.
+        """The user's own memory and those of all projects, also where the file of one is damaged or lost; none if
+        memory is off.
 
         Raises:
             StorageError: One can't be opened.
         """
-        wanted = ["", *(project.id for project in self.projects.all())]
-        found = [await self.memory_in(project_id) for project_id in wanted]
+        stored = [] if self.memory is None else map(project_of, await self.memory.scopes())
+        wanted = {*self.projects.ids(), *stored} - {""}
+        found = [await self.memory_in(project_id) for project_id in ("", *sorted(wanted))]
         return list(dict.fromkeys(memory for memory in found if memory is not None))
 
     async def scope(self, project_id: str) -> SessionScope:
