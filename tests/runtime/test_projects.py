@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ pytestmark = pytest.mark.anyio
 
 SECRET = "The code name of the merger with Brandt is Heron, and it closes on 3 December 2026."
 ASKED = "What is the code name of the merger with Brandt?"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
 OWN = "My dog is called Bello and is allergic to chicken."
 
 
@@ -347,6 +351,30 @@ async def test_deleting_a_project_leaves_nothing_of_it(tmp_path: Path) -> None:
         str(path) for path in home.glob(f"sessions/*/*{moved}.jsonl")
     ]
     assert traces(home, "Heron is", "is Heron", "Zebrafish", "Quetzal") == []
+
+
+@requirement("projects:deleting")
+async def test_deleting_a_project_leaves_what_was_moved_out_and_pictures_that_are_known_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        for place in ("", "Merger"):
+            talk = await satchel.session(project=place)
+            cat = satchel.parts.uploads.add([PNG], name="cat.png", now=satchel.clock.now())
+            await (await talk.start("This cat.", files=[cat])).result()
+            await talk.aclose()
+        inside = await satchel.session(project="Merger")
+        for text in (SECRET, "And the weather?"):
+            await inside.run_turn(text)
+        await inside.aclose()
+        outside, stays = [await satchel.sessions.branch(inside.id, 2) for _ in range(2)]
+        await satchel.move(outside, "")
+        assert len(list(satchel.settings.home.rglob("*cat.png"))) == 2
+        await satchel.delete_project(project)
+        assert len(list(satchel.settings.home.rglob("*cat.png"))) == 1
+        assert SECRET in await satchel.sessions.export(outside, form="markdown")
+        assert stays not in {info.id for info in await satchel.sessions.list()}
 
 
 @requirement("projects:deleting")

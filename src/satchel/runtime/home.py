@@ -355,7 +355,7 @@ class Home:
         memory = await self.memory_in(project.id)
         if memory is not None and self.memory is not None and self._project_memories is not None:
             records = await memory.list(limit=await memory.count() or 1)
-            await self._forget_in(memory, [record.id for record in records])
+            await self._forget_in(memory, [record.id for record in records], deleted=project.id)
             await self._project_memories.close(project.id)
             await self.memory.remove_scope(memory.scope)
         self.projects.remove(project)
@@ -420,7 +420,9 @@ class Home:
                 found.setdefault(holder, []).append(id)
         return [(memory, own) for memory, own in found.items() if own] or [(memories[0], [])]
 
-    async def _forget_in(self, memory: Memory, ids: Sequence[str]) -> ForgetReceipt:
+    async def _forget_in(
+        self, memory: Memory, ids: Sequence[str], *, deleted: str | None = None
+    ) -> ForgetReceipt:
         """Forget memories of one scope, with all that they left in logs, builds and other scopes."""
         database = self.database
 
@@ -442,6 +444,7 @@ class Home:
             on_words=self._words_forgotten,
             told=await sessions_of_builds(database) if database is not None else (),
             also=in_builds,
+            project=deleted,
         )
         if self.database is not None and not receipt.is_empty:
             await forget_inputs(self.database)
