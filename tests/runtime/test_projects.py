@@ -123,6 +123,25 @@ async def test_the_users_own_memories_are_seen_in_a_project_unless_it_has_its_ow
         assert ("chicken" in sent(model)) is not own_only
 
 
+@requirement("projects:memory")
+async def test_a_fact_that_is_said_in_a_project_replaces_none_of_the_users_own(tmp_path: Path) -> None:
+    inputs: dict[str, object] = {"content": "Bello is allergic to beef."}
+    model = tools_for(store_memory=inputs)
+    async with opened(tmp_path, model) as satchel:
+        project = satchel.home.projects.create("Merger")
+        assert satchel.memory is not None
+        inputs["supersedes"] = own = await satchel.memory.add("Bello is allergic to chicken.")
+        await said_in(satchel, "Merger", "Please look.")
+        assert f"{own} still holds" in sent(model)
+        assert [one.id for one in await satchel.memory.list()] == [own]
+        memory = await satchel.home.memory_in(project.id)
+        assert memory is not None
+        assert [one.content for one in await memory.list(kind="fact")] == ["Bello is allergic to beef."]
+        inputs["supersedes"] = "m0000000000000000"
+        await said_in(satchel, "Merger", "Please look.")
+        assert "There is no memory 'm0000000000000000'" in sent(model)
+
+
 @requirement("projects:moving")
 async def test_a_conversation_moves_with_all_that_was_learnt_from_it(tmp_path: Path) -> None:
     model = tools_for(store_memory={"content": "Heron closes early."})
