@@ -224,6 +224,32 @@ async def test_what_was_edited_and_merged_comes_back_whenever_its_conversation_d
 
 
 @requirement("projects:moving")
+async def test_what_another_conversation_bears_out_stays_and_nothing_is_stored_twice(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    async with opened(tmp_path, ScriptedModel(lambda _: "You live by the fjord in Oslo.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        moved = await said_in(satchel, "", "I live in Oslo.")
+        stays = await said_in(satchel, "", "As I said, I live in Oslo.")
+        own = satchel.memory
+        assert own is not None
+        fact = await own.add("The user lives in Oslo.", session=moved, turn=1, quote="I live in Oslo.")
+        for one in await own.list(kind="episode", speaker="user"):
+            await own.link(fact, one.id, "derived_from")
+        answer = [one.id for one in await own.list(session=moved, speaker="assistant")]
+        await satchel.forget(answer)
+        await satchel.move(moved, "Merger")
+        assert [one.source.session for one in await own.list(kind="fact")] == [stays]
+        inside = await satchel.home.memory_in(project.id)
+        assert inside is not None
+        before = {one.id for one in await inside.list()}
+        assert fact in before
+    async with Home.open(settings, embedder="none") as home:
+        memory = await home.memory_in(project.id)
+        assert memory is not None
+        assert {one.id for one in await memory.list()} == before
+
+
+@requirement("projects:moving")
 async def test_a_move_that_fails_loses_nothing_and_shows_nothing_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

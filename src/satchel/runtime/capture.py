@@ -205,11 +205,16 @@ async def _uncaptured(sessions: SessionStore, memory_in: MemoryIn, session_id: s
     if memory is None:
         raise StorageError("Memory is off or could not be opened.")
     kept = await memory.known([id for _, ids in found for id in ids])
+    left = set(projects) - {projects[-1]}
     return _Uncaptured(
         log=log,
         memory=memory,
         episodes=[
-            episode for episodes, ids in found if not ids or not kept.issuperset(ids) for episode in episodes
+            episode
+            for episodes, ids in found
+            # The rest of a turn that was forgotten in part would have other ids where it was moved to.
+            if not ids or not (kept.intersection(ids) if left else kept.issuperset(ids))
+            for episode in episodes
         ],
-        left=set(projects) - {projects[-1]},
+        left=left,
     )

@@ -416,7 +416,9 @@ class Home:
         found: dict[Memory, list[str]] = {memories[0]: []}
         for id in ids:
             holders = [memory for memory in memories if await memory.known([await memory.full_id(id)])]
-            for holder in holders or memories[:1]:  # two while a move is not finished
+            for holder in (
+                holders or memories[:1]
+            ):  # two while a move isn't finished, or of a fact from two places
                 found.setdefault(holder, []).append(id)
         return [(memory, own) for memory, own in found.items() if own] or [(memories[0], [])]
 

@@ -210,10 +210,17 @@ def release(connection: Connection, space: int, session: str, *, at: int) -> int
     """Remove all that comes from a conversation, which goes on in another space, and refuse none of it if it comes
     back. Returns how many memories went.
     """
+    # A fact that was drawn from another conversation, too, stays and quotes that, as after forgetting.
+    other = memories.alias()
+    drawn = select(edges.c.source_rid).join(other, other.c.rid == edges.c.target_rid)
+    elsewhere = drawn.where(edges.c.relation == "derived_from", other.c.source_session != session)
     query = select(memories.c.id).where(memories.c.space_id == space, memories.c.source_session == session)
-    going = _Going(connection, space, connection.execute(query).scalars().all())
+    own = connection.execute(query.where(memories.c.rid.not_in(elsewhere))).scalars().all()
+    going = _Going(connection, space, own)
     if going.rows:
-        drop_sources(connection, space, [session], at=at, hasher=None)
+        texts = _texts_of(connection, space, going.rows)
+        _requote(connection, space, going.rows, texts, count_up(connection, space))
+    drop_sources(connection, space, [session], at=at, hasher=None)
     return len(going.rows)
 
 
