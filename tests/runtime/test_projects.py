@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from satchel.errors import NotFound, UsageError
+from satchel.errors import NotFound, StorageError, StorageUnwritable, UsageError
 from satchel.events import SessionFiled
 from satchel.memory import Memory
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.home import Home
 from satchel.runtime.rebuilding import rebuild
+from satchel.sessions import Journal
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
 
@@ -22,6 +25,9 @@ pytestmark = pytest.mark.anyio
 
 SECRET = "The code name of the merger with Brandt is Heron, and it closes on 3 December 2026."
 ASKED = "What is the code name of the merger with Brandt?"
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
 OWN = "My dog is called Bello and is allergic to chicken."
 
 
@@ -117,6 +123,25 @@ async def test_the_users_own_memories_are_seen_in_a_project_unless_it_has_its_ow
         assert ("chicken" in sent(model)) is not own_only
 
 
+@requirement("projects:memory")
+async def test_a_fact_that_is_said_in_a_project_replaces_none_of_the_users_own(tmp_path: Path) -> None:
+    inputs: dict[str, object] = {"content": "Bello is allergic to beef."}
+    model = tools_for(store_memory=inputs)
+    async with opened(tmp_path, model) as satchel:
+        project = satchel.home.projects.create("Merger")
+        assert satchel.memory is not None
+        inputs["supersedes"] = own = await satchel.memory.add("Bello is allergic to chicken.")
+        await said_in(satchel, "Merger", "Please look.")
+        assert f"{own} still holds" in sent(model)
+        assert [one.id for one in await satchel.memory.list()] == [own]
+        memory = await satchel.home.memory_in(project.id)
+        assert memory is not None
+        assert [one.content for one in await memory.list(kind="fact")] == ["Bello is allergic to beef."]
+        inputs["supersedes"] = "m0000000000000000"
+        await said_in(satchel, "Merger", "Please look.")
+        assert "There is no memory 'm0000000000000000'" in sent(model)
+
+
 @requirement("projects:moving")
 async def test_a_conversation_moves_with_all_that_was_learnt_from_it(tmp_path: Path) -> None:
     model = tools_for(store_memory={"content": "Heron closes early."})
@@ -145,17 +170,134 @@ async def test_a_conversation_moves_with_all_that_was_learnt_from_it(tmp_path: P
 
 
 @requirement("projects:moving")
-async def test_a_move_that_a_crash_interrupted_is_finished_when_the_home_is_opened(tmp_path: Path) -> None:
+@pytest.mark.parametrize("until", ["the log", "the copy"])
+async def test_a_move_that_a_crash_interrupted_is_finished_when_the_home_is_opened(
+    tmp_path: Path, until: str
+) -> None:
     settings = settings_in(tmp_path)
     async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
         project = satchel.home.projects.create("Merger")
         id = await said_in(satchel, "", SECRET)
-        await satchel.home.carry(id, "", project.id)
+        inside = await satchel.home.memory_in(project.id)
+        assert satchel.memory is not None
+        assert inside is not None
+        said = (await satchel.memory.list(kind="episode", speaker="user"))[0]
+        await satchel.memory.edit(said.id, content="Heron closes early.")
         await satchel.home.note_of(id, SessionFiled(project=project.id))
-        assert await words(satchel.memory) == [SECRET]  # the process dies here
+        if until == "the copy":
+            await satchel.memory.carry(id, inside)
+            assert [gone.id for gone in (await satchel.forget([said.id], dry_run=True)).store.forgotten] == [
+                said.id
+            ] * 2  # wherever it is
+        assert await words(satchel.memory) == ["Heron closes early."]  # the process dies here
     async with Home.open(settings, embedder="none") as home:
         assert await words(home.memory) == []
-        assert await words(await home.memory_in(project.id)) == [SECRET]
+        assert await words(await home.memory_in(project.id)) == ["Heron closes early."]
+
+
+@requirement("projects:moving")
+async def test_what_was_edited_and_merged_comes_back_whenever_its_conversation_does(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        id = await said_in(satchel, "", "I moved to Oslo in May.")
+        own, inside = satchel.memory, await satchel.home.memory_in(project.id)
+        assert own is not None
+        assert inside is not None
+        await own.edit(await own.add("The user lives in Oslo.", session=id, turn=1), content="In Bergen.")
+        await own.edit((await own.list(kind="episode", speaker="user"))[0].id, content="I moved to Bergen.")
+        pair = [await own.add(f"The user {does} Oslo.", session=id, turn=1) for does in ("loves", "adores")]
+        await own.merge(pair, "The user loves and adores Oslo.")
+        before = {one.content for one in await own.list()}
+        for _ in range(2):
+            await satchel.move(id, "Merger")
+            assert {one.content for one in await inside.list()} == before
+            assert not await own.list()
+            await satchel.move(id, "")
+            assert {one.content for one in await own.list()} == before
+            assert not await inside.list()
+    for path in settings.home.glob("satchel.db*"):
+        path.unlink()
+    async with Home.open(settings, embedder="none") as home:
+        assert home.memory is not None
+        assert {one.content for one in await home.memory.list()} == before
+
+
+@requirement("projects:moving")
+async def test_what_another_conversation_bears_out_stays_and_nothing_is_stored_twice(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    async with opened(tmp_path, ScriptedModel(lambda _: "You live by the fjord in Oslo.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        moved = await said_in(satchel, "", "I live in Oslo.")
+        stays = await said_in(satchel, "", "As I said, I live in Oslo.")
+        own = satchel.memory
+        assert own is not None
+        fact = await own.add("The user lives in Oslo.", session=moved, turn=1, quote="I live in Oslo.")
+        for one in await own.list(kind="episode", speaker="user"):
+            await own.link(fact, one.id, "derived_from")
+        answer = [one.id for one in await own.list(session=moved, speaker="assistant")]
+        await satchel.forget(answer)
+        await satchel.move(moved, "Merger")
+        assert [one.source.session for one in await own.list(kind="fact")] == [stays]
+        inside = await satchel.home.memory_in(project.id)
+        assert inside is not None
+        before = {one.id for one in await inside.list()}
+        assert fact in before
+    async with Home.open(settings, embedder="none") as home:
+        memory = await home.memory_in(project.id)
+        assert memory is not None
+        assert {one.id for one in await memory.list()} == before
+
+
+@requirement("projects:moving")
+async def test_a_move_that_fails_loses_nothing_and_shows_nothing_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        session = await satchel.session(project="Merger")
+        await session.run_turn(SECRET)
+        own, inside = satchel.memory, await satchel.home.memory_in(project.id)
+        assert own is not None
+        assert inside is not None
+
+        async def full(*_: object, **__: object) -> None:
+            raise StorageUnwritable("The disk is full.")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", full)
+            with pytest.raises(StorageUnwritable):
+                await satchel.move(session.id, "")
+        assert not await own.list()
+        gone = await inside.add("The user likes Heron.", session=session.id, turn=1)
+        await satchel.forget([gone])
+        await satchel.move(session.id, "")
+        await own.add("The user likes Heron.", session=session.id, turn=1)
+        with pytest.raises(StorageError, match="1 of the memories"):
+            await satchel.move(session.id, "Merger")  # where these words were forgotten
+        assert await words(own) == [SECRET]
+        assert [one.content for one in await own.list(kind="fact")] == ["The user likes Heron."]
+
+
+@requirement("projects:moving")
+async def test_what_is_sent_while_a_conversation_moves_is_said_where_it_belongs_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        session = await satchel.session()
+        await session.run_turn("Hello.")
+        running, carry = [], Memory.carry
+
+        async def slowly(self: Memory, *given: Any) -> None:
+            await carry(self, *given)
+            running.append(await session.start(SECRET))
+
+        monkeypatch.setattr(Memory, "carry", slowly)
+        await satchel.move(session.id, "Merger")
+        assert (await running[0].result()).status == "done"
+        assert await words(satchel.memory) == []
+        assert await words(await satchel.home.memory_in(project.id)) == [SECRET, "Hello."]
 
 
 @requirement("projects:kept")
@@ -176,6 +318,48 @@ async def test_a_new_database_puts_each_conversation_into_its_project(tmp_path: 
     async with Home.open(settings) as home:
         found = [await words(await home.memory_in(id)) for id in ("", *(one.id for one in projects))]
         assert found == [[OWN], [SECRET], ["Tulips are planted in October."]]
+
+
+@requirement("projects:kept")
+@pytest.mark.parametrize("state", ["damaged", "lost"])
+async def test_a_file_that_is_damaged_or_lost_stops_nothing_else(tmp_path: Path, state: str) -> None:
+    model = ScriptedModel(lambda _: "I see.")
+    settings = settings_in(tmp_path)
+    async with opened(tmp_path, model) as satchel:
+        project = satchel.home.projects.create("Merger", instructions="Speak of Quetzals.")
+        inside = await said_in(satchel, "Merger", SECRET)
+        outside = await said_in(satchel, "", OWN)
+    file = settings.home / "projects" / f"{project.id}.toml"
+    file.write_text("name") if state == "damaged" else file.unlink()
+    async with opened(tmp_path, model) as satchel:
+        told = [notice.text for notice in satchel.notices if notice.part == "projects"]
+        assert len(told) == (state == "damaged")
+        assert satchel.home.projects.all() == []
+        await satchel.distilling.run()
+        session = await satchel.session(inside)
+        await session.run_turn(f"And {ASKED}")  # it sees what it saw, and nothing else
+        assert "Heron" in sent(model)
+        assert "chicken" not in sent(model)
+        await session.aclose()
+        await satchel.forget(session=outside)
+        memory = await satchel.home.memory_in(project.id)
+        assert memory is not None
+        said = [one.id for one in await memory.list(kind="episode", speaker="user") if one.content == SECRET]
+        assert [gone.id for gone in (await satchel.forget(said)).store.forgotten] == said
+        if state == "damaged":
+            broken = satchel.home.projects.find(project.id)
+            assert (broken.name, broken.own_memory_only) == (project.id, True)
+            assert project.id in told[0]
+            repaired = await satchel.change_project(broken, name="Merger")
+            assert satchel.home.projects.all() == [repaired]
+            file.write_text("name")
+            await satchel.delete_project(satchel.home.projects.find(project.id))
+            assert not file.exists()
+            assert [info.id for info in await satchel.sessions.list()] == [outside]
+        else:
+            await satchel.move(inside, "")
+            assert await words(satchel.memory) == [f"And {ASKED}"]
+    await rebuild(settings)
 
 
 def traces(home: Path, *needles: str) -> list[str]:
@@ -212,6 +396,30 @@ async def test_deleting_a_project_leaves_nothing_of_it(tmp_path: Path) -> None:
         str(path) for path in home.glob(f"sessions/*/*{moved}.jsonl")
     ]
     assert traces(home, "Heron is", "is Heron", "Zebrafish", "Quetzal") == []
+
+
+@requirement("projects:deleting")
+async def test_deleting_a_project_leaves_what_was_moved_out_and_pictures_that_are_known_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path, ScriptedModel(lambda _: "I see.")) as satchel:
+        project = satchel.home.projects.create("Merger")
+        for place in ("", "Merger"):
+            talk = await satchel.session(project=place)
+            cat = satchel.parts.uploads.add([PNG], name="cat.png", now=satchel.clock.now())
+            await (await talk.start("This cat.", files=[cat])).result()
+            await talk.aclose()
+        inside = await satchel.session(project="Merger")
+        for text in (SECRET, "And the weather?"):
+            await inside.run_turn(text)
+        await inside.aclose()
+        outside, stays = [await satchel.sessions.branch(inside.id, 2) for _ in range(2)]
+        await satchel.move(outside, "")
+        assert len(list(satchel.settings.home.rglob("*cat.png"))) == 2
+        await satchel.delete_project(project)
+        assert len(list(satchel.settings.home.rglob("*cat.png"))) == 1
+        assert SECRET in await satchel.sessions.export(outside, form="markdown")
+        assert stays not in {info.id for info in await satchel.sessions.list()}
 
 
 @requirement("projects:deleting")

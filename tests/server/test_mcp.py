@@ -344,10 +344,13 @@ async def test_conversations_are_resources_and_private_ones_are_not(world: World
     with world.client() as http:
         open_id = chat(http, f"The word is rhubarb {mode}")[0].data["sessionId"]
         private_id = chat(http, "Nobody else reads this", private=True)[0].data["sessionId"]
+        http.post("/api/projects", json={"name": "Attic"})
+        inside_id = chat(http, "Nobody reads this outside", project="Attic")[0].data["sessionId"]
     async with connected(world, mode) as client:
         listed = {one.uri: one for one in (await client.list_resources()).resources}
         assert "satchel://profile" in listed
         assert f"satchel://sessions/{private_id}" not in listed
+        assert f"satchel://sessions/{inside_id}" not in listed
         one = listed[f"satchel://sessions/{open_id}"]
         assert one.title == f"The word is rhubarb {mode}"
         assert str(one.description).endswith(", 1 turn.")
@@ -360,6 +363,7 @@ async def test_conversations_are_resources_and_private_ones_are_not(world: World
         assert json.loads(memory.text)["content"].startswith("Rhubarb")  # type: ignore[union-attr]
         for uri in (
             f"satchel://sessions/{private_id}",
+            f"satchel://sessions/{inside_id}",
             f"satchel://sessions/{open_id[:6]}",
             "satchel://sessions/../../config.toml",
             "satchel://sessions/%2e%2e%2fconfig.toml",

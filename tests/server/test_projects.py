@@ -98,3 +98,41 @@ def test_a_project_on_its_pages(world: World, client: httpx2.Client) -> None:
         send(page, open_page(page, here), f"{here}/delete")
         assert "Deleted: Orchard." in said(open_page(page, "/projects"))
         open_page(page, talk, status=404)
+
+
+@requirement("projects:faces")
+def test_memories_of_a_project_are_changed_as_others_are(world: World, client: httpx2.Client) -> None:
+    project = client.post("/api/projects", json={"name": "Cellar"}).json()["id"]
+    chat(client, "The barrel is called Diogenes.", project="Cellar")
+    chat(client, "The lamp is called Argand.", project="Cellar")
+
+    def told() -> dict[str, str]:
+        return {one["content"]: one["id"] for one in client.get(f"/api/projects/{project}/memories").json()}
+
+    barrel, lamp = told()["The barrel is called Diogenes."], told()["The lamp is called Argand."]
+    client.patch(f"/api/memories/{barrel}", json={"content": "The barrel is called Xenia."})
+    change = client.get(f"/api/memories/{barrel}/history").json()[-1]["id"]
+    assert client.post(f"/api/memories/changes/{change}/undo").status_code == 200
+    assert told()["The barrel is called Diogenes."] == barrel
+    assert client.post("/api/memories/changes/c999999/undo").status_code == 404
+    assert client.get(f"/api/memories/{barrel}/related").status_code == 200
+    with browser(world) as page:
+        assert "Diogenes" in words_of(open_page(page, f"/memories/{barrel}"))
+        shown = open_page(page, f"/memories/merge?ids={barrel}+{lamp}")
+        assert "Diogenes" in words_of(shown)
+        assert "Argand" in words_of(shown)
+        token = dict(shown.xpath("//form[@action='/memories/merge']")[0].form_values())["form_token"]
+        same_site = {"origin": at(page), "sec-fetch-site": "same-origin"}
+
+        def post(path: str, **fields: str | list[str]) -> None:
+            done = page.post(path, data={"form_token": token, **fields}, headers=same_site)
+            assert done.status_code == 303, done.text
+
+        post("/memories/review", id=barrel, do="change", content="The barrel is called Zeno.")
+        assert told()["The barrel is called Zeno."] == barrel
+        change = client.get(f"/api/memories/{barrel}/history").json()[-1]["id"]
+        post("/memories/many", do="undo", ids=change)
+        memory = world.call(world.satchel.home.memory_in, project)
+        facts = [world.call(memory.add, f"The cellar is {how}.") for how in ("damp", "dark")]
+        post("/memories/merge", id=facts, content="The cellar is damp and dark.")
+        assert "The cellar is damp and dark." in told()

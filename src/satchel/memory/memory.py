@@ -465,11 +465,16 @@ class Memory:
         it here. What is there already stays as it is.
 
         Raises:
-            StorageError: It can't be read or written.
+            StorageError: It can't be read or written, or the other scope refuses some of it.
         """
+        ids = [record.id for record in await self.list(session=session, limit=await self.count() or 1)]
         with TemporaryDirectory(prefix="satchel-") as folder:
             await self.export_to(Path(folder) / "moved.jsonl", session=session)
             await into.import_from(Path(folder) / "moved.jsonl", source="satchel")
+        if lost := set(ids) - await into.known(ids):
+            raise StorageError(
+                f"{len(lost)} of the memories of session {session} could not be moved, so they stay where they were."
+            )
 
     async def release(self, session: str) -> int:
         """Remove what comes from a conversation that belongs to another scope now, and what rests on it alone. Unlike
@@ -479,10 +484,14 @@ class Memory:
         if not await self.count(session=session):
             return 0
         await space.backend.expect_scrub()
-        gone = await space.write_durably(release, session, at=space.now_micros(), hasher=space.hasher)
+        gone = await space.write_durably(release, session, at=space.now_micros())
         await space.backend.scrub()
         await self._upkeep.copy()
         return gone
+
+    async def scopes(self) -> Sequence[str]:
+        """The user's scopes that memories were stored in, this one and others, and not removed since."""
+        return await self._space.read(lambda connection, _: repository.scopes_of(connection, self.user))
 
     async def remove_scope(self, scope: str) -> None:
         """Remove another scope of the user for good: all of its memories, what is noted of them and of their cost, and

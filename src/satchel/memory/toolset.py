@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from satchel.errors import Refused
+from satchel.errors import NotFound, Refused
 from satchel.memory.find.deep import DeepAnswer, deep_answer_to_json
 from satchel.memory.memory import Memory
 from satchel.memory.records import (
@@ -248,9 +248,14 @@ class MemoryTools:
         return self._tools
 
     async def _store(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        older = input.get("supersedes")
+        older, stays = input.get("supersedes"), ""
         if older is not None:
-            await self._memory.get(older)
+            try:
+                await self._memory.get(older)
+            except NotFound:
+                await self._read[-1].get(older)
+                stays = f" {older} still holds: it is the user's own memory, and only read in a project."
+                older = None
         id = await self._memory.add(
             input["content"],
             tags=input.get("tags", ()),
@@ -267,7 +272,7 @@ class MemoryTools:
             trust="outside" if context.untrusted else "agent",
         )
         if older is None:
-            return ToolResult(text=f"Stored as {id}.", data={"id": id})
+            return ToolResult(text=f"Stored as {id}.{stays}", data={"id": id})
         why = "a model stored what takes its place"
         try:
             await self._memory.supersede(older, id, by=AGENT, why=why)

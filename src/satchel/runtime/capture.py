@@ -92,7 +92,7 @@ MemoryIn: TypeAlias = Callable[[str], Awaitable[Memory | None]]
 
 async def catch_up(sessions: SessionStore, memory_in: MemoryIn) -> list[Notice]:
     """Capture the turns that are in a log and not in memory, for all sessions that changed since the last time. What a
-    crash left behind of a session that was moved to another project is removed from where it was.
+    crash left behind of a session that was moved to another project goes there first.
 
     Returns:
         A notice for each session whose log could not be read.
@@ -104,11 +104,14 @@ async def catch_up(sessions: SessionStore, memory_in: MemoryIn) -> list[Notice]:
     for entry in await sessions.unsettled():
         try:
             found = await _uncaptured(sessions, memory_in, entry.session_id)
+            for project in found.left:
+                memory = await memory_in(project)
+                if memory is not None and await memory.count(session=entry.session_id):
+                    await memory.carry(entry.session_id, found.memory)
+                    await memory.release(entry.session_id)
+                    found = await _uncaptured(sessions, memory_in, entry.session_id)
             if found.episodes:
                 await found.memory.add_episodes(found.episodes, durable=True)
-            for project in found.left:
-                if (memory := await memory_in(project)) is not None:
-                    await memory.release(entry.session_id)
             await sessions.settle(entry)
         except StorageLocked:
             raise
@@ -202,11 +205,16 @@ async def _uncaptured(sessions: SessionStore, memory_in: MemoryIn, session_id: s
     if memory is None:
         raise StorageError("Memory is off or could not be opened.")
     kept = await memory.known([id for _, ids in found for id in ids])
+    left = set(projects) - {projects[-1]}
     return _Uncaptured(
         log=log,
         memory=memory,
         episodes=[
-            episode for episodes, ids in found if not ids or not kept.issuperset(ids) for episode in episodes
+            episode
+            for episodes, ids in found
+            # The rest of a turn that was forgotten in part would have other ids where it was moved to.
+            if not ids or not (kept.intersection(ids) if left else kept.issuperset(ids))
+            for episode in episodes
         ],
-        left=set(projects) - {projects[-1]},
+        left=left,
     )

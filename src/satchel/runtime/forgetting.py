@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,6 +100,7 @@ async def forget(
     on_words: Callable[[Sequence[Words], Sequence[str]], None] = lambda *_: None,
     told: Sequence[str] = (),
     also: Callable[[Sequence[Words]], Awaitable[None]] | None = None,
+    project: str | None = None,
 ) -> ForgetReceipt:
     """Forget memories by their ids.
 
@@ -117,6 +119,7 @@ async def forget(
             writes the words again.
         told: The sessions in which what memory knows was told again, such as those of builds.
         also: Removes the words from other places, before the memories go.
+        project: The project that is being deleted with them: branches that were moved out of it keep the words.
 
     Raises:
         StorageError: The store failed.
@@ -129,18 +132,19 @@ async def forget(
         Words(text=text, session=place, turn=record.source.turn)
         for record, texts in found
         for said in [[text for text in (*texts, *await _as_logged(record, sessions)) if text.strip()]]
-        for place in await _places(record, sessions)
+        for place in await _places(record, sessions, project)
         for text in said
     ]
     if words:
         on_words(words, [record.id for record, _ in found])
     gone = [record.id for record, _ in found]
-    attached = [path for record, _ in found for path in await _attached_to(record, sessions)]
-    shas = {
-        tag.partition(":")[2] for record, _ in found for tag in record.tags if tag.startswith(f"{PICTURE}:")
-    }
-    for sha in shas:  # also where a search showed it
-        attached += await anyio.to_thread.run_sync(files_of_picture, home, sha)
+    attached = [path for record, _ in found for path in await _attached_to(record, sessions, project)]
+    tags = {tag for record, _ in found for tag in record.tags if tag.startswith(f"{PICTURE}:")}
+    for tag in tags:  # also where a search showed it, unless another scope has the picture, too
+        stays = any([await other.count(tags=[tag]) for other in others])
+        for session in {record.source.session for record, _ in found} - {None} if stays else {""}:
+            find = partial(files_of_picture, home, tag.partition(":")[2], session=session or "")
+            attached += await anyio.to_thread.run_sync(find)
     logs = await sessions.redact(words, memory_ids=gone, told=told) if words else Redaction()
     await anyio.to_thread.run_sync(_remove, attached)
     for document in {record.source.document for record, _ in found}:
@@ -186,15 +190,17 @@ async def pictures_with(ids: Sequence[str], memory: Memory) -> list[str]:
     return [id for id in found if id not in ids]
 
 
-async def _places(record: MemoryRecord, sessions: SessionStore) -> list[str | None]:
-    """The session in which it was said, and the branches that repeat that; None if it was said in none."""
+async def _places(record: MemoryRecord, sessions: SessionStore, project: str | None) -> list[str | None]:
+    """The session in which it was said, and the branches that repeat that, in a project or in all; None if it was said
+    in none.
+    """
     source = record.source
     if source.session is None:
         return [None]
-    return [source.session, *await sessions.repeating(source.session, source.turn)]
+    return [source.session, *await sessions.repeating(source.session, source.turn, project=project)]
 
 
-async def _attached_to(record: MemoryRecord, sessions: SessionStore) -> list[Path]:
+async def _attached_to(record: MemoryRecord, sessions: SessionStore, project: str | None) -> list[Path]:
     """The files that the user attached to the message that an episode is, and those that tools returned for it."""
     source = record.source
     if record.kind != "episode" or source.session is None or source.position not in (0, None):
@@ -208,7 +214,7 @@ async def _attached_to(record: MemoryRecord, sessions: SessionStore) -> list[Pat
                 found.extend(call.result.files if call.result is not None else ())
 
     paths: list[Path] = []
-    for place in await _places(record, sessions):
+    for place in await _places(record, sessions, project):
         with suppress(NotFound, StorageError):  # as in `_as_logged`
             found.clear()
             path = (await sessions.info(place or "")).path

@@ -35,12 +35,12 @@ from satchel.runtime.forgetting import ForgetReceipt, forget, pictures_with
 from satchel.runtime.lines import counted
 from satchel.runtime.moving import rows_left
 from satchel.runtime.notices import NoticeBoard
-from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, scope_of
+from satchel.runtime.projects import Project, ProjectMemories, Projects, SessionScope, project_of, scope_of
 from satchel.sessions import SessionInfo, SessionStore, UsageRow, Words, live_redactor, read_title
 from satchel.storage import Database, is_server
 from satchel.storage.copies import copy_database
 
-__all__ = ["Home", "clear_loss", "untrusted_project"]
+__all__ = ["Home", "clear_loss", "movable", "untrusted_project"]
 
 _LOSS_FILE = "database-was-missing"
 _SHARED_MEMORY = "/dev/shm"
@@ -84,7 +84,7 @@ class Home:
         self.clock = clock
         self.memory = memory
         self._project_memories = project_memories
-        self.projects = Projects(settings.home, clock)
+        self.projects = Projects(settings.home, clock, tell=notices.post_once)
         self.sessions = sessions
         self.notices = notices
         self.database = database
@@ -195,6 +195,7 @@ class Home:
             if memory is not None and unwritable is None and settings.keeps_memory and scope == "default":
                 for notice in await home._caught_up():
                     notices.post(notice)
+            home.projects.all()  # tells of those that are damaged
             yield home
 
     async def _caught_up(self) -> list[Notice]:
@@ -217,13 +218,15 @@ class Home:
         return await self._project_memories.of(project_id)
 
     async def memories(self) -> Sequence[Memory]:
-        """The user's own memory and those of all projects; none if memory is off.
+        """The user's own memory and those of all projects, also where the file of one is damaged or lost; none if
+        memory is off.
 
         Raises:
             StorageError: One can't be opened.
         """
-        wanted = ["", *(project.id for project in self.projects.all())]
-        found = [await self.memory_in(project_id) for project_id in wanted]
+        stored = [] if self.memory is None else map(project_of, await self.memory.scopes())
+        wanted = {*self.projects.ids(), *stored} - {""}
+        found = [await self.memory_in(project_id) for project_id in ("", *sorted(wanted))]
         return list(dict.fromkeys(memory for memory in found if memory is not None))
 
     async def scope(self, project_id: str) -> SessionScope:
@@ -323,29 +326,21 @@ class Home:
         async with await self.sessions.open(session_id) as journal:
             before = (await self.sessions.info(session_id)).project
             if before != project_id:
-                await self.carry(session_id, before, project_id)
-                await journal.append([SessionFiled(project=project_id)], durable=True)
-                await self.release(session_id, before)
+                await journal.append([movable(session_id, project_id)], durable=True)
+            await self.bring(session_id, project_id)
 
-    async def carry(self, session_id: str, before: str, project_id: str) -> None:
-        """Copy what was learnt from a session to the memory of another project. The log says next where it belongs;
-        then `release` removes it where it was. Whoever opens the home after a crash does that.
+    async def bring(self, session_id: str, project_id: str) -> None:
+        """Move what was learnt from a session to the memory of the project that its log names now. Whoever opens the
+        home after a crash does that.
 
         Raises:
-            UsageError: It is a build.
-            StorageError: It could not be stored.
+            StorageError: It could not be stored. What was not moved is where it was; a second call moves it.
         """
-        if session_id.startswith("build-"):
-            raise UsageError("The session of a build can't be moved.")
-        source, target = await self.memory_in(before), await self.memory_in(project_id)
-        if source is not None and target is not None:
-            await source.carry(session_id, target)
-
-    async def release(self, session_id: str, before: str) -> None:
-        """Remove what was learnt from a session from where it was before it was moved."""
-        memory = await self.memory_in(before)
-        if memory is not None:
-            await memory.release(session_id)
+        target = await self.memory_in(project_id)
+        for memory in await self.memories():
+            if target is not None and memory is not target and await memory.count(session=session_id):
+                await memory.carry(session_id, target)
+                await memory.release(session_id)
 
     async def remove_project(self, project: Project) -> None:
         """Delete a project that has no conversations any more: its memories, wherever their words stand, then its
@@ -360,7 +355,7 @@ class Home:
         memory = await self.memory_in(project.id)
         if memory is not None and self.memory is not None and self._project_memories is not None:
             records = await memory.list(limit=await memory.count() or 1)
-            await self._forget_in(memory, [record.id for record in records])
+            await self._forget_in(memory, [record.id for record in records], deleted=project.id)
             await self._project_memories.close(project.id)
             await self.memory.remove_scope(memory.scope)
         self.projects.remove(project)
@@ -421,10 +416,15 @@ class Home:
         found: dict[Memory, list[str]] = {memories[0]: []}
         for id in ids:
             holders = [memory for memory in memories if await memory.known([await memory.full_id(id)])]
-            found.setdefault(holders[0] if holders else memories[0], []).append(id)
+            for holder in (
+                holders or memories[:1]
+            ):  # two while a move isn't finished, or of a fact from two places
+                found.setdefault(holder, []).append(id)
         return [(memory, own) for memory, own in found.items() if own] or [(memories[0], [])]
 
-    async def _forget_in(self, memory: Memory, ids: Sequence[str]) -> ForgetReceipt:
+    async def _forget_in(
+        self, memory: Memory, ids: Sequence[str], *, deleted: str | None = None
+    ) -> ForgetReceipt:
         """Forget memories of one scope, with all that they left in logs, builds and other scopes."""
         database = self.database
 
@@ -446,6 +446,7 @@ class Home:
             on_words=self._words_forgotten,
             told=await sessions_of_builds(database) if database is not None else (),
             also=in_builds,
+            project=deleted,
         )
         if self.database is not None and not receipt.is_empty:
             await forget_inputs(self.database)
@@ -464,6 +465,17 @@ class Home:
     def note_copy(self, copy: Path) -> None:
         """Record that a backup or export was written, so that the receipts of `forget` can name it."""
         note_copy(self.settings.home, copy, clock=self.clock)
+
+
+def movable(session_id: str, project_id: str) -> SessionFiled:
+    """The event that puts a session into a project.
+
+    Raises:
+        UsageError: It is a build.
+    """
+    if session_id.startswith("build-"):
+        raise UsageError("The session of a build can't be moved.")
+    return SessionFiled(project=project_id)
 
 
 def _with_purpose(row: UsageRow) -> UsageRow:

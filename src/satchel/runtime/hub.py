@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,7 @@ from satchel.events import (
     QuestionAsked,
     Record,
     SessionEnd,
+    SessionFiled,
     SessionTitled,
     SurfacedMemory,
     TurnEnd,
@@ -97,7 +98,7 @@ _log = logging.getLogger(__name__)
 
 _DURABLE: Final = (
     TurnStart, TurnResumed, QuestionAsked, QuestionAnswered, Action, AskUser, FinalEvent, TurnEnd, Compaction, Posted,
-    BuildPosted, MessageWaiting, MessageTakenBack,
+    BuildPosted, MessageWaiting, MessageTakenBack, SessionFiled,
 )  # fmt: skip
 """Events that must survive a power failure before anything else happens: what is acknowledged, and what a tool is about
 to do."""
@@ -336,6 +337,21 @@ class SessionHub:
         await self.tools.update(wait=False)
         # The provider reads the conversation again, which is what the user asked for.
         self._watch.restart()
+
+    @asynccontextmanager
+    async def moving(self) -> AsyncIterator[None]:
+        """Begin no turn meanwhile, so that all of it remembers in one place; messages wait.
+
+        Raises:
+            UsageError: Something else runs, or the session is closed.
+        """
+        self._refuse_while_busy()
+        self._activity = "The conversation is being moved"
+        try:
+            yield
+        finally:
+            await self._reload_if_needed()
+            self._rest()
 
     def subscribe(self, after_seq: int | None) -> Subscription:
         """See `Broadcast.subscribe`."""

@@ -17,7 +17,8 @@ from anyio.abc import TaskGroup, TaskStatus
 
 from satchel.clock import Clock
 from satchel.config.home import ensure_home, replace_file
-from satchel.errors import NotFound, StorageCorrupt, StorageUnwritable, UsageError
+from satchel.errors import NotFound, StorageUnwritable, UsageError
+from satchel.events import Notice
 from satchel.memory import Memory
 from satchel.sessions import read_title
 from satchel.tasks import background_tasks
@@ -28,6 +29,7 @@ __all__ = [
     "ProjectMemories",
     "Projects",
     "SessionScope",
+    "project_of",
     "project_to_json",
     "scope_of",
     "what_goes",
@@ -79,6 +81,12 @@ def scope_of(project_id: str) -> str:
     return f"project:{project_id}" if project_id else "default"
 
 
+def project_of(scope: str) -> str:
+    """The id of the project that a scope belongs to; "" for any other scope."""
+    kind, _, id = scope.partition(":")
+    return id if kind == "project" and _ID.fullmatch(id) else ""
+
+
 @dataclass(slots=True, kw_only=True)
 class SessionScope:
     """What an open conversation remembers with. A move to another project changes it.
@@ -100,26 +108,34 @@ class SessionScope:
 
 
 class Projects:
-    """The projects of a home: a file for each, `projects/ID.toml`. Every call reads them, so processes agree."""
+    """The projects of a home: a file for each, `projects/ID.toml`. Every call reads them, so processes agree.
 
-    def __init__(self, home: Path, clock: Clock) -> None:
+    A file that can't be read stops nothing else: `tell` is told of it.
+    """
+
+    def __init__(self, home: Path, clock: Clock, *, tell: Callable[[Notice], None]) -> None:
         """Nothing is read or made yet."""
         self._folder = home / _FOLDER
         self._clock = clock
+        self._tell = tell
+
+    def ids(self) -> Sequence[str]:
+        """The ids of all projects, also of those whose files can't be read."""
+        return sorted(path.stem for path in self._folder.glob("*.toml") if _ID.fullmatch(path.stem))
 
     def all(self) -> Sequence[Project]:
-        """All projects, by name, the archived ones too.
-
-        Raises:
-            StorageCorrupt: The file of one can't be read.
-        """
-        found = [self._read(path) for path in self._folder.glob("*.toml") if _ID.fullmatch(path.stem)]
+        """All projects that can be read, by name, the archived ones too."""
+        found = [project for project in map(self._read, self.ids()) if project is not None]
         return sorted(found, key=lambda project: (project.name.casefold(), project.id))
 
     def get(self, project_id: str) -> Project | None:
-        """The project with this full id, or None."""
-        path = self._folder / f"{project_id}.toml"
-        return self._read(path) if _ID.fullmatch(project_id) and path.exists() else None
+        """The project with this full id, or None. If its file can't be read, one that is named after its id and sees
+        nothing else: to change it repairs the file.
+        """
+        if project_id not in self.ids():
+            return None
+        broken = Project(id=project_id, name=project_id, own_memory_only=True, created_at=self._clock.now())
+        return self._read(project_id) or broken
 
     def find(self, wanted: str) -> Project:
         """The project with this id or name; the case of a name doesn't matter.
@@ -127,8 +143,10 @@ class Projects:
         Raises:
             NotFound: There is none.
         """
+        if project := self.get(wanted.strip()):
+            return project
         for project in self.all():
-            if wanted.strip() == project.id or wanted.strip().casefold() == project.name.casefold():
+            if wanted.strip().casefold() == project.name.casefold():
                 return project
         raise NotFound(f"There is no project {wanted!r}. `satchel projects list` shows the existing ones.")
 
@@ -181,11 +199,12 @@ class Projects:
         replace_file(self._folder / f"{project.id}.toml", tomlkit.dumps(fields))
         return project
 
-    def _read(self, path: Path) -> Project:
+    def _read(self, id: str) -> Project | None:
+        path = self._folder / f"{id}.toml"
         try:
             found: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
             return Project(
-                id=path.stem,
+                id=id,
                 name=str(found["name"]),
                 instructions=str(found.get("instructions", "")),
                 own_memory_only=bool(found.get("own_memory_only")),
@@ -193,7 +212,12 @@ class Projects:
                 created_at=datetime.fromisoformat(found["created_at"]),
             )
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StorageCorrupt(f"{path}, which says what a project is, can't be read: {error}.") from error
+            text = (
+                f"{path}, which says what a project is, can't be read: {error}. Its memories and conversations are "
+                f"there. Correct it, or give it a name again: satchel projects change {id} --name NAME"
+            )
+            self._tell(Notice(part="projects", text=text))
+            return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ from satchel.runtime.describing import Describing
 from satchel.runtime.distilling import Distilling
 from satchel.runtime.earning import Earning
 from satchel.runtime.forgetting import ForgetReceipt
-from satchel.runtime.home import Home, untrusted_project
+from satchel.runtime.home import Home, movable, untrusted_project
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.mcp_context import McpContext
@@ -750,13 +750,12 @@ class Satchel:
                 return
             if await is_busy(hub.running):
                 raise UsageError(f"A turn is running in session {id}. Wait until it ends, or cancel it.")
-            before = hub.project_id
-            if before != belongs:
-                await self.home.carry(id, before, belongs)
-                await hub.show(SessionFiled(project=belongs))
-                await self.home.release(id, before)
-                hub.project_id = belongs
-                await hub.use_scope(await self.home.scope(belongs))
+            async with hub.moving():
+                if hub.project_id != belongs:
+                    await hub.show(movable(id, belongs))
+                    hub.project_id = belongs
+                    await hub.use_scope(await self.home.scope(belongs))
+                await self.home.bring(id, belongs)
 
     async def change_project(self, project: Project, **fields: Any) -> Project:
         """See `Projects.change`. Conversations that are open follow it from their next turn on."""

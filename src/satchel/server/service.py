@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Depends, HTTPException, Request
 
-from satchel.errors import StorageError, StorageUnwritable
+from satchel.errors import NotFound, StorageError, StorageUnwritable
 from satchel.memory import Memory
 from satchel.messages import FileBlock
 from satchel.runtime import Satchel
@@ -58,6 +59,14 @@ class Service:
             one for one in await self.satchel.home.memories() if await one.known([await one.full_id(id)])
         ]
         return found[0] if found else self.memory
+
+    async def undo(self, change: str, *later: str) -> str:
+        """Undo changes of the user's own memories or of a project's; see `Memory.undo`. Errors as of `memory`, too."""
+        own = self.memory
+        for memory in await self.satchel.home.memories():
+            with suppress(NotFound):
+                return await memory.undo(change, *later)
+        return await own.undo(change, *later)  # says that there is none
 
     async def project_to_json(self, project: Project) -> dict[str, Any]:
         """A project with the numbers of its conversations and memories."""

@@ -166,12 +166,17 @@ class SessionStore:
         )
         return id
 
-    async def repeating(self, session_id: str, turn: int | None) -> Sequence[str]:
-        """The ids of the branches that repeat a turn of a session, or any of it: also branches of branches."""
+    async def repeating(
+        self, session_id: str, turn: int | None, *, project: str | None = None
+    ) -> Sequence[str]:
+        """The ids of the branches that repeat a turn of a session, or any of it: also branches of branches. With the id
+        of a project, those that are in it.
+        """
         return [
             info.id
             for info in await self._index.sessions()
             if (before := info.repeats.get(session_id)) is not None and (turn is None or turn < before)
+            if project in (None, info.project)
         ]
 
     def ephemeral(self, cwd: Path | str) -> EphemeralJournal:

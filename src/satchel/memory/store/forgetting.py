@@ -188,10 +188,10 @@ def _forget_now(
 
 
 def drop_sources(
-    connection: Connection, space: int, sources: Collection[str], *, at: int, hasher: WordHasher
+    connection: Connection, space: int, sources: Collection[str], *, at: int, hasher: WordHasher | None
 ) -> None:
     """Remove all that comes from some sources and what rests on it alone. Words elsewhere stay: the document that takes
-    their place repeats most of them.
+    their place repeats most of them. Without a hasher, none of it is refused if it comes back.
     """
     if not sources:
         return
@@ -206,17 +206,21 @@ def drop_sources(
     page_rows.drop_facts(connection, space, {row.id for row in going.rows.values()}, set())
 
 
-def release(connection: Connection, space: int, session: str, *, at: int, hasher: WordHasher) -> int:
+def release(connection: Connection, space: int, session: str, *, at: int) -> int:
     """Remove all that comes from a conversation, which goes on in another space, and refuse none of it if it comes
     back. Returns how many memories went.
     """
+    # A fact that was drawn from another conversation, too, stays and quotes that, as after forgetting.
+    other = memories.alias()
+    drawn = select(edges.c.source_rid).join(other, other.c.rid == edges.c.target_rid)
+    elsewhere = drawn.where(edges.c.relation == "derived_from", other.c.source_session != session)
     query = select(memories.c.id).where(memories.c.space_id == space, memories.c.source_session == session)
-    going = _Going(connection, space, connection.execute(query).scalars().all())
+    own = connection.execute(query.where(memories.c.rid.not_in(elsewhere))).scalars().all()
+    going = _Going(connection, space, own)
     if going.rows:
-        drop_sources(connection, space, [session], at=at, hasher=hasher)
-        # The rows stay: they tell other processes what to take out of their indexes.
-        here = (tombstones.c.space_id == space) & tombstones.c.rid.in_(among(going.rows))
-        connection.execute(update(tombstones).where(here).values(place_hash=None, words_hash=None))
+        texts = _texts_of(connection, space, going.rows)
+        _requote(connection, space, going.rows, texts, count_up(connection, space))
+    drop_sources(connection, space, [session], at=at, hasher=None)
     return len(going.rows)
 
 
@@ -582,7 +586,7 @@ def _reopen(connection: Connection, space: int, ended: Sequence[_Ended], at: int
 
 
 def _delete(
-    connection: Connection, space: int, going: _Going, *, at: int, changed: int, hasher: WordHasher
+    connection: Connection, space: int, going: _Going, *, at: int, changed: int, hasher: WordHasher | None
 ) -> list[Forgotten]:
     rids = list(going.rows)
     counts = {
@@ -603,7 +607,7 @@ def _delete(
             id=row.id,
             kind=row.kind,
             source=Source(session=row.source_session, turn=row.source_turn, position=row.source_position),
-            content_hmac=hasher.content(row.content),
+            content_hmac=hasher.content(row.content) if hasher is not None else "",
             because_of=going.because[rid],
             vectors=counts["vectors"].get(rid, 0),
             edges=counts["out"].get(rid, 0) + counts["in"].get(rid, 0),
@@ -616,8 +620,10 @@ def _delete(
     return forgotten
 
 
-def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher) -> dict[str, Any]:
+def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher | None) -> dict[str, Any]:
     session, turn, position = row.source_session, row.source_turn, row.source_position
+    if hasher is None:  # the row tells other processes what to take out of their indexes, and refuses nothing
+        session = None
     # What was said has a place of its own, and nothing else is stored there. Whoever counts places again may give the
     # same words the next one, so words are known within their turn too; the session's later turns may repeat them
     # ("Yes, please."). Several facts may come from one turn: they are known by their words in the whole session.
@@ -627,7 +633,7 @@ def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher) 
         "space_id": space,
         "place_hash": place_hash(session, turn, position) if placed else None,
         "words_hash": None
-        if session is None
+        if session is None or hasher is None
         else hasher.words(session, row.content, turn=turn if placed else None),
         "forgotten_at": at,
         "changed": changed,

@@ -456,17 +456,20 @@ def as_written(
 
 
 def drop_changes(
-    connection: Connection, space: int, gone: Sequence[Forgotten], at: int, hasher: WordHasher
+    connection: Connection, space: int, gone: Sequence[Forgotten], at: int, hasher: WordHasher | None
 ) -> None:
-    """Delete the changes of memories that are being forgotten, and record that they were forgotten."""
+    """Delete the changes of memories that are being forgotten, and record that they were forgotten. With a hasher, what
+    they said before is refused from now on.
+    """
     sources = {forgotten.id: forgotten.source for forgotten in gone}
-    hashes = {
-        hasher.words(source.session, content, turn=None if source.position is None else source.turn)
-        for id, contents in earlier_contents(connection, space, list(sources)).items()
-        if (source := sources[id]).session is not None
-        for content in contents
-    }
-    add_earlier_words(connection, space, hashes)
+    if hasher is not None:
+        hashes = {
+            hasher.words(source.session, content, turn=None if source.position is None else source.turn)
+            for id, contents in earlier_contents(connection, space, list(sources)).items()
+            if (source := sources[id]).session is not None
+            for content in contents
+        }
+        add_earlier_words(connection, space, hashes)
     here = changes.c.space_id == space
     connection.execute(delete(changes).where(here, changes.c.memory_id.in_(among(sources))))
     # The reason of a change of an edge may quote the memory at its other end.

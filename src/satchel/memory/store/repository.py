@@ -170,6 +170,11 @@ def find_space(connection: Connection, user: str, scope: str) -> int | None:
     ).scalar()
 
 
+def scopes_of(connection: Connection, user: str) -> Sequence[str]:
+    """The user's scopes."""
+    return connection.execute(select(spaces.c.scope).where(spaces.c.user_id == user)).scalars().all()
+
+
 def open_space(connection: Connection, user: str, scope: str) -> int:
     """The id of a user's scope, which is created if it doesn't exist."""
     found = find_space(connection, user, scope)

@@ -128,7 +128,9 @@ class Resources:
         return said if said is not None else (await self.read(uri)).text
 
     async def _open_sessions(self) -> list[SessionInfo]:
-        return [info for info in await self._satchel.sessions.list() if not info.private]
+        """Those that other programs may read: what is said in a project stays in it."""
+        found = await self._satchel.sessions.list()
+        return [info for info in found if not info.private and not info.project]
 
 
 def session_uri(info: SessionInfo) -> str:

@@ -487,7 +487,7 @@ async def many(request: Request, service: Serves) -> Response:
         return see_other(request, path_with("/memories/merge", {"ids": " ".join(ids), "back": back}))
     elif do == "undo":
         # The ids are those of changes then.
-        await service.memory.undo(*ids)
+        await service.undo(*ids)
         say = Saying(text=f"Undone: {counted(len(ids), 'change')}.")
     elif do in _DEEDS or do in ("sphere", "correct"):
         if do == "correct" and len(ids) > 1:
@@ -529,7 +529,8 @@ async def before_merging(request: Request, service: Serves) -> Response:
 async def _merging(
     request: Request, service: Service, ids: Sequence[str], back: str, *, content: str = "", problem: str = ""
 ) -> Response:
-    told = await _told(service.memory, ids[:_MOST_AT_ONCE])
+    memory = await service.memory_with(ids[0]) if ids else service.memory
+    told = await _told(memory, ids[:_MOST_AT_ONCE])
     records = sorted(told.values(), key=lambda one: one.said_at, reverse=True)
     return await page(
         request,
@@ -551,7 +552,8 @@ async def merge(request: Request, service: Serves) -> Response:
     form = await form_of(request)
     ids, back = form.all("id"), _way_back(form.get("back"))
     try:
-        kept, done = await service.memory.merge(ids[:_MOST_AT_ONCE], form.get("content"))
+        memory = await service.memory_with(ids[0]) if ids else service.memory
+        kept, done = await memory.merge(ids[:_MOST_AT_ONCE], form.get("content"))
     except (UsageError, Refused, NotFound) as error:
         return await _merging(request, service, ids, back, content=form.get("content"), problem=str(error))
     say = Saying(
@@ -590,14 +592,15 @@ async def review(request: Request, service: Serves) -> Response:
 async def judge(request: Request, service: Serves) -> Response:
     """Keep a fact as it is, or with other words."""
     form = await form_of(request)
-    record = await service.memory.get(form.get("id"))
+    memory = await service.memory_with(form.get("id"))
+    record = await memory.get(form.get("id"))
     try:
         change = (
-            await service.memory.edit(record.id, content=form.get("content"), why="Changed in a review.")
+            await memory.edit(record.id, content=form.get("content"), why="Changed in a review.")
             if form.get("do") == "change"
             else None
         )
-        change = change or await service.memory.keep(record.id)
+        change = change or await memory.keep(record.id)
     except (UsageError, Refused) as error:
         return see_other(request, "/memories/review", say=Saying(text=str(error), state="warn"))
     say = Saying(

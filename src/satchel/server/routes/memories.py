@@ -178,7 +178,7 @@ async def related(
     relation: Annotated[list[str] | None, Query(max_length=20)] = None,
 ) -> Response:
     """List the memories that a memory is linked to, nearest first."""
-    found = await service.memory.related(id, depth, relation, limit=limit)
+    found = await (await service.memory_with(id)).related(id, depth, relation, limit=limit)
     return JsonAnswer(as_json(found))
 
 
@@ -191,7 +191,7 @@ async def history(service: Serves, id: str) -> Response:
 @router.post("/api/memories/changes/{id}/undo", response_model=shapes.Changed, summary="Undo a change")
 async def undo(service: Serves, id: str) -> Response:
     """Undo a change of a memory. Undoing that restores the change."""
-    return JsonAnswer({"change": await service.memory.undo(id)})
+    return JsonAnswer({"change": await service.undo(id)})
 
 
 @router.post("/api/memories/{id}/pin", response_model=shapes.Changed, summary="Pin a memory")
