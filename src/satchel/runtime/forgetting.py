@@ -139,8 +139,15 @@ async def forget(
     shas = {
         tag.partition(":")[2] for record, _ in found for tag in record.tags if tag.startswith(f"{PICTURE}:")
     }
-    for sha in shas:  # also where a search showed it
-        attached += await anyio.to_thread.run_sync(files_of_picture, home, sha)
+    for sha in shas:  # also where a search showed it, but not where a memory of another scope has it
+        kept = {
+            f"{place}.spill"
+            for other in others
+            for record in await other.list(tags=[f"{PICTURE}:{sha}"], limit=_MOST_PICTURES)
+            for place in await _places(record, sessions)
+        }
+        found_files = await anyio.to_thread.run_sync(files_of_picture, home, sha)
+        attached += [path for path in found_files if not path.parts[-3].endswith((*kept,))]
     logs = await sessions.redact(words, memory_ids=gone, told=told) if words else Redaction()
     await anyio.to_thread.run_sync(_remove, attached)
     for document in {record.source.document for record, _ in found}:

@@ -172,7 +172,9 @@ def _real(folder: Path) -> Path:
         real = folder.expanduser().resolve()
         real.exists()  # raises if the path is too long
     except (RuntimeError, ValueError, OSError) as error:  # an unknown user, a NUL
-        raise UsageError(f"{str(folder)!a} can't be the path of a folder: {error}.") from error
+        raise UsageError(
+            f"{str(folder)!a} can't be the path of a folder: {error}".rstrip(".") + "."
+        ) from error
     return real
 
 
