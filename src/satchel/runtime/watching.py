@@ -301,11 +301,12 @@ class Watching:
             if name in state.files:
                 state.files[name].digest = stored.digest
         blocked = {*state.forgotten.values()} - {stored.digest for stored in known.values()}
+        due = [one for one in found.values() if _is_due(one, state, now)]
+        state.left = len(due)
         # Saved first: after a kill in between, nobody forgot what is removed here.
         if not self._save(path, state):
             return False
         removed = [await remove_document(known.pop(name), memory) for name in gone if name in known]
-        due = [one for one in found.values() if _is_due(one, state, now)]
         counts = {"removed": len(removed)}
         for at in range(0, min(len(due), _MOST_A_LOOK), _SAVE_EVERY):
             state.left = len(due) - at
