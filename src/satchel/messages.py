@@ -86,7 +86,8 @@ class FileBlock:
         """The text of a document, for models that don't take documents, or what a model that sees said of a picture.
         Only some have one.
         """
-        return replace(self, media_type="text/plain", name=f"{self.name}.txt")
+        # Named after the copy, whose name is all that the one who describes it knows.
+        return replace(self, media_type="text/plain", name=f"{self.file_name[17:]}.txt")
 
     @property
     def small_twin(self) -> FileBlock:

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from satchel.errors import StorageError
+from satchel.runtime import watching
+from satchel.runtime.documents import add_document, remove_document
 from tests.cli.conftest import Run
 from tests.requirements import requirement
 
@@ -99,6 +102,107 @@ def test_what_was_forgotten_stays_forgotten_whatever_its_file_is_called(run: Run
     assert names(run) == ["Boiler.md", "attic.txt"]
 
 
+@requirement("documents:watched")
+@pytest.mark.parametrize("by", ["add-file", "a killed look"])
+def test_what_was_removed_with_its_file_comes_back_with_it(
+    run: Run, vault: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    run("memory", "watch", str(vault))
+    work(run)
+    text = (vault / "attic.txt").read_text()
+    (vault / "attic.txt").unlink()
+    if by == "add-file":
+        assert run("memory", "add-file", str(vault)).code == 0
+    else:
+
+        async def killed(*given: Any) -> Any:
+            await remove_document(*given)
+            raise StorageError("killed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(watching, "remove_document", killed)
+            assert run("memory", "work", environ={"SATCHEL_MEMORY_WORKER_IDLE_S": "0"}).code != 0
+    assert names(run) == ["Boiler.md"]
+    work(run)
+    (vault / "attic.txt").write_text(text)
+    work(run)
+    assert (names(run), shown(run)["forgotten"]) == (["Boiler.md", "attic.txt"], 0)
+
+
+@requirement("documents:watched")
+def test_forgetting_one_of_two_files_with_the_same_bytes_leaves_the_other(run: Run, vault: Path) -> None:
+    (vault / "loft.txt").write_text((vault / "attic.txt").read_text())
+    run("memory", "watch", str(vault))
+    work(run)
+    run("memory", "forget", "--document", "attic.txt", "--yes")
+    work(run)
+    os.utime(vault / "loft.txt", (1, 1))
+    (vault / "third.txt").write_text((vault / "attic.txt").read_text())
+    work(run)
+    assert names(run) == ["Boiler.md", "loft.txt", "third.txt"]
+    (vault / "loft.txt").write_text("The attic holds the canoe.")
+    work(run)
+    assert names(run) == ["Boiler.md", "loft.txt", "third.txt"]
+    assert "canoe" in run("memory", "search", "canoe").out
+    assert (shown(run)["forgotten"], shown(run)["failed"]) == (1, {})
+
+
+@requirement("documents:watched")
+def test_a_new_file_from_a_forgotten_template_is_read_when_it_says_more(run: Run, vault: Path) -> None:
+    run("memory", "watch", str(vault))
+    work(run)
+    run("memory", "forget", "--document", "attic.txt", "--yes")
+    work(run)
+    (vault / "today.txt").write_text((vault / "attic.txt").read_text())
+    work(run)
+    assert (names(run), shown(run)["failed"]) == (["Boiler.md"], {})
+    (vault / "today.txt").write_text("Today the sledge was sold.")
+    work(run)
+    assert names(run) == ["Boiler.md", "today.txt"]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
+    """Run a command in another process before the next look reads its first file."""
+
+    async def late(*given: Any, **named: Any) -> Any:
+        monkeypatch.setattr(watching, "add_document", add_document)
+        subprocess.run([sys.executable, "-m", "satchel", "memory", *arguments], check=True)
+        return await add_document(*given, **named)
+
+    monkeypatch.setattr(watching, "add_document", late)
+
+
+@requirement("documents:watched")
+@pytest.mark.parametrize("is_read", [True, False])
+def test_what_is_forgotten_during_a_look_stays_forgotten(
+    run: Run, vault: Path, monkeypatch: pytest.MonkeyPatch, is_read: bool
+) -> None:
+    run("memory", "watch", str(vault))
+    work(run)
+    (vault / "attic.txt").write_bytes(b"The attic holds the canoe." if is_read else b"\x7fELF\0\0")
+    if is_read:
+        meanwhile(monkeypatch, "forget", "--document", "attic.txt", "--yes")
+        work(run)
+    else:
+        work(run)
+        run("memory", "watch", str(vault))
+        run("memory", "forget", "--document", "attic.txt", "--yes")
+    (vault / "attic.txt").write_text("The attic holds the kayak.")
+    work(run)
+    work(run)
+    assert (names(run), shown(run)["forgotten"]) == (["Boiler.md"], 1)
+
+
+@requirement("documents:watched")
+def test_a_folder_that_is_stopped_during_a_look_leaves_no_document(
+    run: Run, vault: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("memory", "watch", str(vault))
+    meanwhile(monkeypatch, "watch", "--stop", "--remove", str(vault))
+    work(run)
+    assert (names(run), run("memory", "watch", "--json").json) == ([], [])
+
+
 @requirement("documents:watched", "documents:watched:faces")
 @pytest.mark.parametrize("is_there", [True, False])
 def test_an_emptied_folder_removes_nothing_before_the_user_says_so(
@@ -165,6 +269,10 @@ def test_folders_that_can_not_be_watched_are_refused(run: Run, vault: Path, tmp_
     assert run("memory", "watch", str(vault / "none")).code == 3
     assert run("memory", "watch", "--stop", str(vault)).code == 3
     assert run("memory", "watch", "--stop").code == 2
+    for odd in ("~nosuchuser/x", "/" + "a" * 5000):
+        for stop in ([], ["--stop"]):
+            refused = run("memory", "watch", *stop, odd)
+            assert (refused.code, "can't be the path of a folder" in refused.err) == (2, True)
     assert run("memory", "watch", str(vault)).code == 0
     assert (
         "is watched, and one of the two is in the other" in run("memory", "watch", str(vault / "Heating")).err

@@ -167,7 +167,7 @@ async def test_pictures_go_to_a_model_that_sees_and_are_named_to_one_that_does_n
             loopback(Ollama(lines({"content": "A door"}), shown)) as server,
             model_at(server, tmp_path) as model,
         ):
-            await ask(model, request(seen, read_file=lambda _: b"png"))
+            await ask(model, request(seen, read_file={picture: b"png"}.get))
         sent = server.asked[-1].body["messages"][-1]
         assert (sent.get("images") or None, "What is it?" in sent["content"]) == (images, True)
         assert ("You can't see pictures here." in sent["content"]) == (images is None)

@@ -130,3 +130,6 @@ def test_a_folder_is_watched_over_http_and_on_the_page(
     assert client.get("/api/memory/folders").json() == []
     assert client.request("DELETE", "/api/memory/folders", params={"path": str(folder)}).status_code == 404
     assert client.post("/api/memory/folders", json={"path": "notes"}).status_code == 422
+    for odd in ("~nosuchuser/x", "/tmp/\0x"):
+        assert client.post("/api/memory/folders", json={"path": odd}).status_code in (400, 422)
+        assert client.request("DELETE", "/api/memory/folders", params={"path": odd}).status_code == 400

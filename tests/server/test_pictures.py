@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import io
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,9 +12,11 @@ from typing import Any
 
 import httpx2
 import pytest
+from PIL import Image
 
 from satchel.errors import BudgetExceeded
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.tools.kept import FOLDER
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page, words_of
 from tests.server.test_attachments import PNG, files_of, sent
@@ -36,7 +40,8 @@ class Sees(ScriptedModel):
             # As the endpoints do: a model that doesn't see gets the text that may be beside the picture.
             if not self.sees:
                 return request.read_file(file.text_twin) or "It is a lovely cat."  # type: ignore[return-value]
-            return SAYS if request.read_file(file) == PNG else "-"
+            content = request.read_file(file) or b""
+            return SAYS if content.startswith((PNG[:4], b"\xff\xd8\xff")) else "-"
         if message.text.startswith("Show me"):
             return Reply(calls=[Call(name="recall_memory", input={"query": message.text}, id="r1")])
         return "I see."
@@ -113,6 +118,60 @@ def test_a_model_that_sees_describes_a_picture_where_the_user_wants_that(tmp_pat
         assert found(client, "quagmire") == []
         assert [path for path in files_of(world) if b"QUAGMIRE" in path.read_bytes()] == []
         assert [path for path in files_of(world) if path.read_bytes() == PNG] == []
+
+
+@requirement("content:described")
+def test_the_picture_itself_is_described_and_nothing_of_it_is_left(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    Image.frombytes("RGB", (1100, 1100), random.Random(3).randbytes(1100 * 1100 * 3)).save(out, "PNG")
+    name = "zoo visit 2026, " + "b" * 60 + ".png"  # the name of the smaller copy, which is cut, is before it
+    with world_that(tmp_path, background__pictures="auto") as (world, client):
+        chat(client, "Look.", attachments=[sent(client, out.getvalue(), name)])
+        one = described(client)
+        model: Any = world.satchel.parts.models.given
+        [asked] = [each for each in model.requests if each.system.startswith("You describe a picture")]
+        assert asked.messages[-1].files[0].sha256 == hashlib.sha256(out.getvalue()).hexdigest()
+        assert [path for path in files_of(world) if path.name.endswith(".small.jpg")]
+        assert client.delete(f"/api/memories/{one['id']}").status_code == 200
+        assert [path for path in files_of(world) if path.parent.name == FOLDER] == []
+
+
+@requirement("content:described")
+@pytest.mark.parametrize("name", ["a.png", "photo"])
+def test_what_the_user_says_of_a_picture_is_not_undone(tmp_path: Path, name: str) -> None:
+    def twins() -> list[str]:
+        return [path.read_text() for path in files_of(world) if path.suffix == ".txt"]
+
+    with world_that(tmp_path, background__pictures="auto") as (world, client):
+        chat(client, "Look.", attachments=[sent(client, PNG, name)])
+        one = described(client)
+        model: Any = world.satchel.parts.models.given
+        request = next(each for each in model.requests if each.messages[-1].files and "Look." in str(each))
+        [file] = request.messages[-1].files
+        assert request.read_file(file.text_twin) == SAYS.encode()
+        place = f"/api/memories/{one['id']}"
+        for content, said in (
+            (one["content"].replace("QUAGMIRE 7", "MARSH 9"), SAYS.replace("QUAGMIRE 7", "MARSH 9")),
+            ("Grandma's type plate.", ""),
+        ):
+            client.patch(place, json={"content": content})
+            assert world.call(world.satchel.describing.describe_next) is False
+            assert (client.get(place).json()["content"], twins()) == (content, [said])
+        last = client.get(f"{place}/history").json()[-1]
+        client.post(f"/api/memories/changes/{last['id']}/undo")
+        world.call(world.satchel.describing.describe_next)
+        assert client.get(place).json()["content"].count("Described by a model") == 1
+
+
+@requirement("content:remembered")
+def test_forgetting_a_picture_leaves_that_of_a_project(tmp_path: Path) -> None:
+    with world_that(tmp_path) as (world, client):
+        project = client.post("/api/projects", json={"name": "Boat"}).json()["id"]
+        chat(client, "A crocus.", attachments=[sent(client, PNG, "a.png")])
+        chat(client, "A tulip.", attachments=[sent(client, PNG, "b.png")], project=project)
+        [one] = found(client, "crocus")
+        assert client.delete(f"/api/memories/{one['id']}").status_code == 200
+        assert [path.name[17:] for path in files_of(world) if path.read_bytes() == PNG] == ["b.png"]
 
 
 @requirement("content:described")

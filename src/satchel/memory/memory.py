@@ -376,6 +376,7 @@ class Memory:
         title: str,
         digest: str,
         written_at: Moment,
+        again: bool = False,
     ) -> int:
         """Store a document in one transaction, in place of what was stored from this path.
 
@@ -387,18 +388,20 @@ class Memory:
             title: What it is called.
             digest: Of its bytes, in hex.
             written_at: When it was written.
+            again: Only if something is stored from this path: it may have been forgotten meanwhile.
 
         Returns:
             The number of passages that are stored.
 
         Raises:
+            NotFound: With `again`, nothing is stored from this path.
             UsageError: A value is malformed; nothing was changed.
             StorageError: It could not be written; nothing was changed.
         """
         from satchel.memory.store import documents  # noqa: PLC0415 - most processes have none
 
         stored = await documents.put(
-            self._space, path, passages, title=title, digest=digest, written_at=written_at
+            self._space, path, passages, title=title, digest=digest, written_at=written_at, again=again
         )
         await self._upkeep.copy()
         self._upkeep.stored()

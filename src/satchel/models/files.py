@@ -54,9 +54,10 @@ def part_of(file: FileBlock, read: FileReader | None, *, takes: Takes, most_pict
             if read is not None and (twin := read(file.text_twin)):
                 return FilePart(kind="text", content=f"[{file.name}: {twin.decode('utf-8', 'replace')}]")
             return _sentence(file, "You can't see pictures here.")
-        if len(content) > most_picture and read is not None and (small := read(file.small_twin)):
-            file, content = file.small_twin, small
         if len(content) > most_picture:
+            small = read(file.small_twin) if read is not None else None
+            if small and len(small) <= most_picture:
+                return _encoded(file.small_twin, "picture", small)
             most = f"{most_picture / 1_000_000:.3g} MB"
             return _sentence(file, f"The picture has more than the {most} that you can be sent.")
         return _encoded(file, "picture", content)

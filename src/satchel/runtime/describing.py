@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -20,7 +22,7 @@ from satchel.messages import FileBlock, Message, TextBlock
 from satchel.models import ChatModel, ModelRequest
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
-from satchel.runtime.pictures import picture_file
+from satchel.runtime.pictures import files_beside, picture_file
 from satchel.tools.kept import media_type_of, write_kept
 
 __all__ = ["Describing"]
@@ -34,6 +36,7 @@ _PAUSE_S: Final = 600.0
 _LOOK_S: Final = 60.0
 _ANSWER_TOKENS: Final = 2_000
 _MOST_CHARS: Final = 2_000
+_WHY: Final = "a model has seen the picture"
 _SYSTEM: Final = (
     "You describe a picture for somebody who will look for it by words later. Say what it shows, and give every text "
     "and number that can be read in it word for word. At most 120 words, in plain sentences, in the language of the "
@@ -64,7 +67,7 @@ class Describing:
             try:
                 while await self.describe_next():
                     pass
-            except SatchelError as error:
+            except (SatchelError, OSError) as error:  # such as a file that was forgotten meanwhile
                 _log.info("A picture was not described: %s", error)
             with anyio.move_on_after(_LOOK_S):
                 await self._wake.wait()
@@ -85,6 +88,10 @@ class Describing:
         if memory is None or not is_wanted or self._parts.clock.monotonic_s() < self._not_before_s:
             return False
         for record in await memory.list(tags=[PICTURE], limit=_NEWEST):
+            if any(change.why == _WHY for change in await memory.history(record.id)):
+                # The user may have changed it since. A model that doesn't see gets what is remembered.
+                await run_sync(_retell, self._home.settings.home, record)
+                continue
             if DESCRIBED in record.content or record.discretion != "open":
                 continue
             path = await run_sync(picture_file, self._home.settings.home, record)
@@ -110,7 +117,7 @@ class Describing:
                 await memory.edit(
                     record.id,
                     by=AGENT,
-                    why="a model has seen the picture",
+                    why=_WHY,
                     content=record.content + DESCRIBED + said,
                 )
             except NotFound:
@@ -162,3 +169,16 @@ class Describing:
                 await memory.note_cost(asked)
         said = answer.message.text.strip()[:_MOST_CHARS]
         return said if seen and said.strip("-– .") else ""
+
+
+def _retell(home: Path, record: MemoryRecord) -> None:
+    """Have the descriptions beside the log say what the memory says. Blocks."""
+    said = record.content.partition(DESCRIBED)[2].encode()
+    for path in files_beside(home, record):
+        # In place: one that is forgotten meanwhile is not made again.
+        if path.suffix == ".txt":
+            with suppress(OSError), path.open("r+b") as twin:
+                if twin.read() != said:
+                    twin.seek(0)
+                    twin.truncate()
+                    twin.write(said)

@@ -190,7 +190,8 @@ async def add_document(
 ) -> DocumentOutcome:
     """Remember one file by its path, which is relative to `home` if that is given.
 
-    `ready` is what was read of it, and the hash of the bytes then. It is read again if it has changed since.
+    `ready` is what was read of it, and the hash of the bytes then. It is read again if it has changed since. One that
+    is `known`, and was forgotten meanwhile, stays forgotten.
     """
     name = str(file.relative_to(home) if home else file)
     try:
@@ -212,9 +213,14 @@ async def add_document(
             raise UsageError(f"{file} changes while it is read. Add it again when it is finished.")
         passages = [(one.page, one.heading, one.text) for one in document.passages]
         stored = await memory.put_document(
-            name, passages, title=document.title, digest=digest, written_at=written_at
+            name,
+            passages,
+            title=document.title,
+            digest=digest,
+            written_at=written_at,
+            again=known is not None,
         )
-    except (UsageError, OSError) as error:
+    except (NotFound, UsageError, OSError) as error:
         reason = f"{file} can't be read: {error.strerror}." if isinstance(error, OSError) else str(error)
         return DocumentOutcome(path=name, outcome="failed", error=reason)
     return DocumentOutcome(path=name, outcome="added" if known is None else "replaced", passages=stored)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -42,11 +42,17 @@ _SAVE_EVERY: Final = 20
 are only compared by their hashes."""
 _AGAIN_S: Final = 86_400.0
 """When a file that could not be read is tried again though it hasn't changed: a package may be there by then."""
+_LEFT_OUT: Final = "It has the bytes of a document that was forgotten."
 
 
 @dataclass(slots=True)
 class _Seen:
-    """A file when it was read, at `at`: its hash, and why it could not be remembered; "" if it was."""
+    """A file when it was read, at `at`.
+
+    Attributes:
+        digest: The hash of what is remembered of it; "" if nothing is.
+        error: Why it could not be remembered as it was then; "" if it was.
+    """
 
     mtime_ns: int
     size: int
@@ -61,7 +67,8 @@ class _State:
 
     Attributes:
         files: By path, relative to the folder.
-        forgotten: Documents that the user forgot: the hash of the path, and that of the bytes.
+        forgotten: Documents that the user forgot: the hash of the path, and that of the bytes; the latter twice if
+            the path is wanted again.
         left: Files that are still to be read.
         note: Why nothing was done; "" if all is well.
         at: When it was looked at, in seconds since 1970; 0 is never.
@@ -104,10 +111,10 @@ def watch(home: Home, folder: Path) -> Path:
 
     Raises:
         NotFound: It is no folder.
-        UsageError: It lies in Satchel's own, or in or around a watched one.
+        UsageError: It lies in Satchel's own, or in or around a watched one, or can't be a path.
         StorageUnwritable: The home can't take it.
     """
-    real = folder.expanduser().resolve()
+    real = _real(folder)
     if not real.is_dir():
         raise NotFound(f"There is no folder {folder}.")
     own = home.settings.home.resolve()
@@ -124,7 +131,8 @@ def watch(home: Home, folder: Path) -> Path:
         if str(real) not in folders:
             folders.append(str(real))
     state = _state(home, str(real))
-    state.files = {name: seen for name, seen in state.files.items() if not seen.error}
+    for seen in state.files.values():
+        seen.at = 0 if seen.error else seen.at
     _write(home, str(real), state)
     return real
 
@@ -137,6 +145,7 @@ async def unwatch(home: Home, memory: Memory, folder: str, *, remove: bool = Fal
 
     Raises:
         NotFound: It is not watched.
+        UsageError: It can't be a path.
         StorageError: Memory could not be written.
     """
     path = await run_sync(_stop, home, folder)
@@ -149,13 +158,24 @@ async def unwatch(home: Home, memory: Memory, folder: str, *, remove: bool = Fal
 def _stop(home: Home, folder: str) -> str:
     """Take a folder off the list; its path."""
     with _wished(home) as folders:
-        found = {folder, str(Path(folder).expanduser().resolve())} & {*folders}
+        found = {folder, str(_real(Path(folder)))} & {*folders}
         if not found:
             raise NotFound(f"{folder} is not watched. `satchel memory watch --list` shows what is.")
         path = found.pop()
         folders.remove(path)
-    _place(home, path).unlink(missing_ok=True)
+        _place(home, path).unlink(missing_ok=True)
     return path
+
+
+def _real(folder: Path) -> Path:
+    try:
+        real = folder.expanduser().resolve()
+        real.exists()  # raises if the path is too long
+    except (RuntimeError, ValueError, OSError) as error:  # an unknown user, a NUL
+        raise UsageError(
+            f"{str(folder)!a} can't be the path of a folder: {error}".rstrip(".") + "."
+        ) from error
+    return real
 
 
 async def watched(home: Home, memory: Memory) -> tuple[WatchedFolder, ...]:
@@ -166,8 +186,10 @@ async def watched(home: Home, memory: Memory) -> tuple[WatchedFolder, ...]:
             path=path,
             documents=sum(one.is_relative_to(path) for one in documents),
             left=state.left,
-            failed={name: seen.error for name, seen in state.files.items() if seen.error},
-            forgotten=len({*state.forgotten.values()}),
+            failed={
+                name: seen.error for name, seen in state.files.items() if seen.error not in ("", _LEFT_OUT)
+            },
+            forgotten=len(state.forgotten),
             note=state.note,
             looked_at=datetime.fromtimestamp(state.at).astimezone().isoformat() if state.at else None,
         )
@@ -266,42 +288,58 @@ class Watching:
             )
             self._save(path, state)
             return False
-        for name in [name for name, seen in state.files.items() if not seen.error and name not in known]:
-            state.forgotten[_hash(name)] = state.files.pop(name).digest
         gone = await run_sync(
             lambda: [name for name in {*known, *state.files} - found.keys() if is_gone(folder / name)]
         )
-        removed = 0
         for name in gone:
             state.files.pop(name, None)
-            if name in known:
-                await remove_document(known.pop(name), memory)
-                removed += 1
+        for name in [name for name, seen in state.files.items() if seen.digest and name not in known]:
+            state.forgotten[_hash(name)] = state.files.pop(name).digest
+        for name, stored in known.items():
+            if (digest := state.forgotten.pop(_hash(name), stored.digest)) != stored.digest:
+                state.forgotten[digest] = digest
+            if name in state.files:
+                state.files[name].digest = stored.digest
+        blocked = {*state.forgotten.values()} - {stored.digest for stored in known.values()}
         due = [one for one in found.values() if _is_due(one, state, now)]
-        counts = {"removed": removed}
+        state.left = len(due)
+        # Saved first: after a kill in between, nobody forgot what is removed here.
+        if not self._save(path, state):
+            return False
+        removed = [await remove_document(known.pop(name), memory) for name in gone if name in known]
+        counts = {"removed": len(removed)}
         for at in range(0, min(len(due), _MOST_A_LOOK), _SAVE_EVERY):
             state.left = len(due) - at
             if not self._save(path, state):
                 return False
             group = due[at : at + _SAVE_EVERY]
-            digests, ready = await self._ready(folder, group, known, state)
+            digests, ready = await self._ready(folder, group, known, blocked)
             for one in group:
                 digest = digests.get(one.path, "")
                 document = ready.get(folder / one.path)
-                if digest and digest in state.forgotten.values():
-                    state.forgotten[_hash(one.path)] = digest  # it has another name now
-                    outcome = "forgotten"
+                old = known.get(one.path)
+                if old is None and digest in blocked:
+                    outcome, digest, error = "left out", "", _LEFT_OUT
                 else:
                     done = await add_document(
                         folder / one.path,
-                        known.get(one.path),
+                        old,
                         memory,
                         self._sandboxes,
                         ready=None if document is None else (digest, document),
                     )
-                    error = done.error or ("" if done.passages else "There is nothing in it to remember.")
-                    state.files[one.path] = _Seen(one.mtime_ns, one.size, digest, error, now)
                     outcome = done.outcome
+                    error = done.error or ("" if done.passages else "There is nothing in it to remember.")
+                    if error:
+                        digest = old.digest if old and done.error else ""
+                    if path not in _folders(self._home):
+                        # Whoever stopped it has removed the others, or wants no more of them.
+                        if outcome == "added":
+                            for stored in await memory.documents():
+                                if stored.path == done.path:
+                                    await remove_document(stored, memory)
+                        return False
+                state.files[one.path] = _Seen(one.mtime_ns, one.size, digest, error, now)
                 counts[outcome] = counts.get(outcome, 0) + 1
         state.left = max(0, len(due) - _MOST_A_LOOK)
         if said := ", ".join(
@@ -315,7 +353,7 @@ class Watching:
         folder: Path,
         group: Sequence[FoundPath],
         known: Mapping[str, StoredDocument],
-        state: _State,
+        blocked: Set[str],
     ) -> tuple[dict[str, str], dict[Path, Document]]:
         """The hashes of some files, and what the small ones of them say that are new."""
         digests: dict[str, str] = {}
@@ -325,19 +363,18 @@ class Watching:
                 digest, _ = await run_sync(digest_of, folder / one.path)
                 digests[one.path] = digest
                 stored = known.get(one.path)
-                if (
-                    is_small(folder / one.path, one.size)
-                    and (stored is None or stored.digest != digest)
-                    and digest not in state.forgotten.values()
+                if is_small(folder / one.path, one.size) and (
+                    digest not in blocked if stored is None else digest != stored.digest
                 ):
                     small.append(folder / one.path)
         return digests, await read_small(small, await self._sandboxes.get()) if len(small) > 1 else {}
 
     def _save(self, path: str, state: _State) -> bool:
         """Keep the state; False if the folder is not watched any more."""
-        if path not in _folders(self._home):
-            return False
-        _write(self._home, path, state)
+        with locked_folder(self._home.settings.home / "watched"):
+            if path not in _folders(self._home):
+                return False
+            _write(self._home, path, state)
         return True
 
 

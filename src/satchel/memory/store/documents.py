@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import func, select
 
+from satchel.errors import NotFound
 from satchel.memory.records import Moment, StoredDocument, document_path, document_source
 from satchel.memory.store import forgetting, repository
 from satchel.memory.store.capture import Capture, NewMemory
@@ -48,6 +49,7 @@ async def put(
     title: str,
     digest: str,
     written_at: Moment,
+    again: bool,
 ) -> int:
     """Store a document in place of what was stored from this path; see `Memory.put_document`."""
     is_paged = any(page is not None for page, _, _ in passages)
@@ -80,6 +82,8 @@ async def put(
 
     def replace(connection: Connection, id: int) -> int:
         old = [one.source for one in documents(connection, id) if one.path == path]
+        if again and not old:
+            raise NotFound(f"{path} was forgotten while it was read.")
         forgetting.drop_sources(connection, id, old, at=now, hasher=space.hasher)
         return len(repository.insert_drafts(connection, id, drafts, fresh=True))
 
