@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -21,6 +22,7 @@ from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
+from satchel.runtime.earning import Earning
 from tests.builder.world import register, tries, write
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
@@ -47,6 +49,7 @@ class Model:
         noticed: What it was asked about in the background.
         refused: What the Builder was told of its first registration.
         invents: What is noticed is given results that never came out.
+        time: Which time each use is said to be, if it is not its own.
     """
 
     def __init__(self) -> None:
@@ -54,6 +57,7 @@ class Model:
         self.task = ""
         self.refused = ""
         self.invents = False
+        self.time: float = 0
         self.scripted = ScriptedModel(self._answer)
 
     def _answer(self, request: ModelRequest) -> Reply | str:
@@ -66,6 +70,9 @@ class Model:
             return self._build(request, results)
         if results:
             return f"That is {results[0].splitlines()[-1].strip()}."
+        if found := re.search(r"Pour (\S+) gallons", newest.text):
+            code = f"python3 -c 'litres = 3.785 * {found[1]}; print(litres)'"
+            return Reply(calls=[Call(name="bash", input={"command": code}, id=f"g{len(request.messages)}")])
         if found := re.search(r"Convert (\S+) miles", newest.text):
             code = f"python3 -c 'print(round({found[1]} * 1.609344, 2), \"km\")'"
             call = Call(name="bash", input={"command": code}, id=f"c{len(request.messages)}")
@@ -75,7 +82,11 @@ class Model:
     def _tool(self, told: str) -> dict[str, Any]:
         times = re.findall(r"Convert (\S+) miles.*\n(?:.*\n)*?The answer: That is (.*)\.", told)
         uses = [
-            {"time": number, "input": {"miles": float(miles)}, "result": "7" if self.invents else km}
+            {
+                "time": self.time or number,
+                "input": {"miles": float(miles)},
+                "result": "7" if self.invents else km,
+            }
             for number, (miles, km) in enumerate(times, start=1)
         ]
         about = {"name": "miles_to_km", "description": "Convert miles to kilometres."}
@@ -213,16 +224,43 @@ async def test_nothing_is_proposed_that_is_invented_private_switched_off_or_beyo
     async with opens(tmp_path, model, **settings) as satchel:
         await convert(satchel, "1", "2", "3", **turns)
         if asked:
-
-            async def noticed() -> list[str]:
-                return model.noticed
-
-            await until(noticed)
+            await until(lambda: _noticed(model))
         else:
             assert satchel.earning is not None
             with suppress(BudgetExceeded):
                 await satchel.earning.look()
         assert (len(model.noticed), await proposals(satchel)) == (asked, ())
+
+
+@requirement("capabilities:earned")
+async def test_what_fails_once_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, demote, fails = Model(), Earning._demote, [True]
+
+    async def breaks(earning: Earning) -> None:
+        if fails:
+            fails.clear()
+            raise RuntimeError("Once.")
+        await demote(earning)
+
+    monkeypatch.setattr(Earning, "_demote", breaks)
+    model.time = math.inf
+    async with opens(tmp_path, model) as satchel:
+        await convert(satchel, "1", "2", "3")
+        assert len(await until(lambda: _noticed(model))) == 1
+        assert not fails
+        gone = await satchel.session()
+        await gone.run_turn("Pour 1 gallons into the pot.")
+        await gone.aclose()
+        Path((await satchel.sessions.info(gone.id)).path).unlink()
+        session = await satchel.session()
+        for gallons in ("2", "3", "4"):
+            await session.run_turn(f"Pour {gallons} gallons into the pot.")
+        await session.aclose()
+        assert len(await until(lambda: _noticed(model, 2))) == 2
+
+
+async def _noticed(model: Model, least: int = 1) -> list[str]:
+    return model.noticed if len(model.noticed) >= least else []
 
 
 @requirement("capabilities:earned:forgotten")

@@ -151,6 +151,9 @@ class Earning:
                 await self.look()
             except SatchelError as error:  # it is tried again after the next turn
                 _log.info("Nothing was noticed: %s", error)
+            # A boundary: whatever one look fails of, the next one may not.
+            except Exception:  # noqa: BLE001
+                _log.exception("Nothing was noticed.")
             await self._wake.wait()
 
     async def look(self) -> None:
@@ -209,7 +212,10 @@ class Earning:
 
     async def _times(self, info: SessionInfo) -> Sequence[_Time]:
         known = self._read.get(info.id)
-        size = (await anyio.Path(info.path).stat()).st_size
+        try:
+            size = (await anyio.Path(info.path).stat()).st_size
+        except OSError:  # it was deleted meanwhile
+            return ()
         if known is not None and known[0] == size:
             return known[1]
         turns: list[SessionTurn] = []
@@ -271,7 +277,7 @@ class Earning:
             if isinstance(value, dict) and value.get("worth") is True:
                 try:
                     wanted, cases, times = _held(value, group)
-                except (UsageError, KeyError, TypeError, ValueError) as error:
+                except (UsageError, KeyError, TypeError, ValueError, ArithmeticError) as error:
                     _log.info("What a model would make of it is not borne out by the log: %s", error)
                     return
                 if await self._lookup.similar(wanted) is None:
