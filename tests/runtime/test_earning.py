@@ -23,6 +23,7 @@ from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.earning import Earning
+from satchel.sessions.view import SessionTurn
 from tests.builder.world import register, tries, write
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
@@ -49,6 +50,7 @@ class Model:
         noticed: What it was asked about in the background.
         refused: What the Builder was told of its first registration.
         invents: What is noticed is given results that never came out.
+        runs: The commands that it runs for other messages.
         time: Which time each use is said to be, if it is not its own.
     """
 
@@ -58,6 +60,7 @@ class Model:
         self.refused = ""
         self.invents = False
         self.time: float = 0
+        self.runs: dict[str, list[str]] = {}
         self.scripted = ScriptedModel(self._answer)
 
     def _answer(self, request: ModelRequest) -> Reply | str:
@@ -70,11 +73,16 @@ class Model:
             return self._build(request, results)
         if results:
             return f"That is {results[0].splitlines()[-1].strip()}."
+        if commands := self.runs.get(newest.text):
+            about = len(request.messages)
+            return Reply(calls=[Call(name="bash", input={"command": c}, id=f"{about}{c}") for c in commands])
         if found := re.search(r"Pour (\S+) gallons", newest.text):
             code = f"python3 -c 'litres = 3.785 * {found[1]}; print(litres)'"
             return Reply(calls=[Call(name="bash", input={"command": code}, id=f"g{len(request.messages)}")])
         if found := re.search(r"Convert (\S+) miles", newest.text):
             code = f"python3 -c 'print(round({found[1]} * 1.609344, 2), \"km\")'"
+            if found[1] in ("3", "8") or "Kindly" in newest.text:
+                code = code.replace("print(", f"{'kind' if 'Kindly' in newest.text else 'odd'}_km = print(")
             call = Call(name="bash", input={"command": code}, id=f"c{len(request.messages)}")
             return Reply(calls=[call], usage=Usage(input_tokens=900, output_tokens=40))
         return "Well."
@@ -200,9 +208,62 @@ async def test_a_no_ends_it_for_good_and_what_the_log_does_not_bear_out_is_not_p
         assert await satchel.capabilities.catalogue.list() == ()
         assert model.task == ""
     async with opens(tmp_path, model) as satchel:
-        await convert(satchel, "4", "5", "6")
+        # Nor is what has another key in common with two of them, or another shape with the same name.
+        await convert(satchel, "4", "5", "8")
         await satchel.earning.look()
         assert (len(model.noticed), await proposals(satchel)) == (1, ())
+        session = await satchel.session()
+        for miles in ("4", "5", "6"):
+            await session.run_turn(f"Kindly Convert {miles} miles into km.")
+        await session.aclose()
+        await until(lambda: _noticed(model, 2))
+        await satchel.earning.look()
+        assert await proposals(satchel) == ()
+
+
+@requirement("capabilities:earned:asked-once")
+@pytest.mark.parametrize(
+    ("before", "job"),
+    [
+        (
+            {f"Where is {city}": [f"python3 -c 'print(\"{city}\")'"] for city in ("Ulm", "Bonn", "Rome")},
+            {
+                f"slugify {word} please": [f'python3 -c \'print("{word}".lower().replace("o", "-"))\'']
+                for word in ("Oslo", "London", "Porto")
+            },
+        ),
+        (
+            {"What weather is it": ["echo a", "echo b"]},
+            {f"tidy up the report for {name}": [f"echo {name}", "echo b"] for name in ("ann", "bob", "carl")},
+        ),
+    ],
+)
+async def test_what_only_looks_alike_is_no_group_and_hides_none(
+    tmp_path: Path, before: dict[str, list[str]], job: dict[str, list[str]]
+) -> None:
+    model = Model()
+    model.runs = {**before, **job}
+    async with opens(tmp_path, model) as satchel:
+        session = await satchel.session()
+        for message in before:
+            await session.run_turn(message)
+        await until(lambda: _captured(satchel, len(before)))
+        assert satchel.earning is not None
+        await satchel.earning.look()
+        assert model.noticed == []
+        for message in job:
+            await session.run_turn(message)
+        await session.aclose()
+        [told] = await until(lambda: _noticed(model))
+        assert re.findall("The user: (.*)", told) == list(job)
+
+
+async def _captured(satchel: Satchel, turns: int) -> bool:
+    infos = await satchel.sessions.listed()
+    found: list[SessionTurn] = []
+    for info in infos:
+        await satchel.sessions.read_turns(info.id, found.append)
+    return sum(bool(turn.captured) for turn in found) >= turns
 
 
 @requirement("capabilities:earned:asked-once")

@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,8 +67,14 @@ may.csv" and "count the lines of june.csv, please" has five of seven."""
 _SEEN: Final = "earned.json"
 """The file with the digests of what a model was asked about, so that nothing is asked or proposed twice."""
 _REDACTED: Final = "[redacted:"
-_SLOT: Final = re.compile(r"\"[^\"]*\"|'[^']*'|“[^”]*”|https?://\S+|[\w~/.-]*[/.][\w/.-]+|[-+]?\d[\d.,:]*")
-"""What differs from time to time: quoted words, addresses, paths and file names, numbers."""
+_SLOT: Final = re.compile(
+    r"\"[^\"]*\"|'[^']*'|“[^”]*”|https?://\S+|[\w~/.-]*[/.][\w/.-]+(?![\w/.(-])|[-+]?\d[\d.,:]*"
+)
+"""What differs from time to time: quoted words, addresses, paths and file names but no methods, numbers."""
+_PROGRAM: Final = re.compile(r"(\s-\w*[ce])\s+(['\"])((?:\\.|(?!\2).)*)\2", re.DOTALL)
+"""A program as an argument, such as of `python3 -c`: it is no quoted word that differs."""
+_LEAST_CODE: Final = 16
+"""Letters and digits of a snippet, without what differs: `jq … …` or `python3 -c 'print(…)'` says nothing."""
 _NO_WORK: Final = re.compile(
     r"memory_|cap_|\w*_capability$|tool_|read_docs$|think$|todo$|ask_user$|delegate$|propose_plan$|use_skill$"
 )
@@ -193,19 +200,27 @@ class Earning:
         ]
         newest = sorted(infos, key=lambda info: info.last_at)[-_MOST_SESSIONS:]
         times = sorted([time for info in newest for time in await self._times(info)], key=lambda t: t.at)
-        groups: dict[str, list[_Time]] = {}
+        groups: dict[str, list[list[_Time]]] = {}
         for time in times:
             for key in time.keys:
-                group = groups.setdefault(key, [])
-                if not key.startswith("calls:") or not group or _alike(group[0], time):
-                    group.append(time)
-        seen = await anyio.to_thread.run_sync(self._seen)
+                kind = key.partition("\n")[0]
+                there = groups.setdefault(kind, [])
+                group = next((g for g in there if kind == key or _alike(g[0], time)), None)
+                if group is None:
+                    there.append(group := [])
+                group.append(time)
+        seen = set(await anyio.to_thread.run_sync(self._seen))
+        # What several rules find is one thing, and so is what was asked about and what is like it.
         taken: set[tuple[str, int]] = set()
+        for kind, there in groups.items():
+            for group in there:
+                keys = {key for time in group for key in time.keys if key.partition("\n")[0] == kind}
+                if not seen.isdisjoint(map(_digest, keys)):
+                    taken |= {(time.session_id, time.turn) for time in group}
         found = []
-        for key, group in groups.items():
-            # What several rules find is one thing.
+        for group in chain.from_iterable(groups.values()):
             fresh = [time for time in group if (time.session_id, time.turn) not in taken]
-            if len(fresh) >= _TIMES and _digest(key) not in seen:
+            if len(fresh) >= _TIMES:
                 taken |= {(time.session_id, time.turn) for time in fresh}
                 found.append(fresh[-_MOST_TIMES:])
         return found
@@ -260,7 +275,7 @@ class Earning:
         if model.provider == "none":
             return
         await self._distilling.may_spend_unasked()
-        keys = frozenset.intersection(*(time.keys for time in group))
+        keys = frozenset[str]().union(*(time.keys for time in group))
         seen = [*await anyio.to_thread.run_sync(self._seen), *map(_digest, sorted(keys))]
         await anyio.to_thread.run_sync(replace_file, self._file, json.dumps(seen))
         said = "\n\n".join(f"Time {number}\n{time.text}" for number, time in enumerate(group, start=1))
@@ -384,14 +399,17 @@ def _keys(said: str, work: Sequence[ToolCall]) -> Iterator[str]:
         yield f"said:{words}"  # the same conversion
     for call in work:
         for name, value in call.input.items():
-            if isinstance(value, str) and len(value) >= 20 and name in ("command", "code"):
-                yield f"code:{call.tool}:{_shape(value)}"  # the same snippet
+            if isinstance(value, str) and name in ("command", "code"):
+                shape = _shape(value)
+                if len(re.findall(r"\w", shape)) >= _LEAST_CODE:
+                    yield f"code:{call.tool}:{shape}"  # the same snippet
     if len(work) >= 2:
-        yield "calls:" + json.dumps([[call.tool, sorted(call.input)] for call in work])
+        calls = json.dumps([[call.tool, sorted(call.input)] for call in work])
+        yield f"calls:{calls}\n{' '.join(sorted(_words(said)))}"
 
 
 def _shape(text: str) -> str:
-    return " ".join(_SLOT.sub("…", text.casefold()).split())
+    return " ".join(_SLOT.sub("…", _PROGRAM.sub(r"\1 \3", text.casefold())).split())
 
 
 def _words(said: str) -> frozenset[str]:
