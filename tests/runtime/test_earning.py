@@ -186,6 +186,13 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         assert await builds.saved(used) == {"calls": 0, "tokens": 80, "seconds": saved_s}
         kinds = (await satchel.home.background_day(satchel.clock.now().date().isoformat())).kinds
         assert kinds["earn"][0] == 1
+        # What repairs it has to pass them, too.
+        model.refused = ""
+        again = await builds.repair("miles_to_km")
+        async for _ in builds.follow(again.build_id):
+            pass
+        assert "as in the log" in model.refused
+        assert len((await catalogue.versions(tool.id))[-1].checks) == 5
 
 
 async def _notices(satchel: Satchel) -> list[str]:

@@ -107,10 +107,12 @@ class Outside(Protocol):
         ...
 
 
+Check: TypeAlias = Callable[[], Awaitable[None]]
+"""Raises `BudgetExceeded` if no model may be called any more."""
 Count: TypeAlias = Callable[[str, str, Usage], Awaitable[None]]
 """Notes what a call of a model has cost: the provider, the model, and what it used."""
-counted_by: Final[ContextVar[Count | None]] = ContextVar("counted_by", default=None)
-"""Who notes what the models cost that code asks in this task, and those that it begins: a build counts its own."""
+counted_by: Final[ContextVar[tuple[Check, Count] | None]] = ContextVar("counted_by", default=None)
+"""Who limits and notes what the models cost that code asks in this task, and those that it begins: a build its own."""
 
 
 class NotTried(Refused):
