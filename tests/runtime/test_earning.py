@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from satchel.builder.records import BuildMessage
 from satchel.clock import ManualClock
@@ -23,6 +24,7 @@ from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from satchel.runtime.earning import Earning
+from satchel.sandbox.detached import WorkerLock
 from satchel.sessions.view import SessionTurn
 from tests.builder.world import register, tries, write
 from tests.requirements import requirement
@@ -217,14 +219,15 @@ async def test_a_no_ends_it_for_good_and_what_the_log_does_not_bear_out_is_not_p
     async with opens(tmp_path, model) as satchel:
         # Nor is what has another key in common with two of them, or another shape with the same name.
         await convert(satchel, "4", "5", "8")
-        await satchel.earning.look()
+        await until(lambda: _captured(satchel, 6))
+        await looked(satchel)
         assert (len(model.noticed), await proposals(satchel)) == (1, ())
         session = await satchel.session()
         for miles in ("4", "5", "6"):
             await session.run_turn(f"Kindly Convert {miles} miles into km.")
         await session.aclose()
         await until(lambda: _noticed(model, 2))
-        await satchel.earning.look()
+        await looked(satchel)
         assert await proposals(satchel) == ()
 
 
@@ -263,6 +266,15 @@ async def test_what_only_looks_alike_is_no_group_and_hides_none(
         await session.aclose()
         [told] = await until(lambda: _noticed(model))
         assert re.findall("The user: (.*)", told) == list(job)
+
+
+async def looked(satchel: Satchel) -> None:
+    """Look, and wait for a look that was under way."""
+    assert satchel.earning is not None
+    for _ in range(2):
+        await satchel.earning.look()
+        lock = await until(lambda: to_thread.run_sync(WorkerLock.acquire, satchel.settings.home, "earning"))
+        lock.release()
 
 
 async def _captured(satchel: Satchel, turns: int) -> bool:
