@@ -51,7 +51,7 @@ class Model:
     Attributes:
         noticed: What it was asked about in the background.
         refused: What the Builder was told of its first registration.
-        invents: What is noticed is given results that never came out.
+        invents: Makes the result of what came out.
         runs: The commands that it runs for other messages.
         time: Which time each use is said to be, if it is not its own.
     """
@@ -60,7 +60,7 @@ class Model:
         self.noticed: list[str] = []
         self.task = ""
         self.refused = ""
-        self.invents = False
+        self.invents: Callable[[str], str] = str
         self.time: float = 0
         self.runs: dict[str, list[str]] = {}
         self.scripted = ScriptedModel(self._answer)
@@ -95,7 +95,7 @@ class Model:
             {
                 "time": self.time or number,
                 "input": {"miles": float(miles)},
-                "result": "7" if self.invents else km,
+                "result": self.invents(km),
             }
             for number, (miles, km) in enumerate(times, start=1)
         ]
@@ -287,24 +287,28 @@ async def _captured(satchel: Satchel, turns: int) -> bool:
 
 @requirement("capabilities:earned:asked-once")
 @pytest.mark.parametrize(
-    ("settings", "turns", "asked"),
+    ("settings", "turns", "asked", "invents"),
     [
-        ({}, {}, 1),  # asked, and what the model makes up is not proposed
-        ({}, {"private": True}, 0),
-        ({"background__earned": "off"}, {}, 0),
-        ({"background__models": "off"}, {}, 0),
-        ({"background__day_tokens": 0}, {}, 0),
+        # What the model makes up is not proposed: nothing, a part of a word, what is the same for any input.
+        ({}, {}, 1, lambda km: "7"),
+        ({}, {}, 1, lambda km: km[:-1]),
+        ({}, {}, 1, lambda km: "km"),
+        ({}, {"private": True}, 0, str),
+        ({"background__earned": "off"}, {}, 0, str),
+        ({"background__models": "off"}, {}, 0, str),
+        ({"background__day_tokens": 0}, {}, 0, str),
     ],
 )
 async def test_nothing_is_proposed_that_is_invented_private_switched_off_or_beyond_the_budget(
-    tmp_path: Path, settings: dict[str, Any], turns: dict[str, Any], asked: int
+    tmp_path: Path, settings: dict[str, Any], turns: dict[str, Any], asked: int, invents: Callable[[str], str]
 ) -> None:
     model = Model()
-    model.invents = True
+    model.invents = invents
     async with opens(tmp_path, model, **settings) as satchel:
         await convert(satchel, "1", "2", "3", **turns)
         if asked:
             await until(lambda: _noticed(model))
+            await looked(satchel)
         else:
             assert satchel.earning is not None
             with suppress(BudgetExceeded):
@@ -350,7 +354,7 @@ async def test_a_proposal_goes_with_what_it_came_of(tmp_path: Path) -> None:
         assert satchel.builds is not None
         assert satchel.capabilities is not None
         assert satchel.memory is not None
-        await convert(satchel, "26.2", "13.1", "6.55")
+        await convert(satchel, "26.2", "13.1", "1234567.5")
         asked = await proposed(satchel)
         memories = await satchel.memory.list()
         await satchel.forget([one.id for one in memories if "26.2" in one.content])

@@ -71,6 +71,10 @@ _SLOT: Final = re.compile(
     r"\"[^\"]*\"|'[^']*'|“[^”]*”|https?://\S+|[\w~/.-]*[/.][\w/.-]+(?![\w/.(-])|[-+]?\d[\d.,:]*"
 )
 """What differs from time to time: quoted words, addresses, paths and file names but no methods, numbers."""
+_LETTERS: Final = r"A-Za-z\u00c0-\u024f"
+"""Of scripts that put spaces between words."""
+_BEGINS: Final = rf"(?:(?<![{_LETTERS}])(?=[{_LETTERS}])|(?<!\d)(?<!\d[.,])(?=\d)|(?![{_LETTERS}\d]))"
+_ENDS: Final = rf"(?:(?<=[{_LETTERS}])(?![{_LETTERS}])|(?<=\d)(?!\d|[.,]\d)|(?<![{_LETTERS}\d]))"
 _PROGRAM: Final = re.compile(r"(\s-\w*[ce])\s+(['\"])((?:\\.|(?!\2).)*)\2", re.DOTALL)
 """A program as an argument, such as of `python3 -c`: it is no quoted word that differs."""
 _LEAST_CODE: Final = 16
@@ -447,11 +451,11 @@ def _held(
     check_schema(schema)
     name = check_name(str(value["name"]))
     wanted = Wanted(name=name, description=str(value["description"])[:500], input_schema=schema)
-    cases: dict[int, Mapping[str, Any]] = {}
+    cases: dict[int, dict[str, Any]] = {}
     for use in value["uses"]:
         number, given, result = int(use["time"]), use["input"], str(use["result"]).strip()
         time = group[number - 1] if 0 < number <= len(group) else None
-        if time is None or number in cases or not result or result not in time.results:
+        if time is None or number in cases or not result or not _stands_in(time.results, result):
             continue
         if InputSchema(schema).problems(given) or not all(
             _stands_in(time.text, each) for each in _values(given)
@@ -461,6 +465,11 @@ def _held(
         cases[number] = {"name": f"as in the log, {number}", "input": given, "expect": expect}
     if len(cases) < _TIMES:
         raise UsageError(f"{len(cases)} of {len(group)} times are borne out.")
+    inputs, expected = (
+        {json.dumps(c[part], sort_keys=True) for c in cases.values()} for part in ("input", "expect")
+    )
+    if len(inputs) > 1 and len(expected) == 1:
+        raise UsageError("What came out is the same each time, whatever the input.")
     return wanted, list(cases.values()), [group[number - 1] for number in sorted(cases)]
 
 
@@ -471,11 +480,13 @@ def _values(value: object) -> Iterator[str]:
         for each in value:
             yield from _values(each)
     elif value is not None and not isinstance(value, bool):
-        yield f"{value:g}" if isinstance(value, float) else str(value)
+        yield repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _stands_in(text: str, value: str) -> bool:
-    return value in text or json.dumps(value, ensure_ascii=False)[1:-1] in text
+    """Whether a value does, and not only as a part of another word or number."""
+    words = "|".join(re.escape(each) for each in (value, json.dumps(value, ensure_ascii=False)[1:-1]))
+    return re.search(f"{_BEGINS}(?:{words}){_ENDS}", text) is not None
 
 
 def _digest(key: str) -> str:
