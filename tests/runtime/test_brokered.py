@@ -198,3 +198,18 @@ async def test_code_that_asks_the_model_stops_at_the_limits_of_the_build_the_ses
         done = await session.run_turn("Go.")
         assert named in done.text
         assert 0 < len(shortened) < 12
+
+
+@requirement("capabilities:calls:bounded")
+async def test_code_calls_no_capability_that_is_disabled_as_a_tool(tmp_path: Path) -> None:
+    settings = {"sandbox__allow_unsafe": True, "tools__disabled": ["cap_greet"]}
+    async with opened(tmp_path, ScriptedModel(thinks), **settings) as satchel:
+        assert satchel.capabilities is not None
+        await registered(satchel.capabilities.catalogue, "greet")
+        code = (
+            "from satchel_calls import call\n\ndef run(args: dict) -> str:\n    return call('greet', args)\n"
+        )
+        calls = draft(code=code, hosts=["capability:greet"])
+        await registered(satchel.capabilities.catalogue, "asks", calls)
+        outcome = await satchel.capabilities.runner.run("asks", {"city": "Ulm"})
+        assert "tools.disabled" in outcome.error
