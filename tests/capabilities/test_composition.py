@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,10 @@ import pytest
 
 from satchel.capabilities.access import sentences
 from satchel.capabilities.allowances import Allowances
+from satchel.capabilities.checking import Registrar
 from satchel.capabilities.records import Access, Wanted
-from satchel.capabilities.running import outcome_to_json
+from satchel.capabilities.running import NotTried, outcome_to_json
+from satchel.clock import SystemClock
 from satchel.config import PermissionRule
 from satchel.config.rule_texts import RuleOptions
 from satchel.config.settings import RuleAction
@@ -199,3 +203,51 @@ def run(args: dict) -> str:
         reliability = (await home.catalogue.get("greet")).reliability
         assert (reliability.runs, reliability.failures) == (1, 0)
         assert await home.catalogue.runs("greet", failed=True) == ()
+
+
+@requirement("capabilities:calls:outside")
+async def test_a_case_is_left_out_only_if_it_fails_of_what_it_may_not_do_whoever_wanted_it(
+    tmp_path: Path,
+) -> None:
+    async def outside(
+        name: str, input: object, *, by: str, session_id: str, is_trial: bool
+    ) -> tuple[str, bool]:
+        if is_trial:
+            raise NotTried(f"{name} may change something.")
+        return "posted", True
+
+    async with opened(tmp_path) as home:
+        runner = replace(home.runner, outside=outside)
+        registrar = Registrar(home.catalogue, runner, clock=SystemClock())
+        post = "mcp:chat.post"
+        posts = f'from satchel_calls import call\n\ndef run(args: dict) -> str:\n    return call("{post}", {{}})\n'
+        schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+        lines = cases(
+            {"name": "posts", "input": {}, "expect": {"equals": "posted"}, "network": True},
+            {"name": "no list", "input": {"city": []}, "expect": {"error": "city"}},
+        )
+        await register(home.catalogue, "post", draft(code=posts, input_schema=ANY, hosts=[post]))
+        more = {"cases": lines, "input_schema": schema}
+        hides = posts.replace("    return", "    try:\n        return").rstrip() + (
+            '\n    except RuntimeError:\n        return "wrong"\n'
+        )
+
+        async def passed(name: str, made: Any) -> list[bool | None]:
+            await home.catalogue.request(Wanted(name=name, description="x"))
+            await registrar.register(name, made, provenance=BY_BUILDER)
+            return [check.passed for check in (await registrar.approve(name)).checks]
+
+        through = posts.replace(post, "post")
+        hosts = ["capability:post", post]
+        assert await passed("direct", draft(code=posts, hosts=[post], **more)) == [None, True]
+        assert await passed("through", draft(code=through, hosts=hosts, **more)) == [None, True]
+        assert await passed("hides", draft(code=hides, hosts=[post], **more)) == [False, True]
+
+
+@requirement("capabilities:calls:bounded")
+async def test_a_name_that_is_no_text_is_refused_and_recorded(tmp_path: Path) -> None:
+    async with opened(tmp_path) as home:
+        await register(home.catalogue, "odd", calling("\\ud800x", hosts=["capability:other"]))
+        outcome = await home.runner.run("odd", {})
+        assert [call.status for call in outcome.calls] == ["refused"]
+        assert json.dumps(outcome_to_json(outcome), ensure_ascii=False).encode()

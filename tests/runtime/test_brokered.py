@@ -11,13 +11,16 @@ import pytest
 from satchel.capabilities import Wanted
 from satchel.clock import local_day
 from satchel.config import load
-from satchel.messages import ToolResultBlock
+from satchel.messages import ToolResultBlock, Usage
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
 from tests.builder.world import register, tries, write
+from tests.capabilities.world import draft
+from tests.capabilities.world import register as registered
 from tests.requirements import requirement
+from tests.runtime.world import opened
 from tests.tools.mcp.conftest import stranger
 
 pytestmark = pytest.mark.anyio
@@ -131,3 +134,82 @@ async def test_a_capability_uses_a_tool_of_a_server_and_the_model_within_rules_a
         # A rule that the user has written since holds for calls by code.
         config.write_text(config.read_text() + '[[permissions]]\naction = "deny"\ntool = "mcp__good__work"\n')
         assert "Refused" in (await session.run_turn("Go.")).text
+
+
+MANY = """
+from satchel_calls import call
+
+def run(args: dict) -> str:
+    if not args["city"]:
+        raise ValueError("no city")
+    said = [call("model", {"prompt": "Shorten " + args["city"]}) for _ in range(args.get("times", 1))]
+    return ", ".join(said)
+"""
+
+
+@requirement("capabilities:calls:outside")
+@pytest.mark.parametrize(
+    ("limits", "named"),
+    [
+        ({"budget__session_usd": 0.9}, "budget.session_usd"),
+        ({"budget__turn_tokens": 9_000}, "budget.turn_tokens"),
+    ],
+)
+async def test_code_that_asks_the_model_stops_at_the_limits_of_the_build_the_session_and_the_turn(
+    tmp_path: Path, limits: dict[str, float], named: str
+) -> None:
+    shortened: list[str] = []
+    tried: list[str] = []
+
+    def answers(request: ModelRequest) -> Reply | str:
+        newest = request.messages[-1]
+        results = [block.content for block in newest.blocks if isinstance(block, ToolResultBlock)]
+        if newest.text.startswith("Shorten"):
+            shortened.append(newest.text)
+            return Reply(text="short", usage=Usage(input_tokens=900, output_tokens=100, cost_usd=0.2))
+        if "You are the Builder" in request.system:
+            tried.extend(results)
+            rounds = sum(message.role == "assistant" for message in request.messages)
+            code = "from main import run\ntry:\n    run({'city': 'Ulm', 'times': 12})\nexcept RuntimeError as e: print(e)"
+            lines = CASES.replace("done, short", "short")
+            steps = (
+                [write("main.py", MANY), write("tests/cases.jsonl", lines)],
+                [tries(code, hosts=["model"])],
+            )
+            return Reply(calls=steps[rounds]) if rounds < 2 else "I give up."
+        if results:
+            return f"It says: {results[0]}"
+        return Reply(calls=[Call(name="cap_many", input={"city": "Ulm", "times": 12}, id="u")])
+
+    settings = {"agent__mode": "bypass", "sandbox__allow_unsafe": True, "builder__usd": 0.5, **limits}
+    async with opened(tmp_path, ScriptedModel(answers), **settings) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        asked = await satchel.builds.build(Wanted(name="brief", description="Greet a city."))
+        async for message in satchel.builds.follow(asked.build_id):
+            if message.type == "question":
+                await satchel.builds.answer(asked.build_id, message.id, "yes")
+        assert len(shortened) == 3, "the build may spend 0.50 dollars"
+        shortened.clear()
+        catalogue = satchel.capabilities.catalogue
+        any_input = {"type": "object"}
+        await registered(catalogue, "many", draft(code=MANY, input_schema=any_input, hosts=["model"]))
+        session = await satchel.session()
+        done = await session.run_turn("Go.")
+        assert named in done.text
+        assert 0 < len(shortened) < 12
+
+
+@requirement("capabilities:calls:bounded")
+async def test_code_calls_no_capability_that_is_disabled_as_a_tool(tmp_path: Path) -> None:
+    settings = {"sandbox__allow_unsafe": True, "tools__disabled": ["cap_greet"]}
+    async with opened(tmp_path, ScriptedModel(thinks), **settings) as satchel:
+        assert satchel.capabilities is not None
+        await registered(satchel.capabilities.catalogue, "greet")
+        code = (
+            "from satchel_calls import call\n\ndef run(args: dict) -> str:\n    return call('greet', args)\n"
+        )
+        calls = draft(code=code, hosts=["capability:greet"])
+        await registered(satchel.capabilities.catalogue, "asks", calls)
+        outcome = await satchel.capabilities.runner.run("asks", {"city": "Ulm"})
+        assert "tools.disabled" in outcome.error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -12,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from satchel.builder.records import BuildMessage
 from satchel.clock import ManualClock
@@ -21,6 +23,9 @@ from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
 from satchel.runtime import Satchel
+from satchel.runtime.earning import Earning
+from satchel.sandbox.detached import WorkerLock
+from satchel.sessions.view import SessionTurn
 from tests.builder.world import register, tries, write
 from tests.requirements import requirement
 from tests.runtime.world import opened, settings_in
@@ -46,14 +51,18 @@ class Model:
     Attributes:
         noticed: What it was asked about in the background.
         refused: What the Builder was told of its first registration.
-        invents: What is noticed is given results that never came out.
+        invents: Makes the result of what came out.
+        runs: The commands that it runs for other messages.
+        time: Which time each use is said to be, if it is not its own.
     """
 
     def __init__(self) -> None:
         self.noticed: list[str] = []
         self.task = ""
         self.refused = ""
-        self.invents = False
+        self.invents: Callable[[str], str] = str
+        self.time: float = 0
+        self.runs: dict[str, list[str]] = {}
         self.scripted = ScriptedModel(self._answer)
 
     def _answer(self, request: ModelRequest) -> Reply | str:
@@ -66,8 +75,16 @@ class Model:
             return self._build(request, results)
         if results:
             return f"That is {results[0].splitlines()[-1].strip()}."
+        if commands := self.runs.get(newest.text):
+            about = len(request.messages)
+            return Reply(calls=[Call(name="bash", input={"command": c}, id=f"{about}{c}") for c in commands])
+        if found := re.search(r"Pour (\S+) gallons", newest.text):
+            code = f"python3 -c 'litres = 3.785 * {found[1]}; print(litres)'"
+            return Reply(calls=[Call(name="bash", input={"command": code}, id=f"g{len(request.messages)}")])
         if found := re.search(r"Convert (\S+) miles", newest.text):
             code = f"python3 -c 'print(round({found[1]} * 1.609344, 2), \"km\")'"
+            if found[1] in ("3", "8") or "Kindly" in newest.text:
+                code = code.replace("print(", f"{'kind' if 'Kindly' in newest.text else 'odd'}_km = print(")
             call = Call(name="bash", input={"command": code}, id=f"c{len(request.messages)}")
             return Reply(calls=[call], usage=Usage(input_tokens=900, output_tokens=40))
         return "Well."
@@ -75,7 +92,11 @@ class Model:
     def _tool(self, told: str) -> dict[str, Any]:
         times = re.findall(r"Convert (\S+) miles.*\n(?:.*\n)*?The answer: That is (.*)\.", told)
         uses = [
-            {"time": number, "input": {"miles": float(miles)}, "result": "7" if self.invents else km}
+            {
+                "time": self.time or number,
+                "input": {"miles": float(miles)},
+                "result": self.invents(km),
+            }
             for number, (miles, km) in enumerate(times, start=1)
         ]
         about = {"name": "miles_to_km", "description": "Convert miles to kilometres."}
@@ -167,6 +188,13 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         assert await builds.saved(used) == {"calls": 0, "tokens": 80, "seconds": saved_s}
         kinds = (await satchel.home.background_day(satchel.clock.now().date().isoformat())).kinds
         assert kinds["earn"][0] == 1
+        # What repairs it has to pass them, too.
+        model.refused = ""
+        again = await builds.repair("miles_to_km")
+        async for _ in builds.follow(again.build_id):
+            pass
+        assert "as in the log" in model.refused
+        assert len((await catalogue.versions(tool.id))[-1].checks) == 5
 
 
 async def _notices(satchel: Satchel) -> list[str]:
@@ -189,40 +217,134 @@ async def test_a_no_ends_it_for_good_and_what_the_log_does_not_bear_out_is_not_p
         assert await satchel.capabilities.catalogue.list() == ()
         assert model.task == ""
     async with opens(tmp_path, model) as satchel:
-        await convert(satchel, "4", "5", "6")
-        await satchel.earning.look()
+        # Nor is what has another key in common with two of them, or another shape with the same name.
+        await convert(satchel, "4", "5", "8")
+        await until(lambda: _captured(satchel, 6))
+        await looked(satchel)
         assert (len(model.noticed), await proposals(satchel)) == (1, ())
+        session = await satchel.session()
+        for miles in ("4", "5", "6"):
+            await session.run_turn(f"Kindly Convert {miles} miles into km.")
+        await session.aclose()
+        await until(lambda: _noticed(model, 2))
+        await looked(satchel)
+        assert await proposals(satchel) == ()
 
 
 @requirement("capabilities:earned:asked-once")
 @pytest.mark.parametrize(
-    ("settings", "turns", "asked"),
+    ("before", "job"),
     [
-        ({}, {}, 1),  # asked, and what the model makes up is not proposed
-        ({}, {"private": True}, 0),
-        ({"background__earned": "off"}, {}, 0),
-        ({"background__models": "off"}, {}, 0),
-        ({"background__day_tokens": 0}, {}, 0),
+        (
+            {f"Where is {city}": [f"python3 -c 'print(\"{city}\")'"] for city in ("Ulm", "Bonn", "Rome")},
+            {
+                f"slugify {word} please": [f'python3 -c \'print("{word}".lower().replace("o", "-"))\'']
+                for word in ("Oslo", "London", "Porto")
+            },
+        ),
+        (
+            {"What weather is it": ["echo a", "echo b"]},
+            {f"tidy up the report for {name}": [f"echo {name}", "echo b"] for name in ("ann", "bob", "carl")},
+        ),
+    ],
+)
+async def test_what_only_looks_alike_is_no_group_and_hides_none(
+    tmp_path: Path, before: dict[str, list[str]], job: dict[str, list[str]]
+) -> None:
+    model = Model()
+    model.runs = {**before, **job}
+    async with opens(tmp_path, model) as satchel:
+        session = await satchel.session()
+        for message in before:
+            await session.run_turn(message)
+        await until(lambda: _captured(satchel, len(before)))
+        assert satchel.earning is not None
+        await satchel.earning.look()
+        assert model.noticed == []
+        for message in job:
+            await session.run_turn(message)
+        await session.aclose()
+        [told] = await until(lambda: _noticed(model))
+        assert re.findall("The user: (.*)", told) == list(job)
+
+
+async def looked(satchel: Satchel) -> None:
+    """Look, and wait for a look that was under way."""
+    assert satchel.earning is not None
+    for _ in range(2):
+        await satchel.earning.look()
+        lock = await until(lambda: to_thread.run_sync(WorkerLock.acquire, satchel.settings.home, "earning"))
+        lock.release()
+
+
+async def _captured(satchel: Satchel, turns: int) -> bool:
+    infos = await satchel.sessions.listed()
+    found: list[SessionTurn] = []
+    for info in infos:
+        await satchel.sessions.read_turns(info.id, found.append)
+    return sum(bool(turn.captured) for turn in found) >= turns
+
+
+@requirement("capabilities:earned:asked-once")
+@pytest.mark.parametrize(
+    ("settings", "turns", "asked", "invents"),
+    [
+        # What the model makes up is not proposed: nothing, a part of a word, what is the same for any input.
+        ({}, {}, 1, lambda km: "7"),
+        ({}, {}, 1, lambda km: km[:-1]),
+        ({}, {}, 1, lambda km: "km"),
+        ({}, {"private": True}, 0, str),
+        ({"background__earned": "off"}, {}, 0, str),
+        ({"background__models": "off"}, {}, 0, str),
+        ({"background__day_tokens": 0}, {}, 0, str),
     ],
 )
 async def test_nothing_is_proposed_that_is_invented_private_switched_off_or_beyond_the_budget(
-    tmp_path: Path, settings: dict[str, Any], turns: dict[str, Any], asked: int
+    tmp_path: Path, settings: dict[str, Any], turns: dict[str, Any], asked: int, invents: Callable[[str], str]
 ) -> None:
     model = Model()
-    model.invents = True
+    model.invents = invents
     async with opens(tmp_path, model, **settings) as satchel:
         await convert(satchel, "1", "2", "3", **turns)
         if asked:
-
-            async def noticed() -> list[str]:
-                return model.noticed
-
-            await until(noticed)
+            await until(lambda: _noticed(model))
+            await looked(satchel)
         else:
             assert satchel.earning is not None
             with suppress(BudgetExceeded):
                 await satchel.earning.look()
         assert (len(model.noticed), await proposals(satchel)) == (asked, ())
+
+
+@requirement("capabilities:earned")
+async def test_what_fails_once_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, demote, fails = Model(), Earning._demote, [True]
+
+    async def breaks(earning: Earning) -> None:
+        if fails:
+            fails.clear()
+            raise RuntimeError("Once.")
+        await demote(earning)
+
+    monkeypatch.setattr(Earning, "_demote", breaks)
+    model.time = math.inf
+    async with opens(tmp_path, model) as satchel:
+        await convert(satchel, "1", "2", "3")
+        assert len(await until(lambda: _noticed(model))) == 1
+        assert not fails
+        gone = await satchel.session()
+        await gone.run_turn("Pour 1 gallons into the pot.")
+        await gone.aclose()
+        Path((await satchel.sessions.info(gone.id)).path).unlink()
+        session = await satchel.session()
+        for gallons in ("2", "3", "4"):
+            await session.run_turn(f"Pour {gallons} gallons into the pot.")
+        await session.aclose()
+        assert len(await until(lambda: _noticed(model, 2))) == 2
+
+
+async def _noticed(model: Model, least: int = 1) -> list[str]:
+    return model.noticed if len(model.noticed) >= least else []
 
 
 @requirement("capabilities:earned:forgotten")
@@ -232,7 +354,7 @@ async def test_a_proposal_goes_with_what_it_came_of(tmp_path: Path) -> None:
         assert satchel.builds is not None
         assert satchel.capabilities is not None
         assert satchel.memory is not None
-        await convert(satchel, "26.2", "13.1", "6.55")
+        await convert(satchel, "26.2", "13.1", "1234567.5")
         asked = await proposed(satchel)
         memories = await satchel.memory.list()
         await satchel.forget([one.id for one in memories if "26.2" in one.content])

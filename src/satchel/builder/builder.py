@@ -23,7 +23,7 @@ from satchel.builder.workshop import Workshop
 from satchel.capabilities.running import LayerMaker, counted_by
 from satchel.clock import Clock
 from satchel.config import BuilderSettings
-from satchel.errors import NotFound, SatchelError, StorageError
+from satchel.errors import BudgetExceeded, NotFound, SatchelError, StorageError
 from satchel.events import (
     Action,
     Compaction,
@@ -246,7 +246,7 @@ class _Work:
             if reason:
                 return reason
             runner = TurnRunner(self._inputs(message, toolbox))
-            counted_by.set(self._count)
+            counted_by.set((self._check_budget, self._count))
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop, runner, tools)
                 outcome = await runner.run()
@@ -363,9 +363,19 @@ class _Work:
                 max_rounds=max(1, settings.max_rounds - story.rounds + in_turn),
                 max_tokens=settings.max_tokens,
             ),
-            budget=HardBudget(session_usd=settings.usd, day_usd=builder.day_usd, spent=self._spent),
+            budget=self._budget(),
             hooks=(_LateAnswers(builder.queue, build, story),),
         )
+
+    def _budget(self) -> HardBudget:
+        return HardBudget(session_usd=self._settings.usd, day_usd=self._builder.day_usd, spent=self._spent)
+
+    async def _check_budget(self) -> None:
+        now = self._story.conversation.turn
+        spent = now.usage if now is not None and now.status is None else Usage()
+        verdict = await self._budget().check(spent, unpriced=0, ahead_tokens=0)
+        if verdict.exceeded:
+            raise BudgetExceeded(verdict.exceeded)
 
     async def _spent(self) -> PriorSpend:
         now = self._story.conversation.turn

@@ -20,7 +20,16 @@ from sqlalchemy import (
     update,
 )
 
-from satchel.builder.records import EARNED, ENDED, Build, BuildMessage, BuildStatus, Direction, MessageType
+from satchel.builder.records import (
+    DECLINED,
+    EARNED,
+    ENDED,
+    Build,
+    BuildMessage,
+    BuildStatus,
+    Direction,
+    MessageType,
+)
 from satchel.builder.tables import build_messages, builds
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
@@ -113,6 +122,11 @@ class BuildQueue:
         values = {"user": self._user, "capability": capability_id}
         rows = await self._database.read(lambda connection: _OF_CAPABILITY.named(connection, values))
         return tuple(_build(row) for row in rows)
+
+    async def was_declined(self, name: str) -> bool:
+        """Whether the user has said no to a proposal of this name."""
+        same = (builds.c.user_id == self._user) & (builds.c.name == name) & (builds.c.outcome == DECLINED)
+        return await self._database.read(lambda c: c.scalar(select(exists().where(same)))) is True
 
     async def open_builds(self) -> tuple[Build, ...]:
         """The builds that have not ended, oldest first."""

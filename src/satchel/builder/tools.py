@@ -326,7 +326,9 @@ class BuildTools:
         if sum(map(len, files.values())) > 4 * _MOST_SUPPLEMENT:
             raise UsageError("The other files have more than 4,000,000 bytes together.")
         given = await self._registering.given(self._build)
-        lines = [cases.decode("utf-8", "replace").rstrip("\n"), *await self._earned_cases()]
+        earned = await self._earned_cases()
+        own = cases.decode("utf-8", "replace").splitlines()
+        lines = [*(line for line in own if line not in earned), *earned]
         made = {
             "code": code.decode("utf-8", "replace") if given is None else given.draft.code,
             "cases": "".join(f"{line}\n" for line in lines),
@@ -338,10 +340,9 @@ class BuildTools:
 
     async def _earned_cases(self) -> Sequence[str]:
         """The lines of the cases that the log gives: what is proposed because of them has to pass them."""
-        if not self._build.id.startswith(EARNED):
-            return ()
-        asked = next(m for m in await self._queue.messages(self._build.id) if m.id == EARNED)
-        return [json.dumps(case, ensure_ascii=False) for case in asked.payload["cases"]]
+        builds = await self._queue.of_capability(self._build.capability_id)
+        asked = [m for b in builds for m in await self._queue.messages(b.id) if m.id == EARNED]
+        return [json.dumps(case, ensure_ascii=False) for m in asked for case in m.payload["cases"]]
 
     async def _allow_hosts(self, hosts: Sequence[str], call_id: str) -> str:
         """Make hosts reachable if the user allows them. Returns why not, or ""."""

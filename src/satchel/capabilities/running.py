@@ -107,10 +107,12 @@ class Outside(Protocol):
         ...
 
 
+Check: TypeAlias = Callable[[], Awaitable[None]]
+"""Raises `BudgetExceeded` if no model may be called any more."""
 Count: TypeAlias = Callable[[str, str, Usage], Awaitable[None]]
 """Notes what a call of a model has cost: the provider, the model, and what it used."""
-counted_by: Final[ContextVar[Count | None]] = ContextVar("counted_by", default=None)
-"""Who notes what the models cost that code asks in this task, and those that it begins: a build counts its own."""
+counted_by: Final[ContextVar[tuple[Check, Count] | None]] = ContextVar("counted_by", default=None)
+"""Who limits and notes what the models cost that code asks in this task, and those that it begins: a build its own."""
 
 
 class NotTried(Refused):
@@ -139,6 +141,7 @@ class _Chain:
     Attributes:
         names: The capabilities that wait for each other, the first one first.
         made: All calls so far.
+        untried: Those that were not made because they may change something, whoever wanted to.
         until_s: When the first one's time is over.
         trial: Where those that are called keep their files while a version is tried out, instead of the user's; None
             if it is used.
@@ -148,6 +151,7 @@ class _Chain:
     names: tuple[str, ...]
     made: list[Called]
     until_s: float
+    untried: list[Denial] = field(default_factory=list)
     trial: Path | None = None
     session_id: str = ""
 
@@ -439,14 +443,15 @@ class Runner:
                 on_output=on_output,
             )
         outcome = _outcome(job, result)
-        made = tuple(chain.made) if chain.names[0] == job.name else ()
-        return replace(outcome, denied=(*outcome.denied, *refused), calls=made)
+        made, untried = (chain.made, chain.untried) if chain.names[0] == job.name else ((), ())
+        return replace(outcome, denied=(*outcome.denied, *refused, *untried), calls=tuple(made))
 
     async def _called(
         self, job: _Job, chain: _Chain, refused: list[Denial], name: str, input: Mapping[str, Any]
     ) -> tuple[str, bool]:
         """Answer the code of `job`, which calls something: with its result, or with why there is none."""
         number = len(chain.made)
+        name = name.encode("utf-8", "replace").decode()  # code may send a lone surrogate, which no log takes
         # One that is refused for its number is recorded, and not each of the many that code in a loop may ask for.
         if number <= _MOST_CALLS:
             chain.made.append(Called(by=job.name, capability=name[:80], status="refused"))
@@ -461,7 +466,7 @@ class Runner:
             if target == name:
                 return await self._outside(job, chain, name, input)
         except NotTried as error:
-            refused.append(Denial(kind="network", target=target, reason=str(error)))
+            chain.untried.append(Denial(kind="network", target=target, reason=str(error)))
             return str(error), False
         except SatchelError as error:
             return str(error), False

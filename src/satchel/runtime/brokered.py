@@ -91,8 +91,14 @@ class Brokered:
         model = await self.parts.models.model() if hub is None else hub.model
         if model.provider == "none":
             raise UsageError("There is no language model.")
-        count = counted_by.get()
-        await (self._check(is_counted=count is not None) if hub is None else hub.check_budget())
+        in_build = counted_by.get()
+        await (
+            hub.check_budget()
+            if hub is not None
+            else in_build[0]()
+            if in_build is not None
+            else self._check()
+        )
         message = Message(role="user", blocks=(TextBlock(text=prompt),))
         request = ModelRequest(system=system, messages=(message,), max_tokens=_ANSWER_TOKENS)
         asked: list[Asked] = []
@@ -103,15 +109,15 @@ class Brokered:
                 for each in asked:
                     if hub is not None:
                         await hub.count_model_call(CALLED_BY_CODE, each)
-                    elif count is not None:
-                        await count(each.provider, each.model, each.usage)
-                if hub is None and count is None and self.home.memory is not None:
+                    elif in_build is not None:
+                        await in_build[1](each.provider, each.model, each.usage)
+                if hub is None and in_build is None and self.home.memory is not None:
                     await self.home.memory.note_cost(asked)
 
-    async def _check(self, *, is_counted: bool) -> None:
-        """Outside of a session and of a build, the budget of the background holds; that of the day holds for all."""
-        if self.home.memory is None and not is_counted:
+    async def _check(self) -> None:
+        """Outside of a session and of a build, the budgets of the background and of the day hold."""
+        if self.home.memory is None:
             raise UsageError(
                 "Outside of a session, a model's cost is counted with that of memory, which is off."
             )
-        await (self.distilling.may_spend() if is_counted else self.distilling.may_spend_unasked())
+        await self.distilling.may_spend_unasked()

@@ -123,7 +123,7 @@ class Builds:
 
         Args:
             wanted: What it would be.
-            id: Of the build; what was proposed with it is not proposed again.
+            id: Of the build; what was proposed with it, or declined by its name, is not proposed again.
             task: What the Builder would be told.
             question: The payload of the question; its `cases` are added to those of the Builder.
 
@@ -135,7 +135,8 @@ class Builds:
         with suppress(NotFound):
             await self.queue.get(id)
             return
-        if await self.catalogue.find(wanted.name) is None:
+        is_free = await self.catalogue.find(wanted.name) is None
+        if is_free and not await self.queue.was_declined(wanted.name):
             requested = await self.catalogue.request(wanted, model=model, build_id=id)
             await self._add(requested.capability, id, task, "", model, question=question)
 

@@ -10,9 +10,10 @@ from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.checking import Registrar
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.moving import Mover
+from satchel.capabilities.records import tool_name
 from satchel.capabilities.running import Outside, Runner
 from satchel.capabilities.toolset import CapabilityTools, Documents
-from satchel.errors import StorageError
+from satchel.errors import Refused, StorageError
 from satchel.events import Notice
 from satchel.runtime.builds import Builds
 from satchel.runtime.home import Home
@@ -77,6 +78,8 @@ class CapabilityParts:
             return await allowances_now(parts.settings)
 
         async def may_call(name: str) -> None:
+            if tool_name(name) in parts.settings.tools.disabled:
+                raise Refused(f"{name} is not called: {tool_name(name)} is in tools.disabled.")
             (await allowances()).check_call(name)
 
         runner = Runner(

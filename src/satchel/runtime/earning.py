@@ -14,6 +14,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -66,8 +67,18 @@ may.csv" and "count the lines of june.csv, please" has five of seven."""
 _SEEN: Final = "earned.json"
 """The file with the digests of what a model was asked about, so that nothing is asked or proposed twice."""
 _REDACTED: Final = "[redacted:"
-_SLOT: Final = re.compile(r"\"[^\"]*\"|'[^']*'|“[^”]*”|https?://\S+|[\w~/.-]*[/.][\w/.-]+|[-+]?\d[\d.,:]*")
-"""What differs from time to time: quoted words, addresses, paths and file names, numbers."""
+_SLOT: Final = re.compile(
+    r"\"[^\"]*\"|'[^']*'|“[^”]*”|https?://\S+|[\w~/.-]*[/.][\w/.-]+(?![\w/.(-])|[-+]?\d[\d.,:]*"
+)
+"""What differs from time to time: quoted words, addresses, paths and file names but no methods, numbers."""
+_LETTERS: Final = r"A-Za-z\u00c0-\u024f"
+"""Of scripts that put spaces between words."""
+_BEGINS: Final = rf"(?:(?<![{_LETTERS}])(?=[{_LETTERS}])|(?<!\d)(?<!\d[.,])(?=\d)|(?![{_LETTERS}\d]))"
+_ENDS: Final = rf"(?:(?<=[{_LETTERS}])(?![{_LETTERS}])|(?<=\d)(?!\d|[.,]\d)|(?<![{_LETTERS}\d]))"
+_PROGRAM: Final = re.compile(r"(\s-\w*[ce])\s+(['\"])((?:\\.|(?!\2).)*)\2", re.DOTALL)
+"""A program as an argument, such as of `python3 -c`: it is no quoted word that differs."""
+_LEAST_CODE: Final = 16
+"""Letters and digits of a snippet, without what differs: `jq … …` or `python3 -c 'print(…)'` says nothing."""
 _NO_WORK: Final = re.compile(
     r"memory_|cap_|\w*_capability$|tool_|read_docs$|think$|todo$|ask_user$|delegate$|propose_plan$|use_skill$"
 )
@@ -151,6 +162,9 @@ class Earning:
                 await self.look()
             except SatchelError as error:  # it is tried again after the next turn
                 _log.info("Nothing was noticed: %s", error)
+            # A boundary: whatever one look fails of, the next one may not.
+            except Exception:  # noqa: BLE001
+                _log.exception("Nothing was noticed.")
             await self._wake.wait()
 
     async def look(self) -> None:
@@ -190,26 +204,37 @@ class Earning:
         ]
         newest = sorted(infos, key=lambda info: info.last_at)[-_MOST_SESSIONS:]
         times = sorted([time for info in newest for time in await self._times(info)], key=lambda t: t.at)
-        groups: dict[str, list[_Time]] = {}
+        groups: dict[str, list[list[_Time]]] = {}
         for time in times:
             for key in time.keys:
-                group = groups.setdefault(key, [])
-                if not key.startswith("calls:") or not group or _alike(group[0], time):
-                    group.append(time)
-        seen = await anyio.to_thread.run_sync(self._seen)
+                kind = key.partition("\n")[0]
+                there = groups.setdefault(kind, [])
+                group = next((g for g in there if kind == key or _alike(g[0], time)), None)
+                if group is None:
+                    there.append(group := [])
+                group.append(time)
+        seen = set(await anyio.to_thread.run_sync(self._seen))
+        # What several rules find is one thing, and so is what was asked about and what is like it.
         taken: set[tuple[str, int]] = set()
+        for kind, there in groups.items():
+            for group in there:
+                keys = {key for time in group for key in time.keys if key.partition("\n")[0] == kind}
+                if not seen.isdisjoint(map(_digest, keys)):
+                    taken |= {(time.session_id, time.turn) for time in group}
         found = []
-        for key, group in groups.items():
-            # What several rules find is one thing.
+        for group in chain.from_iterable(groups.values()):
             fresh = [time for time in group if (time.session_id, time.turn) not in taken]
-            if len(fresh) >= _TIMES and _digest(key) not in seen:
+            if len(fresh) >= _TIMES:
                 taken |= {(time.session_id, time.turn) for time in fresh}
                 found.append(fresh[-_MOST_TIMES:])
         return found
 
     async def _times(self, info: SessionInfo) -> Sequence[_Time]:
         known = self._read.get(info.id)
-        size = (await anyio.Path(info.path).stat()).st_size
+        try:
+            size = (await anyio.Path(info.path).stat()).st_size
+        except OSError:  # it was deleted meanwhile
+            return ()
         if known is not None and known[0] == size:
             return known[1]
         turns: list[SessionTurn] = []
@@ -254,7 +279,7 @@ class Earning:
         if model.provider == "none":
             return
         await self._distilling.may_spend_unasked()
-        keys = frozenset.intersection(*(time.keys for time in group))
+        keys = frozenset[str]().union(*(time.keys for time in group))
         seen = [*await anyio.to_thread.run_sync(self._seen), *map(_digest, sorted(keys))]
         await anyio.to_thread.run_sync(replace_file, self._file, json.dumps(seen))
         said = "\n\n".join(f"Time {number}\n{time.text}" for number, time in enumerate(group, start=1))
@@ -271,7 +296,7 @@ class Earning:
             if isinstance(value, dict) and value.get("worth") is True:
                 try:
                     wanted, cases, times = _held(value, group)
-                except (UsageError, KeyError, TypeError, ValueError) as error:
+                except (UsageError, KeyError, TypeError, ValueError, ArithmeticError) as error:
                     _log.info("What a model would make of it is not borne out by the log: %s", error)
                     return
                 if await self._lookup.similar(wanted) is None:
@@ -378,14 +403,17 @@ def _keys(said: str, work: Sequence[ToolCall]) -> Iterator[str]:
         yield f"said:{words}"  # the same conversion
     for call in work:
         for name, value in call.input.items():
-            if isinstance(value, str) and len(value) >= 20 and name in ("command", "code"):
-                yield f"code:{call.tool}:{_shape(value)}"  # the same snippet
+            if isinstance(value, str) and name in ("command", "code"):
+                shape = _shape(value)
+                if len(re.findall(r"\w", shape)) >= _LEAST_CODE:
+                    yield f"code:{call.tool}:{shape}"  # the same snippet
     if len(work) >= 2:
-        yield "calls:" + json.dumps([[call.tool, sorted(call.input)] for call in work])
+        calls = json.dumps([[call.tool, sorted(call.input)] for call in work])
+        yield f"calls:{calls}\n{' '.join(sorted(_words(said)))}"
 
 
 def _shape(text: str) -> str:
-    return " ".join(_SLOT.sub("…", text.casefold()).split())
+    return " ".join(_SLOT.sub("…", _PROGRAM.sub(r"\1 \3", text.casefold())).split())
 
 
 def _words(said: str) -> frozenset[str]:
@@ -423,11 +451,11 @@ def _held(
     check_schema(schema)
     name = check_name(str(value["name"]))
     wanted = Wanted(name=name, description=str(value["description"])[:500], input_schema=schema)
-    cases: dict[int, Mapping[str, Any]] = {}
+    cases: dict[int, dict[str, Any]] = {}
     for use in value["uses"]:
         number, given, result = int(use["time"]), use["input"], str(use["result"]).strip()
         time = group[number - 1] if 0 < number <= len(group) else None
-        if time is None or number in cases or not result or result not in time.results:
+        if time is None or number in cases or not result or not _stands_in(time.results, result):
             continue
         if InputSchema(schema).problems(given) or not all(
             _stands_in(time.text, each) for each in _values(given)
@@ -437,6 +465,11 @@ def _held(
         cases[number] = {"name": f"as in the log, {number}", "input": given, "expect": expect}
     if len(cases) < _TIMES:
         raise UsageError(f"{len(cases)} of {len(group)} times are borne out.")
+    inputs, expected = (
+        {json.dumps(c[part], sort_keys=True) for c in cases.values()} for part in ("input", "expect")
+    )
+    if len(inputs) > 1 and len(expected) == 1:
+        raise UsageError("What came out is the same each time, whatever the input.")
     return wanted, list(cases.values()), [group[number - 1] for number in sorted(cases)]
 
 
@@ -447,11 +480,13 @@ def _values(value: object) -> Iterator[str]:
         for each in value:
             yield from _values(each)
     elif value is not None and not isinstance(value, bool):
-        yield f"{value:g}" if isinstance(value, float) else str(value)
+        yield repr(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def _stands_in(text: str, value: str) -> bool:
-    return value in text or json.dumps(value, ensure_ascii=False)[1:-1] in text
+    """Whether a value does, and not only as a part of another word or number."""
+    words = "|".join(re.escape(each) for each in (value, json.dumps(value, ensure_ascii=False)[1:-1]))
+    return re.search(f"{_BEGINS}(?:{words}){_ENDS}", text) is not None
 
 
 def _digest(key: str) -> str:

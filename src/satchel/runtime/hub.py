@@ -1003,7 +1003,9 @@ class SessionHub:
         Raises:
             BudgetExceeded: It does not.
         """
-        verdict = await self._budget().check(Usage(), unpriced=0, ahead_tokens=0)
+        now = self.conversation.turn
+        spent = now.usage if now is not None and now.status is None else Usage()
+        verdict = await self._budget().check(spent, unpriced=0, ahead_tokens=0)
         if verdict.exceeded:
             raise BudgetExceeded(verdict.exceeded)
 
