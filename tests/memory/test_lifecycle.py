@@ -280,6 +280,7 @@ async def test_no_call_sees_or_changes_another_users_or_scopes_memories(tmp_path
                 "lacking",
                 "rebuild",
                 "remove",  # a scope that the caller names
+                "scopes",  # the names of the user's own
                 "server",
                 "tags",
                 "write",
