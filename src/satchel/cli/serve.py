@@ -19,6 +19,7 @@ from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings
+from satchel.errors import StorageUnwritable
 from satchel.runtime.people import has_people
 from satchel.runtime.serving import Serving, login_link, serving
 
@@ -52,8 +53,11 @@ def serve(
     """
     if fd is not None:
         # Only here, with the person's own rights: it may have been replaced by a link.
-        Path("files").mkdir(mode=0o700, exist_ok=True)
-        os.chdir("files")
+        try:
+            Path("files").mkdir(mode=0o700, exist_ok=True)
+            os.chdir("files")
+        except OSError as error:
+            raise StorageUnwritable(f"The folder files can't be entered: {error.strerror}.") from error
     settings = read_settings({"server.host": host, "server.port": port, "model": model})
     other = serving(settings.home) if opens else None
 

@@ -123,7 +123,7 @@ def remove_tree(path: Path) -> None:
     code, _, said = run_apart(
         ("rm", "-rf", "--", str(path)),
         cwd=Path("/"),
-        environ={"PATH": os.environ.get("PATH", os.defpath)},
+        environ={"PATH": os.defpath},
         uid=None,
         is_module=False,
         limit_s=None,
