@@ -89,10 +89,11 @@ class Household:
         self.passwords[name] = f"password of {name}"
         self.run("user", "add", name, *options, stdin=self.passwords[name])
 
-    def start(self, **more: str) -> None:
-        """Start the front door."""
+    def start(self, *, before: str = "", **more: str) -> None:
+        """Start the front door; `before` is Python that its process runs first."""
+        program = f"{before}\nimport runpy; runpy.run_module('satchel', run_name='__main__', alter_sys=True)"
         self.door = subprocess.Popen(
-            [self.python, "-m", "satchel", "serve", "--port", "0"],
+            [self.python, *(("-c", program) if before else ("-m", "satchel")), "serve", "--port", "0"],
             stderr=subprocess.PIPE,
             text=True,
             cwd="/",

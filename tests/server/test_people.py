@@ -6,17 +6,23 @@ import json
 import os
 import re
 import signal
+import socket
 import stat
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import psycopg
 import pytest
+from sqlalchemy.engine import make_url
 
+from satchel.errors import StorageError
 from satchel.processes import has_ended
 from satchel.runtime.serving import read_token
 from satchel.storage.roles import add_role, drop_role
@@ -165,11 +171,19 @@ def test_a_browser_reaches_the_home_of_the_name_that_it_logged_in_with(house: Ho
         crossed = bob.get(f"{places['ann']}/memories", headers={"cookie": cookie})
         assert crossed.headers["location"].startswith("/login")
 
+        # No header of a client's becomes the token of the process, with which forms need no proof.
+        for name in ("x-satchel-token", "authorization", "x-api-key"):
+            for value in ("", "Bearer", "(the token of the process)"):
+                headers = {name: value, "origin": house.url}
+                sent = bob.post(f"{places['bob']}/memories", data={"content": "No proof."}, headers=headers)
+                assert sent.status_code == 403, (name, value)
+
         # Another password logs every browser out at once.
         house.run("user", "password", "bob", stdin="another password")
         house.passwords["bob"] = "another password"
         assert bob.get(f"{places['bob']}/memories").headers["location"].startswith("/login")
         assert ann.get(f"{places['ann']}/memories").status_code == 200
+        before = "; ".join(f"{one.name}={one.value}" for one in ann.cookies.jar)
         assert (
             ann.post(
                 f"{places['ann']}/logout", data={"form_token": token}, headers={"origin": house.url}
@@ -177,6 +191,10 @@ def test_a_browser_reaches_the_home_of_the_name_that_it_logged_in_with(house: Ho
             == 303
         )
         assert ann.get(f"{places['ann']}/memories").status_code == 303
+        answer = ann.get(f"{places['ann']}/api/memories", headers={"cookie": before, "x-satchel-token": ""})
+        assert answer.headers["location"].startswith("/login")
+        digest = sha256(before.partition("=")[2].encode()).hexdigest()
+        assert digest not in (house.home / "logins/ann").read_text()  # the door has forgotten it as well
 
 
 @requirement("people:killed")
@@ -293,6 +311,169 @@ def test_guessing_is_slowed_and_tells_nothing_of_who_is_there(house: Household) 
         assert statuses == {403, 429}
 
 
+@requirement("people:stream")
+def test_odd_paths_and_bodies_that_stop_are_the_clients_fault(house: Household) -> None:
+    house.end()
+    house.start(before="from satchel.server import gate; gate._PIECE_WAIT_S = 0.3; gate._LINGER_S = 0.1")
+    with house.program("bob") as bob:
+        assert bob.get("/api/memories").status_code == 200
+        host = house.url.removeprefix("http://")
+        name, port = host.split(":")
+
+        def status(line: str, more: str = "") -> int:
+            with socket.create_connection((name, int(port)), timeout=240) as raw:
+                head = f"{line} HTTP/1.1\r\nHost: {host}\r\nAuthorization: {bob.headers['authorization']}\r\n"
+                raw.sendall(f"{head}{more}".encode())
+                return int(raw.recv(100).split()[1])
+
+        for path in ("http://evil/api/memories", "*", "/a[b", "/api/%zz", "//evil/api/memories"):
+            assert status(f"GET {path}", "\r\n") in (400, 404), path
+        assert status("POST /api/memories", "Content-Length: 100\r\n\r\n{") == 408
+
+
+@requirement("people:login")
+def test_another_password_ends_what_goes_on(house: Household) -> None:
+    with house.program("bob") as bob:
+        assert bob.get("/api/memories").status_code == 200
+        before = house.processes()
+        assert before
+        house.run("user", "password", "bob", stdin="a third password")
+        house.passwords["bob"] = "a third password"
+        until(lambda: not set(before) & set(house.processes()))
+
+
+@requirement("people:alone")
+def test_the_container_is_healthy_as_a_front_door(house: Household) -> None:
+    text = (Path(__file__).parents[2] / "Containerfile").read_text()
+    command = json.loads(re.findall(r"^ +CMD (\[.*\])$", text, re.MULTILINE)[0])
+    environ = {**house.environ, "no_proxy": "*"}
+    done = subprocess.run(
+        [house.python, *command[1:]], env=environ, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@requirement("people:apart:files")
+def test_no_folder_of_a_persons_is_entered_with_the_rights_of_root(house: Household) -> None:
+    files = house.home / "users/bob/files"
+    owner = files.stat()
+    aside = files.rename(files.with_name("aside"))
+    closed = house.folder / "closed"
+    (closed / "open").mkdir(parents=True)
+    (closed / "open").chmod(0o755)
+    closed.chmod(0o700)
+    try:
+        with house.program("bob") as bob:
+            for pid in house.processes():
+                os.kill(pid, signal.SIGKILL)
+            assert bob.get("/api/memories").status_code == 200  # it is made anew
+            made = files.stat()
+            assert (made.st_uid, stat.S_IMODE(made.st_mode)) == (owner.st_uid, 0o700)
+            if IS_ROOT:
+                files.rmdir()
+                files.symlink_to(closed / "open")
+                for pid in house.processes():
+                    os.kill(pid, signal.SIGKILL)
+                assert bob.get("/api/memories").status_code == 503
+                files.unlink()
+    finally:
+        if files.is_dir():
+            files.rmdir()
+        aside.rename(files)
+
+
+@requirement("people:apart:files")
+def test_what_runs_for_a_person_has_no_way_to_the_terminal() -> None:
+    program = (
+        "import os, sys; from pathlib import Path; from satchel.sandbox.apart import run_apart; "
+        "os.open(sys.argv[1], os.O_RDWR); os.close(os.open('/dev/tty', os.O_RDWR)); "
+        "sys.exit(run_apart(('timeit', '-n1', '-r1', 'open(\"/dev/tty\")'), cwd=Path('/'), environ={}, uid=None)[0])"
+    )
+    master, terminal = os.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, os.ttyname(terminal)],
+            start_new_session=True,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(master)
+        os.close(terminal)
+    assert done.returncode == 1, done.stderr
+    assert not done.stderr
+
+
+@requirement("people:alone")
+def test_the_restart_of_a_server_that_got_people_makes_it_the_front_door() -> None:
+    with household() as house:
+        command = [house.python, "-m", "satchel", "serve", "--port", "0"]
+        with subprocess.Popen(
+            command, stderr=subprocess.PIPE, text=True, cwd="/", env=house.environ
+        ) as server:
+            assert server.stderr is not None
+            found = re.search(r"listens at (http://\S+)\. ", server.stderr.readline())
+            assert found
+            house.url = found[1]
+            house.add("ann")
+            try:
+                with house.client(
+                    authorization=f"Bearer {read_token(house.home)}", origin=house.url
+                ) as client:
+                    assert client.post("/settings/restart").status_code < 400
+                said = next(line for line in server.stderr if "again" not in line)
+                assert said.startswith(f"Satchel listens at {house.url}, for 1 person")
+            finally:
+                server.terminate()
+
+
+@requirement("people:removed", "storage:backup")
+def test_backups_and_removal_cope_with_what_people_do_to_their_folders() -> None:
+    with household() as house:
+        for name in ("ann", "bob", "eve"):
+            house.add(name)
+        users, kept = house.home / "users", house.folder / "kept"
+        (users / "ann/.satchel/satchel.db").write_bytes(b"no database" * 1000)
+        (users / "bob/files").rmdir()
+        (users / "bob/files").symlink_to("/etc")
+        (users / "bob/.backup.tar.gz/in the way").mkdir(parents=True)
+        depth = os.open(users / "eve/files", os.O_RDONLY)
+        for _ in range(1500):
+            os.mkdir("d", dir_fd=depth)
+            depth, above = os.open("d", os.O_RDONLY, dir_fd=depth), depth
+            os.close(above)
+        os.close(depth)
+        if IS_ROOT:
+            subprocess.run(
+                ["chown", "-R", str((users / "eve").stat().st_uid), users / "eve/files"], check=True
+            )
+        said = house.run("user", "backup", str(kept), code=4)
+        assert "Not backed up: ann." in said
+        assert {each.name for each in kept.iterdir()} == {"bob.tar.gz", "eve.tar.gz", "eve-files.tar.gz"}
+        assert len(json.loads(house.run("user", "list", "--json"))) == 3
+        house.run("user", "remove", "eve", "--yes")
+        assert not [each.name for each in users.iterdir() if "eve" in each.name]
+
+
+@requirement("people:alone", "storage:backup")
+def test_a_restore_keeps_the_people_of_now() -> None:
+    with household() as house:
+        house.add("ann")
+        archive = str(house.folder / "b.tar.gz")
+        house.run("backup", archive)
+        house.add("bob")
+        (house.home / "users/bob/files/kept.txt").write_text("kept")
+        house.start()
+        assert "front door" in house.run("restore", archive, "--yes", code=4)
+        house.end()
+        house.run("restore", archive, "--yes")
+        table = json.loads((house.home / "people.json").read_text())
+        assert set(table["people"]) == {"ann", "bob"}
+        assert table["next"] == 2
+        assert (house.home / "users/bob/files/kept.txt").read_text() == "kept"
+
+
 @requirement("people:alone")
 def test_a_home_of_one_person_has_nothing_of_it(world: World, client: httpx2.Client) -> None:
     assert client.get("/api/memories").status_code == 200
@@ -327,3 +508,34 @@ def test_the_database_itself_refuses_another_persons_role(tmp_path_factory: pyte
             drop_role(url, f"satchel_{name}")
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(ann)
+
+
+@requirement("people:postgres")
+def test_a_role_that_could_enter_the_administrators_database_is_not_left(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    url = make_url(server_of(tmp_path_factory).url("householders"))
+    plain = url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(plain, autocommit=True) as owner:
+        owner.execute("CREATE DATABASE householders")
+        url = url.set(database="householders")
+        for admin, more in (("may_not_make", ""), ("owns_nothing", "CREATEDB")):
+            owner.execute(f"CREATE ROLE {admin} LOGIN CREATEROLE {more} PASSWORD 'x'".encode())
+            address = url.set(username=admin, password="x").render_as_string(hide_password=False)
+            for _ in range(2):  # what fails leaves nothing that is in the way
+                with pytest.raises(StorageError, match="may still enter" if more else "permission denied"):
+                    add_role(address, "satchel_zed", "p4ss")
+            assert not owner.execute("SELECT 1 FROM pg_roles WHERE rolname = 'satchel_zed'").fetchall()
+            assert not owner.execute("SELECT 1 FROM pg_database WHERE datname = 'satchel_zed'").fetchall()
+            owner.execute(f"DROP ROLE {admin}".encode())
+    assert url.username is not None
+    named = url.update_query_dict({"user": url.username, "passfile": "/nowhere", "connect_timeout": "9"})
+    try:
+        person = make_url(add_role(named.render_as_string(hide_password=False), "satchel_zed", "p4ss"))
+        assert person.username == "satchel_zed"
+        assert person.query["connect_timeout"] == "9"
+        assert not {"user", "passfile"} & set(person.query)
+    finally:
+        drop_role(plain, "satchel_zed")
+        with psycopg.connect(plain, autocommit=True) as owner:
+            owner.execute("DROP DATABASE householders WITH (FORCE)")

@@ -8,6 +8,7 @@ import socket
 import sys
 import webbrowser
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
@@ -18,6 +19,7 @@ from satchel.cli.opening import opened, tell_choice
 from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings
+from satchel.errors import StorageUnwritable
 from satchel.runtime.people import has_people
 from satchel.runtime.serving import Serving, login_link, serving
 
@@ -49,6 +51,13 @@ def serve(
 
     In a home with people (`satchel user`), people log in with their names, and each has a Satchel of their own.
     """
+    if fd is not None:
+        # Only here, with the person's own rights: it may have been replaced by a link.
+        try:
+            Path("files").mkdir(mode=0o700, exist_ok=True)
+            os.chdir("files")
+        except OSError as error:
+            raise StorageUnwritable(f"The folder files can't be entered: {error.strerror}.") from error
     settings = read_settings({"server.host": host, "server.port": port, "model": model})
     other = serving(settings.home) if opens else None
 
@@ -61,7 +70,7 @@ def serve(
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
 
         if fd is None and has_people(settings.home):
-            await serve_people(settings, tell=tell)
+            await serve_people(settings, tell=tell, inherited=listener)
             return None
         given = None if fd is None else Given(socket.socket(fileno=fd), sys.stdin.readline().strip(), url)
         async with opened(settings) as satchel, anyio.create_task_group() as group:

@@ -14,7 +14,7 @@ from satchel.cli.commands import Group, Text, confirm, json_option
 from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock, local_day
-from satchel.errors import UsageError
+from satchel.errors import Refused, SatchelError, UsageError
 from satchel.runtime.people import People
 from satchel.runtime.person_homes import (
     add_person,
@@ -190,9 +190,16 @@ def quota(name: str, day_usd: str | None, disk_mb: str | None, own_keys: bool | 
 def backup(folder: Path) -> None:
     """Back up everybody's home into FOLDER; `satchel backup` leaves them out."""
     settings = read_settings()
+    failed: dict[str, SatchelError] = {}
     for person in People(settings.home).all().values():
-        for path in back_up_person(settings, person, folder.absolute()):
-            tell(f"Backed up {person.name} to {path}.")
+        try:
+            for path in back_up_person(settings, person, folder.absolute()):
+                tell(f"Backed up {person.name} to {path}.")
+        except SatchelError as error:
+            failed[person.name] = error
+            tell(str(error))
+    if failed:
+        raise Refused(f"Not backed up: {', '.join(failed)}. Why is above.")
 
 
 def _new_password() -> tuple[str, bool]:

@@ -21,7 +21,8 @@ from satchel.config.keys import KEYS_FILE
 from satchel.errors import NotFound, Refused, StorageCorrupt, StorageError, StorageTooNew, StorageUnwritable
 from satchel.processes import has_ended
 from satchel.runtime.copies import note_copy
-from satchel.runtime.serving import HOOKS_FILE, serving
+from satchel.runtime.people import PEOPLE_FILE
+from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, serving
 from satchel.storage import HEAD, REVISIONS
 from satchel.storage.copies import copy_database, is_in_use, revision_of
 
@@ -35,6 +36,8 @@ _OWN: Final = (_MANIFEST, _END)
 _LEFT_OUT: Final = ("models", "logs", "cache", "oauth", "uploads", KEYS_FILE, "users", "removed", "logins")
 """Left out: files that can be fetched again, logs of errors, logins, which a stolen backup would give away, and the
 homes of other people (`satchel user backup`)."""
+_KEPT: Final = ("models", "users", "removed", "logins")
+"""What a restore keeps as it is, besides the table of people."""
 _BESIDE: Final = ("before-restore-", ".restoring-")
 """What a restore leaves in a home that is a mount point."""
 _MAX_BYTES: Final = 1 << 40
@@ -146,6 +149,8 @@ def _drop_unfinished(target: Path) -> None:
 def restore(archive: Path, home: Path, *, clock: Clock) -> RestoredHome:
     """Replace a home by a backup; the previous home is kept beside it, or in it if it is a mount point.
 
+    The models and the people of the previous home stay.
+
     Args:
         archive: A file that `back_up` wrote.
         home: SATCHEL_HOME.
@@ -155,7 +160,7 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> RestoredHome:
         NotFound: There is no such file.
         StorageCorrupt: It is not a backup, or damaged; nothing was changed.
         StorageTooNew: A newer Satchel wrote it; nothing was changed.
-        Refused: The home is in use by another process; nothing was changed.
+        Refused: The home is in use by another process, or the front door of several people; nothing was changed.
         StorageError: Something can't be read or written.
     """
     if not archive.is_file():
@@ -165,6 +170,11 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> RestoredHome:
         which = f" Process {answers.pid} answers hooks of other agents." if answers is not None else ""
         raise Refused(
             f"{home} is in use by another process.{which} Stop it, and restore again. Nothing was changed."
+        )
+    if door := serving(home, file=DOOR_FILE):
+        raise Refused(
+            f"{home} is the front door of several people (process {door.pid}). Stop it, and restore again. Nothing was "
+            "changed."
         )
     stamp = clock.now().strftime("%Y%m%d-%H%M%S")
     is_mount = home.is_mount()  # it can't be renamed: a volume of a container
@@ -181,9 +191,12 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> RestoredHome:
             if aside.exists():
                 raise StorageUnwritable(f"{aside} already exists; move it away and restore again.")
         _replace(home, fresh, aside, is_mount=is_mount)
-        if aside is not None and (aside / "models").is_dir():
-            # Backups don't contain the models; keep those that have been fetched.
-            (aside / "models").rename(home / "models")
+        if aside is not None:
+            # Backups don't contain the models; keep those that have been fetched. Nor do they contain other people: who
+            # they are is what it was just now, so that no number of theirs is given twice.
+            for name in (PEOPLE_FILE, *_KEPT):
+                if (aside / name).exists():
+                    (aside / name).rename(home / name)
     except OSError as error:
         raise StorageUnwritable(f"{home} could not be replaced: {error.strerror or error}.") from error
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from hashlib import sha256
@@ -130,7 +130,12 @@ class People:
     def make_token(self, name: str) -> str:
         """A new token, which is kept nowhere. Errors as in `get`."""
         token = secrets.token_urlsafe(32)
-        self.set(name, tokens=(*self.get(name).tokens, _digest(token)))
+
+        def change(content: dict[str, Any]) -> None:
+            self.get(name)
+            content["people"][name]["tokens"].append(_digest(token))
+
+        self._change(change)
         return token
 
     def drop(self, name: str) -> None:
@@ -189,9 +194,9 @@ class People:
 
 def check_name(name: str) -> None:
     """Raise UsageError if nobody can have this name."""
-    if not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name) or name == "server":  # whose log is the server's
         raise UsageError(
-            f"{name!r} can't be a name here. Use at most 32 small letters, digits, - and _, a letter first."
+            f"{name!r} can't be a name here. Use at most 32 small letters, digits, - and _, a letter first; not server."
         )
 
 
@@ -217,6 +222,11 @@ class Logins:
         """Remember for thirty days whose browser sends this. Errors as in `Browsers.log_in`."""
         ensure_home(self._folder)
         self._browsers(person).keep(value)
+
+    def forget(self, values: Iterable[str], person: Person) -> None:
+        """Forget a browser that logged out. Errors as in `Browsers.log_out`."""
+        for value in values:
+            self._browsers(person).log_out(value)
 
     def _browsers(self, person: Person) -> Browsers:
         key = (person.name, person.stamp)

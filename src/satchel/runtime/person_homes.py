@@ -21,7 +21,7 @@ from satchel.config.providers import BASE_URL_VARIABLES
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError, Refused, StorageUnwritable
 from satchel.runtime.people import People, Person, check_name
-from satchel.sandbox.apart import end_all_of, run_apart
+from satchel.sandbox.apart import end_all_of, remove_tree, run_apart
 from satchel.storage import is_server
 from satchel.storage.copies import is_in_use
 
@@ -45,6 +45,8 @@ USERS: Final = "users"
 _REMOVED: Final = "removed"
 _FILES: Final = "files"
 _BACKUP: Final = ".backup.tar.gz"
+_CHANGED_MEANWHILE: Final = 1
+"""A status of tar: the archive is whole, but for what was being written."""
 _WAIT_S: Final = 20.0
 _PASSED: Final = (
     "PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR",
@@ -202,15 +204,23 @@ def environ_of(settings: Settings, person: Person) -> dict[str, str]:
 
 
 def run_for(
-    settings: Settings, person: Person, *arguments: str, module: str = "satchel"
+    settings: Settings, person: Person, *command: str, is_module: bool = True, limit_s: float | None = 600
 ) -> tuple[int, str, str]:
-    """Run a command of Satchel in a person's home, with the person's rights only: its status, output and messages.
+    """Run a command such as ("satchel", "usage") in a person's home, with the person's rights only: its status, output
+    and messages. `is_module` and `limit_s` are as in `run_apart`.
 
     Raises:
         SandboxError: It could not be started.
     """
     folder = folder_of(settings.home, person)
-    return run_apart((module, *arguments), cwd=folder, environ=environ_of(settings, person), uid=person.uid)
+    return run_apart(
+        command,
+        cwd=folder,
+        environ=environ_of(settings, person),
+        uid=person.uid,
+        is_module=is_module,
+        limit_s=limit_s,
+    )
 
 
 def back_up_person(settings: Settings, person: Person, target: Path) -> tuple[Path, ...]:
@@ -232,19 +242,25 @@ def back_up_person(settings: Settings, person: Person, target: Path) -> tuple[Pa
     kept = []
     try:
         target.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for name, module, *arguments in (
+        for name, *command in (
             (f"{person.name}.tar.gz", "satchel", "backup", str(folder / _BACKUP)),
-            (f"{person.name}-files.tar.gz", "tarfile", "-c", str(folder / _BACKUP), _FILES),
+            # Not the module tarfile, which calls itself for each level: people can make thousands.
+            (f"{person.name}-files.tar.gz", "tar", "-czf", str(folder / _BACKUP), _FILES),
         ):
-            if module == "tarfile" and not any((folder / _FILES).iterdir()):
+            files, is_module = folder / _FILES, command[0] == "satchel"
+            if not is_module and (files.is_symlink() or not files.is_dir() or not any(files.iterdir())):
                 continue
+            remove_tree(taken)
+            with suppress(FileNotFoundError):  # what is in the way
+                (folder / _BACKUP).rename(taken)
+                remove_tree(taken)
             # With the person's own rights, so that links lead to nothing that isn't the person's.
-            code, _, said = run_for(settings, person, *arguments, module=module)
-            if code:
+            code, _, said = run_for(settings, person, *command, is_module=is_module, limit_s=None)
+            if code and (is_module or code != _CHANGED_MEANWHILE):
                 raise Refused(f"{person.name} could not be backed up: {said[-500:]}")
             (folder / _BACKUP).rename(taken)  # to where the person can't exchange it
             if not stat.S_ISREG(taken.lstat().st_mode):
-                taken.unlink()
+                remove_tree(taken)
                 raise Refused(f"{person.name} could not be backed up: the archive is no file.")
             os.chown(taken, os.geteuid(), os.getegid())
             taken.chmod(0o600)
@@ -275,7 +291,7 @@ def remove_person(settings: Settings, person: Person, *, clock: Clock) -> tuple[
         if folder.exists():
             folder.rename(gone)
         if gone.exists():
-            shutil.rmtree(gone)
+            remove_tree(gone)
     except OSError as error:
         raise StorageUnwritable(f"{folder} can't be removed: {error.strerror}. Try again.") from error
     if person.database:
@@ -293,7 +309,7 @@ def used_mb(home: Path, person: Person) -> float:
 
 def usd_today(settings: Settings, person: Person, *, day: str) -> float | None:
     """What a person has spent today in dollars, where prices are known; None if it can't be found out."""
-    code, output, _ = run_for(settings, person, "usage", "--json", "--days", "1")
+    code, output, _ = run_for(settings, person, "satchel", "usage", "--json", "--days", "1")
     try:
         rows = json.loads(output) if not code else None
         return None if rows is None else sum(row.get("cost_usd") or 0 for row in rows if row["day"] == day)
@@ -302,14 +318,16 @@ def usd_today(settings: Settings, person: Person, *, day: str) -> float | None:
 
 
 def _sizes(folder: Path, seen: set[int]) -> Iterator[int]:
-    with suppress(OSError), os.scandir(folder) as entries:  # it may be removed meanwhile
-        for entry in entries:
-            state = entry.stat(follow_symlinks=False)
-            if stat.S_ISDIR(state.st_mode):
-                yield from _sizes(Path(entry.path), seen)
-            elif state.st_ino not in seen:
-                seen.add(state.st_ino)
-                yield state.st_blocks * 512
+    waiting = [str(folder)]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:  # it may be removed meanwhile
+            for entry in entries:
+                state = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(state.st_mode):
+                    waiting.append(entry.path)
+                elif state.st_ino not in seen:
+                    seen.add(state.st_ino)
+                    yield state.st_blocks * 512
 
 
 def _drop_database(settings: Settings, person: Person) -> None:

@@ -111,14 +111,14 @@ class PersonProcesses:
             found.open -= 1
 
     async def sweep(self) -> None:
-        """End what is idle, what died, and those of people who leave; runs until it is cancelled."""
+        """End what is idle, what died, and those of people who leave or have a new password; until it is cancelled."""
         while True:
             await anyio.sleep(_LOOK_S)
             known, idle_s = self.people.all(), self.settings.server.people_idle_s
             for one in list(self._running.values()):
                 now = known.get(one.person.name)
                 is_idle = not one.open and self.clock.monotonic_s() - one.used_s > idle_s
-                leaves = now is None or now.leaving or one.has_ended
+                leaves = now is None or now.leaving or now.stamp != one.person.stamp or one.has_ended
                 if leaves or (is_idle and not await self._is_working(one)):
                     await self._end(one)
 
@@ -161,7 +161,7 @@ class PersonProcesses:
             start = partial(
                 start_apart,
                 ("satchel", "serve", "--fd", str(listener.fileno()), "--url", self.url),
-                cwd=folder_of(self.settings.home, person) / "files",
+                cwd=folder_of(self.settings.home, person),
                 environ=environ_of(self.settings, person) | self._hosts(),
                 log=self._log(person),
                 uid=person.uid,

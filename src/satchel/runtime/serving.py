@@ -15,6 +15,7 @@ from satchel.errors import ConfigError, StorageUnwritable, UsageError
 from satchel.version import __version__
 
 __all__ = [
+    "DOOR_FILE",
     "HOOKS_FILE",
     "SERVE_FILE",
     "TOKEN_FILE",
@@ -28,6 +29,8 @@ __all__ = [
 
 TOKEN_FILE = "token"
 SERVE_FILE = "serve.json"
+DOOR_FILE = "door.json"
+"""Of the front door of several people."""
 HOOKS_FILE = "agents/serve.json"
 """Of the server that hooks of other agents start for themselves; no other program asks it."""
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from satchel.errors import SandboxError
 
-__all__ = ["ApartProcess", "end_all_of", "end_apart", "run_apart", "start_apart"]
+__all__ = ["ApartProcess", "end_all_of", "end_apart", "remove_tree", "run_apart", "start_apart"]
 
 ApartProcess = subprocess.Popen
 
@@ -36,7 +36,7 @@ def start_apart(
 
     Args:
         arguments: The command, such as ("satchel", "serve").
-        cwd: Its working folder.
+        cwd: Its working folder, entered with this process's rights: none that its user could replace by a link.
         environ: Its whole environment.
         log: What it prints is appended here, to a file that is opened with this process's rights.
         uid: Its user and group; None keeps those of this process.
@@ -68,34 +68,68 @@ def start_apart(
             started.stdin.write(f"{first_line}\n".encode())
             started.stdin.flush()
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise SandboxError(f"{cwd.parent.name}'s Satchel could not be started: {error}.") from error
+        raise SandboxError(f"{cwd.name}'s Satchel could not be started: {error}.") from error
     return started
 
 
 def run_apart(
-    arguments: Sequence[str], *, cwd: Path, environ: Mapping[str, str], uid: int | None
+    arguments: Sequence[str],
+    *,
+    cwd: Path,
+    environ: Mapping[str, str],
+    uid: int | None,
+    is_module: bool = True,
+    limit_s: float | None = _RUN_S,
 ) -> tuple[int, str, str]:
     """Run a module to its end, such as ("satchel", "backup"): its status, what it printed, and its messages.
 
+    Args:
+        arguments: The module, or with `is_module` false the program, and what it is given.
+        cwd: As for `start_apart`.
+        environ: As for `start_apart`.
+        uid: As for `start_apart`.
+        is_module: See `arguments`.
+        limit_s: How long it may take; None is as long as it likes.
+
     Raises:
-        SandboxError: It could not be started, or took longer than ten minutes.
+        SandboxError: It could not be started, or took too long.
     """
     try:
         done = subprocess.run(
-            _argv(arguments),
+            _argv(arguments) if is_module else list(arguments),
             cwd=cwd,
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_RUN_S,
+            timeout=limit_s,
             check=False,
+            start_new_session=True,  # no way to the administrator's terminal
             **_user(uid),
         )
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise SandboxError(f"{arguments[0]} could not be run: {error}.") from error
     return done.returncode, done.stdout, done.stderr.strip()
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file or a folder, however deep it is; links in it are not followed. One that isn't there is no error.
+
+    Raises:
+        SandboxError: Something stays.
+    """
+    # shutil.rmtree calls itself for each level, and people can make thousands.
+    code, _, said = run_apart(
+        ("rm", "-rf", "--", str(path)),
+        cwd=Path("/"),
+        environ={"PATH": os.defpath},
+        uid=None,
+        is_module=False,
+        limit_s=None,
+    )
+    if code:
+        raise SandboxError(f"{path} can't be removed: {said[-300:]}")
 
 
 def end_apart(started: ApartProcess[bytes], *, wait_s: float) -> None:
@@ -142,8 +176,8 @@ def _processes_of(uid: int) -> list[int]:
 
 
 def _argv(arguments: Sequence[str]) -> list[str]:
-    # -P: the folder where it starts holds files of the person, which must not be taken for modules.
-    return [sys.executable, "-P", "-m", *arguments]
+    # -P, -s: the folder where it starts and HOME hold files of the person, which must not be taken for modules.
+    return [sys.executable, "-P", "-s", "-m", *arguments]
 
 
 def _user(uid: int | None) -> dict[str, Any]:

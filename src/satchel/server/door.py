@@ -30,7 +30,7 @@ from satchel.runtime.person_homes import used_mb
 from satchel.runtime.person_processes import PersonProcess, PersonProcesses
 from satchel.server.binding import Hosts
 from satchel.server.browser_access import values_of
-from satchel.server.gate import KEY_HEADER, TOKEN_HEADER, Refusal, RequestGate
+from satchel.server.gate import KEY_HEADER, TOKEN_HEADER, Refusal, RequestGate, next_piece, too_slow
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.metrics import Metrics
 from satchel.server.pages.assets import asset_answer, asset_url
@@ -50,10 +50,13 @@ _BROKEN: Final = (
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _FREES: Final = re.compile(r"/(logout|theme|sessions|settings)$|/.*(forget|delete|remove|archive|cancel)")
 """What somebody may still change whose disk is full: what makes room, or takes next to none."""
+_LOGGED_OUT: Final = 303
 _MEASURED_S: Final = 20.0
 _SEND_WAIT_S: Final = 60.0
 _AUTHORIZATION: Final = b"authorization"
 _CREDENTIALS: Final = (_AUTHORIZATION, TOKEN_HEADER, KEY_HEADER)
+_HERE: Final = b"(the token of the process)"
+"""Where it goes. It is known by its identity, so that no client can send it."""
 _SET_HERE: Final = OF_CONNECTION | {b"x-forwarded-for", b"x-forwarded-proto", b"forwarded"}
 _VALUE: Final = re.compile(r"satchel_\d+=([^;]+)")
 _TRIES: Final = 2
@@ -119,6 +122,7 @@ class _FrontDoor(RequestGate):
     ) -> None:
         super().__init__(app, access=access, **more)
         self._people = access.people
+        self._logins = access.logins
         self._processes = processes
         self._measured: dict[str, tuple[float, float]] = {}
 
@@ -132,11 +136,17 @@ class _FrontDoor(RequestGate):
                 f"Your folder is full: the administrator gave you {person.disk_mb:,} MB. Delete conversations "
                 "or files, or ask for more.",
             )
+
+        async def told(message: Message) -> None:
+            if scope["path"] == "/logout" and message.get("status") == _LOGGED_OUT:
+                await anyio.to_thread.run_sync(self._logins.forget, [*values_of(scope)], person)
+            await answer(message)
+
         try:
             refusal: Refusal | None = None
             for _ in range(_TRIES if scope["method"] in _SAFE and not _has_body(headers) else 1):
                 async with self._processes.use(person) as process:
-                    refusal = await _passed_on(process, scope, headers, receive, answer)
+                    refusal = await _passed_on(process, scope, headers, receive, told)
                 if refusal is None:
                     break
             return refusal
@@ -146,21 +156,24 @@ class _FrontDoor(RequestGate):
     def _whose(self, scope: Scope) -> tuple[Person | None, list[Header]]:
         """Who asks, and the headers without anybody's token; a token of the person is where the process's will be.
 
-        The tokens come first, as in the gate, which has admitted the request for one of both.
+        The tokens come first, as in the gate, which has admitted the request for one of both. What stays is a key of a
+        model provider, which the process passes on.
         """
         person, headers = None, []
         for name, value in scope["headers"]:
-            found = None
-            if name in _CREDENTIALS:
-                text = value.decode("latin-1").strip()
-                found = self._people.with_token(
-                    text.partition(" ")[2].strip() if name == _AUTHORIZATION else text
-                )
-            if found is None:
+            if name not in _CREDENTIALS:
                 headers.append((name, value))
+                continue
+            text = value.decode("latin-1").strip()
+            found = self._people.with_token(
+                text.partition(" ")[2].strip() if name == _AUTHORIZATION else text
+            )
+            if found is None:
+                if text and name != TOKEN_HEADER:
+                    headers.append((name, value))
             elif person is None and self._has_token({**scope, "headers": [(name, value)]}):
                 person = found
-                headers.append((name, b""))
+                headers.append((name, _HERE))
         return person or scope.get(_PERSON), headers
 
     async def _is_full(self, person: Person, scope: Scope) -> bool:
@@ -178,18 +191,23 @@ async def _passed_on(
     process: PersonProcess, scope: Scope, headers: list[Header], receive: Receive, send: Send
 ) -> Refusal | None:
     """Pass a request on, and its answer back as it comes. A client that leaves ends it there as well."""
-    has_begun = False
+    has_begun = is_stalled = False
     async with anyio.create_task_group() as group:
         is_sent = anyio.Event()
 
         async def body() -> AsyncIterator[bytes]:
-            message: Message = {"more_body": True}
-            while message.get("more_body"):
-                message = await receive()
+            nonlocal is_stalled
+            more = True
+            while more:
+                message = await next_piece(receive)
+                if message is None:
+                    is_stalled = True
+                    raise httpx2.WriteError("The client sends no more.")
                 if message["type"] == "http.disconnect":
                     group.cancel_scope.cancel()
                     await anyio.sleep_forever()
                 yield message.get("body", b"")
+                more = message.get("more_body", False)
             is_sent.set()
 
         async def until_gone() -> None:
@@ -211,9 +229,11 @@ async def _passed_on(
             finally:
                 with anyio.CancelScope(shield=True):
                     await answer.aclose()
+        except (httpx2.InvalidURL, UnicodeError):  # such as * and http://other/
+            return Refusal(400, "That is no path of this server.")
         except httpx2.HTTPError:
             if not has_begun:
-                return Refusal(502, _BROKEN)
+                return too_slow() if is_stalled else Refusal(502, _BROKEN)
             # Otherwise the answer stays without its end, and the server closes the connection: the client sees the cut.
         finally:
             group.cancel_scope.cancel()
@@ -232,9 +252,7 @@ def _request(
     passed = [
         (
             name,
-            (b"Bearer " + token if name == _AUTHORIZATION else token)
-            if not value and name in _CREDENTIALS
-            else value,
+            (b"Bearer " + token if name == _AUTHORIZATION else token) if value is _HERE else value,
         )
         for name, value in passed
     ]
@@ -301,7 +319,7 @@ async def _logged_in(process: PersonProcess, request: Request, next: str) -> tup
         for name, value in request.scope["headers"]
         if name in (b"host", b"accept", b"user-agent")
     ]
-    made = await process.client.send(_request(process, scope, [*told, (_AUTHORIZATION, b"")], None))
+    made = await process.client.send(_request(process, scope, [*told, (_AUTHORIZATION, _HERE)], None))
     path, _, query = made.raise_for_status().json()["path"].partition("?")
     scope |= {
         "method": "GET",

@@ -25,7 +25,16 @@ from satchel.server.problems import DEFECT, PROBLEM_TYPE, problem_body
 from satchel.server.rates import Rates, client_of
 from satchel.server.v1_errors import has_v1_form, v1_fields
 
-__all__ = ["KEY_HEADER", "MOST_BODY_BYTES", "TOKEN_HEADER", "Refusal", "RequestGate", "log_defect"]
+__all__ = [
+    "KEY_HEADER",
+    "MOST_BODY_BYTES",
+    "TOKEN_HEADER",
+    "Refusal",
+    "RequestGate",
+    "log_defect",
+    "next_piece",
+    "too_slow",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -291,9 +300,7 @@ async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes |
     size = 0
     with anyio.move_on_after(_BODY_WAIT_S):
         while True:
-            message: Message | None = None
-            with anyio.move_on_after(_PIECE_WAIT_S):
-                message = await receive()
+            message = await next_piece(receive)
             if message is None:
                 break
             if message["type"] == "http.disconnect":
@@ -304,6 +311,18 @@ async def _read_body(scope: Scope, receive: Receive, most_bytes: int) -> bytes |
                 return _too_large(most_bytes)
             if not message.get("more_body", False):
                 return b"".join(pieces)
+    return too_slow()
+
+
+async def next_piece(receive: Receive) -> Message | None:
+    """The next message of a body; None if it takes too long."""
+    with anyio.move_on_after(_PIECE_WAIT_S):
+        return await receive()
+    return None
+
+
+def too_slow() -> Refusal:
+    """Why a body is not waited for any longer."""
     return Refusal(408, "The body took too long to arrive.", ((b"connection", b"close"),))
 
 

@@ -26,7 +26,7 @@ from satchel.runtime.lines import counted
 from satchel.runtime.people import People
 from satchel.runtime.person_homes import separation, settle
 from satchel.runtime.person_processes import PersonProcesses
-from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, announced, ensure_token
+from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, SERVE_FILE, announced, ensure_token
 from satchel.server.app import App, create_app
 from satchel.server.binding import check_binding, tls_files, url_of
 from satchel.server.connection import GuardedConnection
@@ -139,17 +139,21 @@ async def stop(app: App) -> None:
     app.service.stopping.end_streams()
 
 
-async def serve_people(settings: Settings, *, tell: Callable[[str], None]) -> None:
-    """Be the front door of several people until SIGTERM or SIGINT; then end their processes. Errors as in `serve`."""
+async def serve_people(
+    settings: Settings, *, tell: Callable[[str], None], inherited: int | None = None
+) -> None:
+    """Be the front door of several people until SIGTERM or SIGINT; then end their processes. `inherited` and errors
+    are as in `serve`.
+    """
     server_settings, home, clock = settings.server, settings.home, SystemClock()
     people = People(home)
     for person in people.all().values():
         settle(settings, person)
     with ExitStack() as stack:
         stack.enter_context(_logging_to(home / "logs" / "server.log"))
-        listener = stack.enter_context(_listening(server_settings, home))
+        listener = stack.enter_context(_listening(server_settings, home, inherited))
         url = url_of(server_settings, listener.getsockname()[1])
-        stack.enter_context(announced(home, url, file="door.json"))
+        stack.enter_context(announced(home, url, file=DOOR_FILE))
         processes = PersonProcesses(settings, people, clock, url)
         server = _Server(_config(front_door(processes, clock=clock), server_settings, home))
         tell(

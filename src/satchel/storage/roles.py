@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Final, LiteralString
 
 import psycopg
 from psycopg.sql import SQL, Identifier, Literal
@@ -12,6 +13,11 @@ from sqlalchemy.engine import make_url
 from satchel.errors import StorageError
 
 __all__ = ["add_role", "drop_role"]
+
+_OF_ADMINISTRATOR: Final = frozenset(
+    {"options", "dbname", "user", "password", "passfile", "sslkey", "sslcert", "sslpassword", "service"}
+)
+"""Parameters of a URL that say who connects, or with which settings; the person's say nothing of that."""
 
 
 def add_role(url: str, name: str, password: str) -> str:
@@ -26,20 +32,37 @@ def add_role(url: str, name: str, password: str) -> str:
         The URL for the person.
 
     Raises:
-        StorageError: The server refused.
+        StorageError: The server refused, or lets every role into the administrator's database. Nothing is left there.
     """
     role = Identifier(name)
     with _connected(url) as connection:
         connection.execute(SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(role, Literal(password)))
-        # Who isn't a superuser can make a database only for a role that it is a member of.
-        connection.execute(SQL("GRANT {} TO CURRENT_USER").format(role))
-        connection.execute(SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0").format(role, role))
-        connection.execute(SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(role))
-        # Every role may enter every database, unless it is said that it may not.
-        own = Identifier(connection.info.dbname)
-        connection.execute(SQL("REVOKE CONNECT, TEMPORARY ON DATABASE {} FROM PUBLIC").format(own))
+        undo: list[LiteralString] = ["DROP ROLE {}"]
+        try:
+            # Who isn't a superuser can make a database only for a role that it is a member of.
+            connection.execute(SQL("GRANT {} TO CURRENT_USER").format(role))
+            connection.execute(SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0").format(role, role))
+            undo.insert(0, "DROP DATABASE {}")
+            connection.execute(SQL("REVOKE ALL ON DATABASE {} FROM PUBLIC").format(role))
+            # Every role may enter every database, unless it is said that it may not.
+            own = connection.info.dbname
+            connection.execute(
+                SQL("REVOKE CONNECT, TEMPORARY ON DATABASE {} FROM PUBLIC").format(Identifier(own))
+            )
+            # Where another role owns the database or granted it, the server only warns that nothing was revoked.
+            asked = connection.execute("SELECT has_database_privilege(%s, %s, 'CONNECT')", (name, own))
+            if asked.fetchone() != (False,):
+                raise StorageError(
+                    f"Every role may still enter the database {own}: connect as the role that owns it, or have it say "
+                    f'REVOKE CONNECT ON DATABASE "{own}" FROM PUBLIC.'
+                )
+        except BaseException:
+            with suppress(psycopg.Error):
+                for statement in undo:
+                    connection.execute(SQL(statement).format(role))
+            raise
     address = make_url(url)
-    query = {key: value for key, value in address.query.items() if key != "options"}
+    query = {key: value for key, value in address.query.items() if key not in _OF_ADMINISTRATOR}
     person = address.set(username=name, password=password, database=name, query=query)
     return person.render_as_string(hide_password=False)
 
