@@ -145,6 +145,30 @@ async def test_the_user_s_locale_orders_day_and_month_in_a_fact(locale: str, con
         assert await contents(memory) == [content]
 
 
+@requirement("memory:dates:order")
+@pytest.mark.parametrize(
+    ("said_of_it", "day", "is_stored"),
+    [
+        ("Nevenka told all of us on Sunday, now we know it's a boy, for 24 October", "2026-10-24", True),
+        (
+            "Nevenka told all of us on Sunday, now we know it's a boy, for 24 October 2026",
+            "2027-10-24",
+            False,
+        ),
+        ("Nevenka told all of us on Sunday, now we know it's a boy, for 24 October", "2026-10-25", False),
+    ],
+)
+async def test_the_reader_knows_the_year_of_a_day_that_was_said_without_one(
+    said_of_it: str, day: str, is_stored: bool
+) -> None:
+    content = f"Nevenka: has a boy, due {day}"
+    model = answering(facts(fact(content, said_of_it)))
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(at=WEDNESDAY)) as memory:
+        await memory.add_episodes([said(1, said_of_it)])
+        await memory.distill(model=model)
+        assert (content in await contents(memory)) is is_stored
+
+
 @requirement("memory:distill:gate")
 async def test_what_the_gate_refuses_never_reaches_the_larger_model_and_is_not_read_again() -> None:
     small, large = answering("", gate=NO), answering("")

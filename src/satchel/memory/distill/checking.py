@@ -29,6 +29,8 @@ _UNSPACED: Final = "\u2e80"
 _MIN_LETTERS: Final = 4
 """In the quotes of a fact: a "yes" alone supports nothing."""
 _ISO: Final = re.compile(r"\b\d{4}-\d\d-\d\d\b")
+_YEAR: Final = re.compile(r"\d{4}")
+_YEAR_DAYS: Final = 366
 _ABOUT_USER: Final = re.compile(r"(?:the\s+)?user\b", re.IGNORECASE)
 """The beginning of a fact about the user, as opposed to one that says who reports it."""
 
@@ -422,9 +424,17 @@ def _is_named(
     start, end = found.start, found.end
     assert start is not None
     assert end is not None
-    for one in meant.values():
+    for words, one in meant.items():
         if one.start is not None and one.end is not None:
             if one.start <= start and end <= one.end:
+                return True
+            # In "told us on Easter, it is for 24 October", the reader knows which year is meant.
+            is_day = (
+                start == end
+                and one.start == one.end
+                and (one.start.month, one.start.day) == (start.month, start.day)
+            )
+            if is_day and abs((start - one.start).days) <= _YEAR_DAYS and not _YEAR.search(words):
                 return True
             if start < end and one.start <= end and start <= one.end:
                 return True
