@@ -149,13 +149,13 @@ async def test_the_user_s_locale_orders_day_and_month_in_a_fact(locale: str, con
 @pytest.mark.parametrize(
     ("said_of_it", "day", "is_stored"),
     [
-        ("Nevenka told all of us on Sunday, now we know it's a boy, for 24 October", "2026-10-24", True),
+        ("nevenka told all on easter, now we know its a boy, for 24 october", "2026-10-24", True),
         (
-            "Nevenka told all of us on Sunday, now we know it's a boy, for 24 October 2026",
+            "nevenka told all on easter, now we know its a boy, for 24 october 2026",
             "2027-10-24",
             False,
         ),
-        ("Nevenka told all of us on Sunday, now we know it's a boy, for 24 October", "2026-10-25", False),
+        ("nevenka told all on easter, now we know its a boy, for 24 october", "2026-10-25", False),
     ],
 )
 async def test_the_reader_knows_the_year_of_a_day_that_was_said_without_one(
