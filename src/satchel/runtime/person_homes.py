@@ -19,7 +19,7 @@ from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.config.providers import BASE_URL_VARIABLES
 from satchel.config.toml_file import read_toml
-from satchel.errors import ConfigError, Refused, StorageUnwritable
+from satchel.errors import ConfigError, Refused, SandboxError, StorageUnwritable
 from satchel.runtime.people import People, Person, check_name
 from satchel.sandbox.apart import end_all_of, remove_tree, run_apart
 from satchel.storage import is_server
@@ -161,9 +161,12 @@ def settle(settings: Settings, person: Person) -> Person:
     except OSError as error:
         raise StorageUnwritable(f"{folder} can't be made: {error.strerror}.") from error
     if person.uid is not None and is_fresh:
-        code, _, said = run_apart(
-            ("satchel", "--version"), cwd=Path("/"), environ=environ_of(settings, person), uid=person.uid
-        )
+        try:
+            code, _, said = run_apart(
+                ("satchel", "--version"), cwd=Path("/"), environ=environ_of(settings, person), uid=person.uid
+            )
+        except SandboxError as error:  # such as a Python that others may not read
+            code, said = 1, str(error)
         if code:
             raise ConfigError(
                 f"Satchel can't be started with another user id: {said[-300:]} Install it where every user can read it."
