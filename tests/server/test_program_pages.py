@@ -227,7 +227,7 @@ def test_a_setting_is_written_to_the_file_with_the_rest_of_it_untouched_and_wait
     assert said(page).startswith(
         "Saved: memory.redact, memory.locale, memory.limit."
     ) or "memory.limit" in said(page)
-    assert "3 settings take effect when the server starts again." in words_of(page)
+    assert "3 settings take effect after a restart." in words_of(page)
     limit = field(open_page(client, "/settings?q=memory.limit"), "memory.limit")
     assert "until then: 8" in words_of(limit.getparent())
     assert world.satchel.settings.memory.limit == 8

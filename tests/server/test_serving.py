@@ -257,7 +257,7 @@ def test_the_settings_page_starts_the_server_again_at_its_address_with_what_was_
                 (home / "config.toml").write_text(kept)
                 send(client, page, "/settings/restart")
                 while "refresh" in (shown := client.get("/settings?q=agent.max_rounds")).headers:
-                    assert "Satchel starts again" in shown.text
+                    assert "Satchel is restarting" in shown.text
                 page = read(shown)
                 assert page.xpath("//*[@name='agent.max_rounds']/@value") == ["23"]
                 assert "until then" not in words_of(page)

@@ -67,7 +67,7 @@ def add(name: str, day_usd: str | None, disk_mb: str | None, own_keys: bool | No
         say_json({"name": name, "folder": str(folder), "password": password if is_made else None})
         return
     tell(f"{name} has a home in {folder}. {separation()}")
-    tell("`satchel serve` is the front door now; start it anew if it runs already.")
+    tell("`satchel serve` is the front door now. Restart it if it is already running.")
     if is_made:
         say(password)
 

@@ -99,7 +99,7 @@ async def serve(
                     group.cancel_scope.cancel()
                 running = app.service.sessions.running
                 tell(
-                    f"{'Starting again' if restart.is_set() else 'Stopping'}"
+                    f"{'Restarting' if restart.is_set() else 'Stopping'}"
                     f"{f': interrupting {running} turn' if running else ''}{'s' if running > 1 else ''}."
                 )
                 async with anyio.create_task_group() as group:

@@ -186,7 +186,7 @@ def found_settings(words: str) -> list[tuple[str, str, str]]:
 async def settings(request: Request, service: Serves) -> Response:
     """Those that people look for, or what is asked for."""
     if service.stopping.restart is not None and service.stopping.restart.is_set():
-        shown = await page(request, "restarting.html", title="Satchel starts again")
+        shown = await page(request, "restarting.html", title="Satchel is restarting")
         # Asked for again after a second, on a new connection, which waits for the next server.
         shown.headers.update({"Refresh": "1", "Connection": "close"})
         return shown
