@@ -320,6 +320,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(25, "projects:moving", "issue 25", "A conversation moves into a project and out of it with all that was learnt from it, also after a crash in between."),
     built(25, "projects:kept", "issue 25", "A project is in the backup, and a new database puts each conversation into its project again."),
     built(25, "projects:deleting", "issue 25", "Deleting a project says beforehand what goes, and leaves nothing of it; forgetting reaches the memories of projects."),
+    built(25, "projects:documents", "issue 25 §3", "Documents that are given to a project, on its page or from a file of its conversations, are found in its conversations and nowhere else; deleting it says how many go, and they go with their files unless they are remembered elsewhere, too."),
     built(25, "projects:faces", "issue 25", "Projects are made, changed, listed, archived and deleted on pages, through the API, by commands and in the chat."),
     built(25, "sessions:private:later", "issue 25", "A conversation that is off the record stays so when it is continued later."),
     built(25, "sessions:programs", "issue 25", "What programs ask for themselves (titles, tags, builds) is not in the list of conversations."),

@@ -249,11 +249,11 @@ async def remember_attached(request: Request, service: Serves, id: str, name: st
     """Remember a file of a message, or of a tool's result, as a document."""
     form = await form_of(request)
     content = await _content(service, id, (FOLDER, name), name)
-    done = await service.remember(content, form.get("filename", name))
-    text = f"Remembered: {counted(done.passages, 'passage')}."
-    return _done(
-        request, f"/chat/{id}", say=Saying(text=text, link="/memories/documents", link_label="All documents")
-    )
+    project = (await service.satchel.sessions.info(id)).project
+    done = await service.remember(content, form.get("filename", name), project=project)
+    text = f"Remembered{' in the project' if project else ''}: {counted(done.passages, 'passage')}."
+    link = f"/projects/{project}" if project else "/memories/documents"
+    return _done(request, f"/chat/{id}", say=Saying(text=text, link=link, link_label="All documents"))
 
 
 async def _file_of(service: Service, id: str, parts: tuple[str, ...], path: str) -> Response:
