@@ -89,7 +89,10 @@ def test_documents_of_a_project_are_found_in_it_and_go_with_it(world: World, cli
         assert "2 documents" in words_of(here.xpath("//header[@class='head']")[0])
         [button] = here.xpath("//button[@id='remember']")
         assert button.get("data-project") == project
-        assert "quagmire-7" not in words_of(here.xpath("//section[@aria-labelledby='known-h']")[0])
+        known = words_of(here.xpath("//section[@aria-labelledby='known-h']")[0])
+        assert "Which quagmire type" in known
+        assert "quagmire-7" not in known  # its passages stand apart
+        assert text_of(inside).split("\n")[0] not in known  # a model's words, though they rest on a document
         goes = words_of(here.xpath("//details[summary='Delete…']")[0])
         assert "and 2 documents with the files that were sent for good" in goes
         [read_it] = here.xpath("//a[text()='Boiler']/@href")
