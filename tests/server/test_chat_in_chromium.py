@@ -36,6 +36,7 @@ pytestmark = pytest.mark.skipif(
 if has_playwright():
     from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import Browser, BrowserContext, Page, expect
+    from playwright.sync_api import Error as PlaywrightError
 
     expect.set_options(timeout=120_000)
 
@@ -58,6 +59,17 @@ HOSTILE = """\
 
 The end."""
 
+FLOW = 'flowchart LR\n  A["Customer <img src=/leak.png onerror=alert(1)>"] --> B[Repair]\n'
+DIAGRAMS = f"""\
+```mermaid
+{FLOW}```
+
+```mermaid
+flowchart LR
+  A --> --> B[
+```
+"""
+
 
 def reply(held: Held) -> ScriptedModel:
     """Answers "hostile" with what must not run, in pieces, of which the last wait; "tool WORD" with a call,
@@ -70,6 +82,8 @@ def reply(held: Held) -> ScriptedModel:
             return "It is done."
         if "hostile" in newest:
             return Reply(text=HOSTILE, chunk=40, between=held.wait)
+        if "diagram" in newest:
+            return DIAGRAMS
         if "letter" in newest:
             plan = {"plan": "A **letter**.", "steps": ["Write it"]}
             return Reply(calls=[Call(name="propose_plan", input=plan)])
@@ -204,6 +218,60 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
         expect(page).to_have_title(re.compile("^A hostile one"))
         other.bring_to_front()
         expect(said_in(other, 2)).to_have_text("I see.")
+
+
+@requirement("web-pages:diagrams")
+def test_a_diagram_is_drawn_in_a_frame_that_reaches_nothing_and_its_source_is_copied(
+    chromium: Browser, world: World
+) -> None:
+    with window(chromium, world.url, world=world) as (context, watched):
+        watched.allowed = "Content Security Policy"
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        asked: list[str] = []
+        refused: dict[str, str | None] = {}
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("requestfailed", lambda request: refused.update({request.url: request.failure}))
+        page.goto("./")
+        write(page, "Hello")
+        expect(said_in(page, 1)).to_have_text("I see.")
+        assert not any("diagram" in url for url in asked)
+        write(page, "Draw a diagram")
+        bars = page.locator("#turn-2 .code-bar")
+        drawn, broken = bars.first, bars.last
+        expect(page.locator("#turn-2 iframe")).to_have_count(1)  # the broken one has none
+        frame = page.frame_locator("#turn-2 iframe")
+        expect(frame.locator("svg")).to_contain_text("Customer")
+        expect(frame.locator("svg")).to_contain_text("Repair")
+        expect(page.locator("#turn-2 pre")).to_have_count(2)
+        expect(page.locator("#turn-2 pre").first).to_be_hidden()
+        expect(page.locator("#turn-2 pre").last).to_be_visible()
+        expect(broken).to_contain_text("can’t be drawn")
+        drawn.get_by_role("button", name="Copy").click()
+        expect(drawn.get_by_role("button", name="Copied")).to_be_visible()
+        assert page.evaluate("navigator.clipboard.readText()") == FLOW
+        drawn.get_by_role("button", name="Source").click()
+        expect(page.locator("#turn-2 pre").first).to_be_visible()
+        drawn.get_by_role("button", name="Diagram").click()
+        assert refused[f"{world.url}/leak.png"] == "csp"
+        inside = page.frames[-1]
+        assert inside.evaluate("origin") == "null"
+        for reach in ("fetch('/')", "parent.document.title", "document.cookie", "localStorage.length"):
+            with pytest.raises(PlaywrightError):
+                inside.evaluate(f"(async () => await {reach})()")
+        background = "getComputedStyle(document.querySelector('.node rect')).fill"
+        light = inside.evaluate(background)
+        page.emulate_media(color_scheme="dark")
+        expect(frame.locator(":root")).to_have_css("color-scheme", "dark")
+        expect(frame.locator(".node rect").first).not_to_have_css("fill", light)
+        assert [violation["id"] for violation in Axe().run(page).response["violations"]] == []
+        id = page.url.rpartition("/")[2]
+    plain = logged_in_window(chromium, world, java_script_enabled=False)
+    page = plain.new_page()
+    page.goto(f"./chat/{id}")
+    expect(page.locator("#turn-2 pre").first).to_have_text(FLOW)
+    expect(page.locator("#turn-2 pre").first).to_be_visible()
+    plain.close()
 
 
 @requirement(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from satchel.errors import NoSandbox
 from satchel.memory.show.reasons import shared_word
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.server import open_sessions
+from satchel.server.pages.assets import asset_url
 from tests.capabilities.world import draft, register
 from tests.requirements import requirement
 from tests.server.browsers import at, browser, open_page, read, said, send, words_of
@@ -601,9 +605,12 @@ def test_the_package_contains_what_the_pages_need() -> None:
     here = Path(__file__).parents[2] / "src" / "satchel" / "server" / "pages"
     assert {path.suffix for path in (here / "static").iterdir()} == {
         ".css",
+        ".gz",
+        ".html",
         ".js",
         ".png",
         ".svg",
+        ".txt",
         ".webmanifest",
     }
     for path in (here / "templates").iterdir():
@@ -616,12 +623,27 @@ def test_the_package_contains_what_the_pages_need() -> None:
         ), path
 
 
+@requirement("web-pages:diagrams")
+def test_the_script_of_diagrams_is_the_one_that_the_decision_names(world: World) -> None:
+    said = Path(__file__).parents[2] / "docs" / "decisions" / "0100-diagrams.md"
+    script = gzip.decompress(files("satchel.server.pages").joinpath("static", "mermaid.js.gz").read_bytes())
+    assert hashlib.sha256(script).hexdigest() in said.read_text(encoding="utf-8")
+    assert not re.search(rb"</?script", script)  # it stands in a document
+    with browser(world) as client:
+        answer = client.get(asset_url("diagram.html"))
+        assert script in answer.content
+        assert answer.headers["content-security-policy"].startswith(
+            "sandbox allow-scripts; default-src 'none'"
+        )
+
+
 PNG = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010806000000 1f15c4890000000d49444154789c636060f8cf0000030101"
     "00c9fe92ef0000000049454e44ae426082".replace(" ", "")
 )
 DRAWS = draft(
     code=f"""
+from importlib.resources import files
 from pathlib import Path
 
 def run(args: dict) -> str:

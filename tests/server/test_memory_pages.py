@@ -105,7 +105,7 @@ def test_browsing_goes_page_by_page_and_begins_with_what_is_kept_over_time(tmp_p
         call(world, "pin", remember(world, "Nora eats no meat.", said_at="2026-08-01T12:00:00+00:00"))
         seen: list[str] = []
         path = "/memories?show=all"
-        for _ in range(3):
+        for _ in range(4):
             page = open_page(client, path)
             seen += listed(page)
             links = page.cssselect('.pager a[rel="next"]')

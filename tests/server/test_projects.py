@@ -6,6 +6,7 @@ import httpx2
 
 from tests.requirements import requirement
 from tests.server.browsers import at, browser, open_page, said, send, words_of
+from tests.server.test_attachments import sent
 from tests.server.world import World, chat, text_of
 
 
@@ -52,6 +53,72 @@ def test_a_project_over_http(client: httpx2.Client) -> None:
     assert client.get(path).status_code == 404
     assert client.get(f"/api/sessions/{info['id']}").status_code == 404
     assert client.get("/api/memories/search", params={"q": "Rosebud", "mode": "lexical"}).json() == []
+
+
+MANUAL = b"# Boiler\n## Label\nThe type is quagmire-7.\n## Descaling\nUse citric acid.\n"
+
+
+@requirement("projects:documents", "projects:deleting")
+def test_documents_of_a_project_are_found_in_it_and_go_with_it(world: World, client: httpx2.Client) -> None:
+    project = client.post("/api/projects", json={"name": "Boiler room"}).json()["id"]
+    path = f"/api/projects/{project}"
+
+    def give(content: bytes, filename: str, project: str) -> httpx2.Response:
+        fields = {"filename": filename, "project": project}
+        return client.post("/api/memory/documents/sent", params=fields, content=content)
+
+    assert give(MANUAL, "boiler.md", "nobody").status_code == 404
+    given = give(MANUAL, "boiler.md", "boiler room").json()
+    assert (given["outcome"], given["passages"]) == ("added", 2)
+    assert client.get("/api/memory/documents").json() == []
+    assert client.get("/api/memories/search", params={"q": "quagmire"}).json() == []
+
+    inside = chat(client, "Which quagmire type is the boiler?", project="Boiler room")
+    outside = chat(client, "Which quagmire type is the boiler?")
+    assert "quagmire-7" in client.get(f"/api/sessions/{inside[0].data['sessionId']}").text
+    assert "quagmire-7" not in client.get(f"/api/sessions/{outside[0].data['sessionId']}").text
+
+    file = sent(client, b"# Pump\n\nIt hums in b flat.\n", "pump.md")
+    talk = chat(client, "Keep this.", project="Boiler room", attachments=[file])[0].data["sessionId"]
+    with browser(world) as page:
+        open_talk = open_page(page, f"/chat/{talk}")
+        [action] = open_talk.xpath("//form[button[starts-with(., 'Remember this document')]]/@action")
+        send(page, open_talk, action)
+        assert "Remembered in the project: 1 passage." in said(open_page(page, f"/chat/{talk}"))
+        here = open_page(page, f"/projects/{project}")
+        assert "2 documents" in words_of(here.xpath("//header[@class='head']")[0])
+        [button] = here.xpath("//button[@id='remember']")
+        assert button.get("data-project") == project
+        known = words_of(here.xpath("//section[@aria-labelledby='known-h']")[0])
+        assert "Which quagmire type" in known
+        assert "quagmire-7" not in known  # its passages stand apart
+        assert text_of(inside).split("\n")[0] not in known  # a model's words, though they rest on a document
+        goes = words_of(here.xpath("//details[summary='Delete…']")[0])
+        assert "and 2 documents with the files that were sent for good" in goes
+        [read_it] = here.xpath("//a[text()='Boiler']/@href")
+        text = open_page(page, read_it)
+        assert "quagmire-7" in words_of(text)
+        assert text.xpath(f"//p[contains(@class, 'crumb')]/a[@href='/projects/{project}']")
+        [pump] = [form for form in here.forms if "pump" in str(form.fields.get("source", ""))]
+        gone = page.post(
+            pump.get("action"),
+            data=dict(pump.form_values()),
+            headers={"origin": at(page), "sec-fetch-site": "same-origin"},
+        )
+        assert gone.headers["location"] == f"/projects/{project}"
+    [left] = client.get("/api/memory/documents", params={"project": project}).json()
+    assert left["path"] == given["path"]
+
+    # The same file is the user's own as well: it stays when the project goes.
+    assert give(MANUAL, "boiler.md", "").json()["path"] == given["path"]
+    assert client.get(path).json()["documents"] == 1
+    assert client.delete(path).json()["documents"] == 1
+    kept = world.home / given["path"]
+    assert kept.read_bytes() == MANUAL
+    [own] = client.get("/api/memory/documents").json()
+    assert own["path"] == given["path"]
+    client.delete("/api/memory/documents", params={"document": own["path"]})
+    assert not kept.exists()
 
 
 @requirement("projects:faces")

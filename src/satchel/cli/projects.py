@@ -185,7 +185,8 @@ def delete(name: str, yes: bool, as_json: bool) -> None:
             project = home.projects.find(name)
             infos, memory = await home.sessions_in(project.id), await home.memory_in(project.id)
             count = await memory.count() if memory is not None else 0
-            tell(what_goes(project, conversations=len(infos), memories=count))
+            documents = await memory.documents() if memory is not None else ()
+            tell(what_goes(project, conversations=len(infos), memories=count, documents=documents))
             if not yes:
                 confirm("Delete it?")
             for info in infos:

@@ -147,9 +147,11 @@ async def forget(
             attached += await anyio.to_thread.run_sync(find)
     logs = await sessions.redact(words, memory_ids=gone, told=told) if words else Redaction()
     await anyio.to_thread.run_sync(_remove, attached)
-    for document in {record.source.document for record, _ in found}:
-        if path := kept_document(home, document):
-            await anyio.to_thread.run_sync(remove_kept, path)
+    sent = {record.source.document for record, _ in found if kept_document(home, record.source.document)}
+    # Another scope may have the same file.
+    elsewhere = {one.path for other in (others if sent else ()) for one in await other.documents()}
+    for document in sent - elsewhere:
+        await anyio.to_thread.run_sync(remove_kept, home / document)
     if words and also is not None:
         await also(words)
     store = await memory.forget(ids, shown_in=[entry.session_id for entry in logs.sessions])

@@ -19,7 +19,7 @@ from satchel.clock import Clock
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import NotFound, StorageUnwritable, UsageError
 from satchel.events import Notice
-from satchel.memory import Memory
+from satchel.memory import Memory, StoredDocument
 from satchel.sessions import read_title
 from satchel.tasks import background_tasks
 from satchel.wording import counted
@@ -68,11 +68,17 @@ def project_to_json(project: Project, **counts: int) -> dict[str, Any]:
     return {**asdict(project), "created_at": project.created_at.isoformat(), **counts}
 
 
-def what_goes(project: Project, *, conversations: int, memories: int) -> str:
-    """What deleting a project takes away, as a sentence that is shown beforehand."""
+def what_goes(
+    project: Project, *, conversations: int, memories: int, documents: Sequence[StoredDocument]
+) -> str:
+    """What deleting a project takes away, as a sentence that is shown beforehand. `memories` counts passages, too."""
+    memories -= sum(one.passages for one in documents)
+    kept = f"{counted(memories, 'memory', 'memories')}"
+    if documents:
+        kept = f"{kept} and {counted(len(documents), 'document')} with the files that were sent"
     return (
-        f"Deleting the project {project.name} deletes its instructions, {counted(conversations, 'conversation')} and "
-        f"{counted(memories, 'memory', 'memories')} for good. What you want to keep of it, move out first."
+        f"Deleting the project {project.name} deletes its instructions, {counted(conversations, 'conversation')}"
+        f"{',' if documents else ' and'} {kept} for good. What you want to keep of it, move out or download first."
     )
 
 

@@ -343,7 +343,7 @@ async def _healthz(_: Request) -> Response:
 
 
 async def _asset(request: Request) -> Response:
-    return asset_answer(request.path_params["version"], request.path_params["name"], request.headers)
+    return await asset_answer(request.path_params["version"], request.path_params["name"], request.headers)
 
 
 async def _icon(_: Request) -> Response:

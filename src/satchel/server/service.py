@@ -53,6 +53,15 @@ class Service:
         """The memory of a project. Errors as of `memory`."""
         return await self.satchel.home.memory_in(project.id) or self.memory
 
+    async def memory_named(self, project: str) -> Memory:
+        """The memory of the project with this id or name; the user's own for "".
+
+        Raises:
+            NotFound: There is no such project.
+            StorageError: As of `memory`.
+        """
+        return await self.project_memory(self.satchel.home.projects.find(project)) if project else self.memory
+
     async def memory_with(self, id: str) -> Memory:
         """The memory that has this id: the user's own, or that of a project. Errors as of `memory`."""
         found = [
@@ -69,11 +78,13 @@ class Service:
         return await own.undo(change, *later)  # says that there is none
 
     async def project_to_json(self, project: Project) -> dict[str, Any]:
-        """A project with the numbers of its conversations and memories."""
+        """A project with the numbers of its conversations, memories and documents."""
+        memory = await self.project_memory(project)
         return project_to_json(
             project,
             conversations=len(await self.satchel.home.sessions_in(project.id)),
-            memories=await (await self.project_memory(project)).count(),
+            memories=await memory.count(),
+            documents=len(await memory.documents()),
         )
 
     async def delete_project(self, project: Project) -> None:
@@ -95,9 +106,9 @@ class Service:
         parts = self.satchel.parts
         return await parts.pool.run(partial(parts.uploads.add, [content], name=name, now=parts.clock.now()))
 
-    async def remember(self, content: bytes, name: str) -> DocumentOutcome:
-        """Remember a document that was sent; see `remember_sent`."""
-        memory, sandboxes = self.memory, self.satchel.parts.sandboxes
+    async def remember(self, content: bytes, name: str, *, project: str = "") -> DocumentOutcome:
+        """Remember a document that was sent, in a project or as the user's own; see `remember_sent`."""
+        memory, sandboxes = await self.memory_named(project), self.satchel.parts.sandboxes
         try:
             return await remember_sent(
                 content, name, home=self.satchel.settings.home, memory=memory, sandboxes=sandboxes

@@ -362,7 +362,8 @@ class Project(_Answered):
     archived: bool
     created_at: str
     conversations: int
-    memories: int = Field(description="How many memories its conversations left.")
+    memories: int = Field(description="How many memories it has, passages of documents too.")
+    documents: int = Field(description="How many documents were given to it.")
 
 
 class Branching(FromOutside):

@@ -638,7 +638,9 @@ def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[
             memories.c.kind == "fact", memories.c.source_session.is_not(None), not_(_IS_REVIEWED)
         )
     if wanted.folded and wanted.kind != "episode":
-        said = and_(memories.c.trust != "agent", not_(_is_evidence(space, wanted)))
+        # A model's answer that rests on a document or a page has the trust of that.
+        by_model = or_(memories.c.trust == "agent", memories.c.speaker == "assistant")
+        said = and_(not_(by_model), not_(_is_evidence(space, wanted)))
         query = query.where(or_(memories.c.kind != "episode", said))
     return query
 

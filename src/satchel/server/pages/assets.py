@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 
+from anyio.to_thread import run_sync
 from markupsafe import Markup
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from satchel.errors import NotFound
 
-__all__ = ["asset_answer", "asset_text", "asset_url"]
+__all__ = ["FRAMED", "asset_answer", "asset_text", "asset_url"]
 
 _TYPES: Final = {
     "css": "text/css; charset=utf-8",
+    "gz": "application/gzip",
+    "html": "text/html; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "png": "image/png",
     "svg": "image/svg+xml",
@@ -25,6 +29,15 @@ _TYPES: Final = {
 }
 _KEEP: Final = "public, max-age=31536000, immutable"
 _ASK_AGAIN: Final = "no-cache"
+FRAMED: Final = {
+    "content-security-policy": (
+        "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+        "img-src data:; font-src data:; frame-ancestors 'self'"
+    ),
+    "x-dns-prefetch-control": "off",
+}
+"""What a frame of the chat page has: its scripts run and reach nothing, no network, no page, no cookie. The page around
+it allows frames of this server alone, so a script can't leave for another one either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +83,17 @@ def asset_text(name: str) -> Markup:
     return Markup(_assets()[1][name].body.decode())
 
 
-def asset_answer(version: str, name: str, headers: Headers) -> Response:
+@cache
+def _diagram() -> bytes:
+    """The page that draws a diagram, with mermaid's script in it, compressed. A document without an origin could load
+    no script of this server's.
+    """
+    found = _assets()[1]
+    script = gzip.decompress(found["mermaid.js.gz"].body)
+    return gzip.compress(found["diagram.html"].body.replace(b"/*mermaid*/", script), 6)
+
+
+async def asset_answer(version: str, name: str, headers: Headers) -> Response:
     """The answer to a request for a file; 304 where the browser has it.
 
     Raises:
@@ -85,4 +108,7 @@ def asset_answer(version: str, name: str, headers: Headers) -> Response:
     keep = {**scope, "etag": asset.etag, "cache-control": _KEEP if version == current else _ASK_AGAIN}
     if asset.etag in headers.get("if-none-match", ""):
         return Response(status_code=304, headers=keep)
+    if name == "diagram.html":
+        keep = {**keep, **FRAMED, "content-encoding": "gzip"}
+        return Response(await run_sync(_diagram), media_type=asset.media_type, headers=keep)
     return Response(asset.body, media_type=asset.media_type, headers=keep)

@@ -28,6 +28,7 @@ from satchel.runtime.lines import counted, receipt_lines
 from satchel.runtime.rewinding import said_at
 from satchel.runtime.turns import is_busy
 from satchel.server.json_answers import JsonAnswer
+from satchel.server.pages.assets import FRAMED
 from satchel.server.pages.following import FollowedPart, follow, read_transcript, who_runs
 from satchel.server.pages.markdown import code_blocks
 from satchel.server.pages.queries import path_with
@@ -225,11 +226,7 @@ async def answer_of(service: Serves, id: str, number: int) -> Response:
 
 @router.get("/chat/{id}/turns/{number}/code/{place}")
 async def made_page(service: Serves, id: str, number: int, place: int) -> Response:
-    """A block of HTML or SVG that the model wrote, for a frame of the chat page.
-
-    It may run and reaches nothing: no network, no page, no cookie. The frame's page allows frames of this server alone,
-    so a script can't leave for another one either.
-    """
+    """A block of HTML or SVG that the model wrote, for a frame of the chat page; see `FRAMED`."""
     blocks = code_blocks(await _answer_of(service, id, number))
     if not 0 <= place < len(blocks) or blocks[place][0] not in _DRAWN:
         raise NotFound("There is no such block.")
@@ -237,12 +234,7 @@ async def made_page(service: Serves, id: str, number: int, place: int) -> Respon
     return Response(
         code,
         media_type=_DRAWN[language],
-        headers={
-            "content-security-policy": "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
-            "style-src 'unsafe-inline'; img-src data:; font-src data:; frame-ancestors 'self'",
-            "x-dns-prefetch-control": "off",
-            "cache-control": "private, no-store",
-        },
+        headers={**FRAMED, "cache-control": "private, no-store"},
     )
 
 
@@ -257,11 +249,11 @@ async def remember_attached(request: Request, service: Serves, id: str, name: st
     """Remember a file of a message, or of a tool's result, as a document."""
     form = await form_of(request)
     content = await _content(service, id, (FOLDER, name), name)
-    done = await service.remember(content, form.get("filename", name))
-    text = f"Remembered: {counted(done.passages, 'passage')}."
-    return _done(
-        request, f"/chat/{id}", say=Saying(text=text, link="/memories/documents", link_label="All documents")
-    )
+    project = (await service.satchel.sessions.info(id)).project
+    done = await service.remember(content, form.get("filename", name), project=project)
+    text = f"Remembered{' in the project' if project else ''}: {counted(done.passages, 'passage')}."
+    link = f"/projects/{project}" if project else "/memories/documents"
+    return _done(request, f"/chat/{id}", say=Saying(text=text, link=link, link_label="All documents"))
 
 
 async def _file_of(service: Service, id: str, parts: tuple[str, ...], path: str) -> Response:

@@ -11,16 +11,17 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from satchel.errors import NotFound, UsageError
-from satchel.memory import StoredDocument
+from satchel.memory import Memory, StoredDocument
 from satchel.runtime.documents import kept_document
 from satchel.runtime.lines import counted
+from satchel.runtime.projects import project_of
 from satchel.runtime.watching import folder_line, unwatch, watch, watched
 from satchel.server.pages.queries import FieldReader, path_with
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["router"]
+__all__ = ["router", "sent_file"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -48,7 +49,7 @@ async def documents(request: Request, service: Serves) -> Response:
         at=lambda page: path_with("/memories/documents", {"page": page}),
         folders=await watched(service.satchel.home, service.memory),
         folder_line=folder_line,
-        sent=[one.path for one in shown if _kept(service, one)],
+        sent=[one.path for one in shown if sent_file(service, one)],
     )
 
 
@@ -56,8 +57,8 @@ async def documents(request: Request, service: Serves) -> Response:
 async def read(request: Request, service: Serves) -> Response:
     """The passages of one in order. Each has its memory's id as its anchor."""
     asked = FieldReader.of(request)
-    document = await _document(service, asked.text("source"))
-    passages = await service.memory.list(session=document.source, limit=document.passages)
+    memory, document = await _document(service, asked.text("source"))
+    passages = await memory.list(session=document.source, limit=document.passages)
     ordered = sorted(passages, key=lambda one: one.source.position or 0)
     place = next((at for at, one in enumerate(ordered) if one.id == asked.text("at")), 0)
     number = asked.number("page", place // _PAGE + 1, low=1, high=_MOST_PAGES)
@@ -71,7 +72,8 @@ async def read(request: Request, service: Serves) -> Response:
         passages=ordered[start : start + _PAGE],
         start=start,
         at_id=asked.text("at"),
-        is_kept=_kept(service, document) is not None,
+        is_kept=sent_file(service, document) is not None,
+        project=service.satchel.home.projects.get(project_of(memory.scope)),
         number=number,
         has_next=len(ordered) > start + _PAGE,
         at=lambda page: path_with("/memories/documents/read", {"source": document.source, "page": page}),
@@ -81,7 +83,8 @@ async def read(request: Request, service: Serves) -> Response:
 @router.get("/memories/documents/file")
 async def file(service: Serves, source: str) -> Response:
     """The bytes of one that was sent, as a download: a browser runs nothing of it."""
-    kept = _kept(service, await _document(service, source))
+    _, document = await _document(service, source)
+    kept = sent_file(service, document)
     if kept is None:
         raise NotFound("Satchel has only the words of this document.")
     return Response(
@@ -98,10 +101,12 @@ async def file(service: Serves, source: str) -> Response:
 @router.post("/memories/documents/forget")
 async def forget(request: Request, service: Serves) -> Response:
     """Forget one: its passages, their words elsewhere, and the file if it was sent."""
-    document = await _document(service, (await form_of(request)).get("source"))
+    memory, document = await _document(service, (await form_of(request)).get("source"))
     receipt = await service.satchel.forget(session=document.source)
     text = f"Forgotten: “{document.title}”, {counted(len(receipt.store.forgotten), 'passage')}."
-    return see_other(request, "/memories/documents", say=Saying(text=text))
+    project = project_of(memory.scope)
+    back = f"/projects/{project}" if project else "/memories/documents"
+    return see_other(request, back, say=Saying(text=text))
 
 
 @router.post("/memories/documents/watch")
@@ -125,13 +130,16 @@ async def watch_folder(request: Request, service: Serves) -> Response:
     return see_other(request, "/memories/documents", say=Saying(text=text))
 
 
-async def _document(service: Service, source: str) -> StoredDocument:
-    for one in await service.memory.documents():
-        if one.source == source:
-            return one
+async def _document(service: Service, source: str) -> tuple[Memory, StoredDocument]:
+    """A document with the memory that has it: the user's own, or that of a project."""
+    for memory in await service.satchel.home.memories():
+        for one in await memory.documents():
+            if one.source == source:
+                return memory, one
     raise NotFound("This document is not remembered, or it was replaced by a newer version.")
 
 
-def _kept(service: Service, document: StoredDocument) -> Path | None:
+def sent_file(service: Service, document: StoredDocument) -> Path | None:
+    """Where the bytes of a document are that was sent; None for one of the user's own folders."""
     path = kept_document(service.satchel.settings.home, document.path)
     return path if path is not None and path.is_file() else None

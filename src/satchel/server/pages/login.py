@@ -110,7 +110,7 @@ async def choose_theme(request: Request) -> Response:
 @router.get("/static/{version}/{name}")
 async def asset(request: Request, version: str, name: str) -> Response:
     """A script, a style sheet or a drawing."""
-    return asset_answer(version, name, request.headers)
+    return await asset_answer(version, name, request.headers)
 
 
 @router.get("/favicon.ico")

@@ -29,12 +29,14 @@ __all__ = ["learnt_lately", "router", "titles_of"]
 
 router = APIRouter(include_in_schema=False)
 
-_PAGE: Final = 20
+_PAGE: Final = 15
 _MOST_FOUND: Final = 200
 _MOST_PAGES: Final = 1_000_000
 _MOST_TAGS: Final = 40
 _MOST_COLUMNS: Final = 24
-_MOST_SURFACED: Final = 30
+_MOST_SURFACED: Final = 10
+_FILTERS: Final = ("show", "kind", "type", "tag", "since", "until", "as_of")
+"""The fields of the search that stand folded until one of them is used."""
 _MOST_DAYS: Final = 10
 _MOST_TAGS_GIVEN: Final = 100
 
@@ -66,6 +68,7 @@ async def memories(request: Request, service: Serves) -> Response:
         asked=asked,
         query=query,
         everything=everything,
+        is_filtered=any(asked.text(name) for name in _FILTERS),
         show=show,
         found=found,
         rows=[shown(one, later=later, titles=titles, evidence=evidence, query=query) for one in found.shown],

@@ -52,7 +52,7 @@ _SIGNALS: Final = {
     "echo": "words of the question before",
     "cue": "a cue",
     "session": "its conversation",
-    "speaker": "who said it",
+    "speaker": "speaker",
     "date": "its date",
     "quoted": "the quoted words",
 }
@@ -220,14 +220,14 @@ _FIELDS: Final = {
     "priority": "priority",
     "decay_rate": "decay",
     "speaker": "who said it",
-    "said_at": "when it was said",
-    "valid_from": "holds from",
-    "valid_to": "holds until",
-    "pinned": "pinned",
+    "said_at": "day on which it was said",
+    "valid_from": "day from which it holds",
+    "valid_to": "day until which it holds",
+    "pinned": "pin",
     "time": "kind of time",
     "discretion": "discretion",
-    "kept_from": "kept from",
-    "spheres": "spheres",
+    "kept_from": "people that it is kept from",
+    "spheres": "parts of life",
     "edge": "link",
 }
 _WHO: Final = {
@@ -252,13 +252,13 @@ _DID: Final = {
 
 
 def change_words(change: Change) -> str:
-    """A change as a sentence, such as "You changed words, tags."."""
+    """A change as a sentence, such as "You changed the words, tags."."""
     who = _WHO.get(change.who, one_line(change.who, 60))
     fields = [field_words(name) for name in changed_fields(change)]
     if fields == ["pinned"]:
         return f"{who} {'pinned it' if change.after.get('pinned') else 'unpinned it'}."
     if change.action == "edit" and fields:
-        return f"{who} changed {', '.join(fields)}."
+        return f"{who} changed the {', '.join(fields)}."
     return f"{who} {_DID.get(change.action, change.action)}."
 
 

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from satchel.errors import UsageError
 from satchel.runtime.projects import Project, what_goes
+from satchel.server.pages.documents import sent_file
 from satchel.server.pages.rendering import Form, Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
@@ -90,6 +91,13 @@ async def _show(
     infos = await service.satchel.home.sessions_in(project.id)
     memory = await service.project_memory(project) if service.satchel.memory is not None else None
     count = await memory.count() if memory is not None else 0
+    documents = await memory.documents() if memory is not None else ()
+    passages = sum(one.passages for one in documents)
+    listed = (
+        await memory.list(limit=_MOST_MEMORIES + passages, facts_first=True, folded=True)
+        if memory is not None
+        else ()
+    )
     return await page(
         request,
         "project.html",
@@ -98,9 +106,11 @@ async def _show(
         status=422 if problem else 200,
         project=project,
         sessions=infos,
-        memories=await memory.list(limit=_MOST_MEMORIES, folded=True) if memory is not None else (),
-        memory_count=count,
-        what_goes=what_goes(project, conversations=len(infos), memories=count),
+        memories=[one for one in listed if not one.source.document][:_MOST_MEMORIES],
+        memory_count=count - passages,
+        documents=documents,
+        sent=[one.path for one in documents if sent_file(service, one)],
+        what_goes=what_goes(project, conversations=len(infos), memories=count, documents=documents),
         given=given,
         problem=problem,
     )

@@ -43,6 +43,7 @@ __all__ = [
     "error_page",
     "form_of",
     "rendered",
+    "said_where",
     "standalone",
     "text_of_template",
     "wants_page",
@@ -207,7 +208,7 @@ def _environment() -> Environment:
     )
     environment.globals["asset"] = asset_url
     filters = (
-        counted, display_of, markdown, one_line, shared_word, _said_on, _sentence, _clock,
+        counted, display_of, markdown, one_line, said_where, shared_word, _bearing, _said_on, _sentence, _clock,
         _day, _is_document, _is_picture, _money, _near,
         _number, _seconds, _short_day, _short_path, _ticked, _took, _when,
     )  # fmt: skip
@@ -215,6 +216,16 @@ def _environment() -> Environment:
     environment.filters["iso"] = datetime.isoformat
     environment.filters["visible"] = visible
     return environment
+
+
+def said_where(kind: str) -> str:
+    """Who said a passage that was found in a log, by its `LogPassage.kind`: "You"."""
+    return {"user": "You", "assistant": "Satchel", "input": "Given to a tool"}.get(kind, "From a tool")
+
+
+def _bearing(word: str) -> str:
+    """How a memory bears on a message with which it shares a word: "it is about Jonas", "it mentions “owe”"."""
+    return f"it is about {word}" if word[:1].isupper() else f"it mentions “{word}”"
 
 
 def _said_on(memory: SurfacedMemory, now: datetime) -> str:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from satchel.errors import SatchelError, StorageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import one_line
+from satchel.server.pages.rendering import said_where
 from satchel.server.pages.settings import found_settings
 from satchel.server.pages.site import page
 from satchel.server.service import Serves
@@ -82,7 +83,7 @@ async def _conversations(satchel: Satchel, words: str) -> Sequence[Group]:
         Result(
             path=f"/chat/{hit.session_id}#turn-{hit.turn}",
             words=hit.snippet,
-            meta=f"{hit.title or 'Untitled'}, turn {hit.turn}, {hit.kind}",
+            meta=f"{said_where(hit.kind)} in “{hit.title or 'Untitled'}”",
         )
         for hit in await store.search(words, limit=2 * _MOST)
         if hit.session_id not in titled

@@ -20,7 +20,7 @@ __all__ = ["router"]
 
 router = APIRouter(include_in_schema=False)
 
-_ON_PAGE: Final = 50
+_ON_PAGE: Final = 30
 _MOST_HITS: Final = 60
 _FORMS: Final = {
     "markdown": ("text/markdown; charset=utf-8", "md"),

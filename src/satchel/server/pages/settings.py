@@ -53,11 +53,19 @@ _SECTIONS: Final[Mapping[str, tuple[str, str]]] = {
     "terminal": ("Terminal", "How `satchel chat` looks."),
     "server": ("Server", "Where this server listens."),
 }
-_LOOKED_FOR: Final = (
-    "model", "small_model", "agent.mode", "budget.day_usd", "background.models", "memory.enabled", "memory.locale",
-    "web.search", "sessions.delete_after_days", "server.host",
-)  # fmt: skip
-"""What is shown where nothing is searched for."""
+_LOOKED_FOR: Final[Mapping[str, str]] = {
+    "model": "Model",
+    "small_model": "Small model",
+    "agent.mode": "What tools may do without asking",
+    "budget.day_usd": "Most that a day may cost, in dollars",
+    "background.models": "Models in the background",
+    "memory.enabled": "Memory",
+    "memory.locale": "Where you live",
+    "web.search": "Search engine",
+    "sessions.delete_after_days": "Days until an unused conversation is deleted",
+    "server.host": "Address of this server",
+}
+"""What is shown where nothing is searched for, by names that say it without a subject before them."""
 _MOST_SHOWN: Final = 12
 """So that no page is higher than five windows, on a phone neither."""
 _PAGES: Final = (
@@ -148,7 +156,7 @@ def _section_of(key: str) -> str:
 
 def _subject(setting: Setting) -> str:
     """What a setting is about, for where its section doesn't say it."""
-    return "" if setting.key in _TOP else f"{_SECTIONS[_section_of(setting.key)][0]}: "
+    return "" if setting.key in (*_TOP, *_LOOKED_FOR) else f"{_SECTIONS[_section_of(setting.key)][0]}: "
 
 
 def _search(words: str) -> list[Setting]:
@@ -330,6 +338,8 @@ _UNITS: Final = {"_usd": " in dollars", "_s": " in seconds", "_mb": " in MB", "_
 
 def _label(key: str) -> str:
     """A key as a person reads it: "agent.tool_timeout_s" as "Tool timeout in seconds"."""
+    if key in _LOOKED_FOR:
+        return _LOOKED_FOR[key]
     name = key.rpartition(".")[2]
     for suffix, words in _UNITS.items():
         if name.endswith(suffix):

@@ -21,11 +21,16 @@ __all__ = ["router"]
 
 router = APIRouter(tags=["memory"])
 
+Project = Annotated[
+    str, Query(max_length=100, description="Of the project with this id or name; without it, your own.")
+]
+
 
 @router.get("/api/memory/documents", response_model=list[StoredDocument], summary="List documents")
-async def list_documents(service: Serves) -> Response:
+async def list_documents(service: Serves, project: Project = "") -> Response:
     """List the documents that are remembered."""
-    return JsonAnswer([asdict(one) for one in await service.memory.documents()])
+    memory = await service.memory_named(project)
+    return JsonAnswer([asdict(one) for one in await memory.documents()])
 
 
 @router.post("/api/memory/documents", response_model=list[DocumentOutcome], summary="Remember documents")
@@ -44,16 +49,18 @@ async def send(
     service: Serves,
     request: Request,
     filename: Annotated[str, Query(max_length=1_000, description="Its ending says what kind it is.")],
+    project: Project = "",
 ) -> Response:
     """Remember the body, at most 15 MB. Satchel keeps it until a passage of it is forgotten."""
     content = await request.body()
-    return JsonAnswer(asdict(await service.remember(content, filename)))
+    return JsonAnswer(asdict(await service.remember(content, filename, project=project)))
 
 
 @router.delete("/api/memory/documents", response_model=shapes.Receipt, summary="Forget a document")
-async def forget(service: Serves, document: str) -> Response:
+async def forget(service: Serves, document: str, project: Project = "") -> Response:
     """Forget the document with this path, file name or title: its passages, and their words in the session logs."""
-    source = document_named(document, await service.memory.documents()).source
+    memory = await service.memory_named(project)
+    source = document_named(document, await memory.documents()).source
     receipt = await service.satchel.forget(session=source)
     return JsonAnswer({"receipt": receipt.to_json()})
 

@@ -191,6 +191,7 @@ function dress(root) {
     const bar = document.createElement("div");
     bar.className = "code-bar";
     bar.append(button("Copy", (event) => copy(pre.querySelector("code").textContent, event.currentTarget)));
+    if (pre.dataset.lang === "mermaid") drawDiagram(pre, bar);
     if (["html", "svg"].includes(pre.dataset.lang)) bar.append(button("Show", (event) => showMade(pre, event.currentTarget)));
     if (pre.dataset.lang) bar.prepend(Object.assign(document.createElement("span"), { textContent: pre.dataset.lang, className: "meta" }));
     pre.before(bar);
@@ -221,6 +222,46 @@ function showMade(pre, pressed) {
   frame.src = inPlace(`/chat/${session}/turns/${turn.id.replace("turn-", "")}/code/${at}`);
   pre.after(frame);
   pressed.textContent = "Hide";
+}
+
+// A diagram of mermaid in place of its source, in a frame that reaches nothing; its script is loaded with the first one.
+function drawDiagram(pre, bar) {
+  const frame = document.createElement("iframe");
+  frame.className = "diagram";
+  frame.title = `Diagram: ${pre.textContent.trim().split("\n")[0]}`;
+  frame.setAttribute("sandbox", "allow-scripts");
+  frame.src = new URL("diagram.html", import.meta.url);
+  const toggle = button("Source", () => show(!pre.hidden));
+  const show = (isDrawn) => {
+    pre.hidden = isDrawn;
+    frame.toggleAttribute("data-off", !isDrawn);
+    toggle.textContent = isDrawn ? "Source" : "Diagram";
+  };
+  const scheme = matchMedia("(prefers-color-scheme: dark)");
+  const send = () => {
+    const chosen = document.documentElement.dataset.theme;
+    frame.contentWindow?.postMessage({ code: pre.textContent, dark: chosen ? chosen === "dark" : scheme.matches }, "*");
+  };
+  const hear = ({ source, data }) => {
+    if (!frame.isConnected) { removeEventListener("message", hear); scheme.removeEventListener("change", send); return; }
+    if (source !== frame.contentWindow) return;
+    if (data.ready) send();
+    else keepingPlace(() => {
+      if (data.height) {
+        frame.style.blockSize = `${Math.ceil(Number(data.height))}px`;
+        if (!toggle.isConnected) { bar.append(toggle); show(true); }
+      } else {
+        frame.remove();
+        toggle.remove();
+        pre.hidden = false;
+        bar.querySelector(".meta").textContent = "mermaid, which can’t be drawn: it has an error, or is of a kind that isn’t known here";
+      }
+    });
+  };
+  addEventListener("message", hear);
+  scheme.addEventListener("change", send);
+  frame.setAttribute("data-off", "");
+  pre.after(frame);
 }
 
 function button(words, act) {

@@ -33,7 +33,7 @@ async function send(files) {
 
 async function one(file) {
   if (file.size > MOST_BYTES) throw new Error(`${file.name} has more than ${MOST_BYTES / 1024 / 1024} MB.`);
-  const answer = await fetch(inPlace(`/api/memory/documents/sent?filename=${encodeURIComponent(file.name)}`), {
+  const answer = await fetch(inPlace(`/api/memory/documents/sent?filename=${encodeURIComponent(file.name)}&project=${button.dataset.project}`), {
     method: "POST", body: file, credentials: "same-origin",
     headers: { accept: "application/json", "content-type": "application/octet-stream", "x-form-token": formToken() },
   });
