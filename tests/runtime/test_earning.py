@@ -317,6 +317,17 @@ async def test_nothing_is_proposed_that_is_invented_private_switched_off_or_beyo
 
 
 @requirement("capabilities:earned")
+async def test_a_call_that_failed_and_was_made_again_hides_no_time(tmp_path: Path) -> None:
+    model = Model()
+    for miles in ("12", "26.2", "5"):
+        good = f"python3 -c 'print(round({miles} * 1.609344, 2), \"km\")'"
+        model.runs[f"Convert {miles} miles to km."] = [good, "exit 3"]
+    async with opens(tmp_path, model) as satchel:
+        await convert(satchel, "12", "26.2", "5")
+        assert (await proposed(satchel)).name == "miles_to_km"
+
+
+@requirement("capabilities:earned")
 async def test_what_fails_once_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, demote, fails = Model(), Earning._demote, [True]
 
