@@ -76,6 +76,24 @@ async def test_a_registration_whose_cases_fail_is_refused_with_reasons_that_the_
         assert (build.status, capability.version) == ("active", 1)
 
 
+@requirement("builder:cases")
+async def test_the_samples_that_cases_name_are_registered_with_them(tmp_path: Path) -> None:
+    case = '{"name": "a file", "input": {"city": "tests/at/ulm.txt"}, "expect": {"contains": "tests/"}}\n'
+    files = [
+        write("main.py", GREET),
+        write("tests/cases.jsonl", CASES + case),
+        write("tests/at/ulm.txt", "Ulm"),
+    ]
+    script = [Reply(calls=[*files, write("tests/other.txt", "")]), Reply(calls=[tries(), register()])]
+    async with open_world(tmp_path, script) as world:
+        await world.build()
+        package = await world.catalogue.registered("greet", 1)
+        assert {path for path in package.files if path.startswith("tests/")} == {
+            "tests/cases.jsonl",
+            "tests/at/ulm.txt",
+        }
+
+
 async def test_a_registration_without_a_test_is_refused_also_after_the_code_was_changed(
     tmp_path: Path,
 ) -> None:

@@ -201,11 +201,20 @@ async def test_code_that_asks_the_model_stops_at_the_limits_of_the_build_the_ses
 
 
 @requirement("capabilities:calls:bounded")
-async def test_code_calls_no_capability_that_is_disabled_as_a_tool(tmp_path: Path) -> None:
+async def test_neither_code_nor_a_model_calls_by_name_what_is_disabled_as_a_tool(tmp_path: Path) -> None:
+    def by_name(request: ModelRequest) -> Reply | str:
+        results = [
+            block.content for block in request.messages[-1].blocks if isinstance(block, ToolResultBlock)
+        ]
+        assert "greet:" not in request.system
+        call = Call(name="execute_capability", input={"name": "greet", "input": {"city": "Ulm"}})
+        return results[0] if results else Reply(calls=[call])
+
     settings = {"sandbox__allow_unsafe": True, "tools__disabled": ["cap_greet"]}
-    async with opened(tmp_path, ScriptedModel(thinks), **settings) as satchel:
+    async with opened(tmp_path, ScriptedModel(by_name), **settings) as satchel:
         assert satchel.capabilities is not None
         await registered(satchel.capabilities.catalogue, "greet")
+        assert "tools.disabled" in (await (await satchel.session()).run_turn("Greet Ulm.")).text
         code = (
             "from satchel_calls import call\n\ndef run(args: dict) -> str:\n    return call('greet', args)\n"
         )

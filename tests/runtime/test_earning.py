@@ -317,6 +317,17 @@ async def test_nothing_is_proposed_that_is_invented_private_switched_off_or_beyo
 
 
 @requirement("capabilities:earned")
+async def test_a_call_that_failed_and_was_made_again_hides_no_time(tmp_path: Path) -> None:
+    model = Model()
+    for miles in ("12", "26.2", "5"):
+        good = f"python3 -c 'print(round({miles} * 1.609344, 2), \"km\")'"
+        model.runs[f"Convert {miles} miles to km."] = [good, "exit 3"]
+    async with opens(tmp_path, model) as satchel:
+        await convert(satchel, "12", "26.2", "5")
+        assert (await proposed(satchel)).name == "miles_to_km"
+
+
+@requirement("capabilities:earned")
 async def test_what_fails_once_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, demote, fails = Model(), Earning._demote, [True]
 
@@ -364,6 +375,51 @@ async def test_a_proposal_goes_with_what_it_came_of(tmp_path: Path) -> None:
         assert "26.2" not in str((build, messages))
         await satchel.earning.look()
         assert await satchel.capabilities.catalogue.list() == ()
+
+
+@requirement("capabilities:earned:forgotten")
+@pytest.mark.parametrize("is_edited", [False, True])
+async def test_an_earned_tool_and_its_builds_lose_the_inputs_that_are_forgotten(
+    tmp_path: Path, is_edited: bool
+) -> None:
+    async with opens(tmp_path, Model()) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        assert satchel.memory is not None
+        await convert(satchel, "26.2", "12", "5")
+        asked = await proposed(satchel)
+        await satchel.builds.answer(asked.build_id, asked.id, "yes")
+        async for _ in satchel.builds.follow(asked.build_id):
+            pass
+        again = await satchel.builds.repair("miles_to_km", wish="Say it shorter.")
+        async for _ in satchel.builds.follow(again.build_id):
+            pass
+        catalogue = satchel.capabilities.catalogue
+        tool = await catalogue.get("miles_to_km")
+        assert tool.version == 2
+        if is_edited:
+            (tool.path / "v2" / "main.py").write_text(KM.replace("FACTOR", "1.61"))
+        held = [path for path in tmp_path.rglob("*") if path.is_file() and b"26.2" in path.read_bytes()]
+        assert "cases.jsonl" in {path.name for path in held}
+        memories = await satchel.memory.list()
+        await satchel.forget([one.id for one in memories if "26.2" in one.content])
+        left = [
+            p for p in tmp_path.rglob("*") if p.is_file() and p.suffix != ".db" and b"26.2" in p.read_bytes()
+        ]
+        assert [path for path in left if "builds" in path.parts or "capabilities" in path.parts] == []
+        assert [path for path in left if path.name.count("build-")] == []
+        for version in await catalogue.versions(tool.id):
+            package = await catalogue.registered(tool.id, version.number)
+            assert (
+                {case.name for case in package.cases}
+                == {check["name"] for check in version.checks}
+                == {"none", "below 0"}
+            )
+        edited = await catalogue.edited(tool.id, 2)
+        assert ("main.py" in edited) is is_edited
+        factor = "16.10 km" if is_edited else "16.09 km"
+        assert (await satchel.capabilities.runner.run(tool.id, {"miles": 10})).result == factor
+        assert (await satchel.capabilities.registrar.test(tool.id)).passed
 
 
 @requirement("capabilities:earned:demoted")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio.to_thread
 from sqlalchemy import Connection, select, update
@@ -17,7 +17,7 @@ from satchel.config.home import replacing
 from satchel.errors import StorageUnwritable
 from satchel.storage import Database
 
-__all__ = ["forget_proposals", "forget_words", "sessions_of_builds"]
+__all__ = ["earned_from", "forget_proposals", "forget_words", "sessions_of_builds"]
 
 _FORGOTTEN: Final = "What it came of is forgotten."
 
@@ -27,8 +27,31 @@ async def sessions_of_builds(database: Database) -> list[str]:
     return [*await database.read(lambda connection: connection.scalars(select(builds.c.session_id)).all())]
 
 
+async def earned_from(
+    database: Database, places: Collection[tuple[str | None, int | None]]
+) -> Mapping[str, tuple[Sequence[Mapping[str, Any]], Sequence[tuple[str, str]]]]:
+    """What came of these turns: by the ids of capabilities, the cases that the log gave them, and the ids and sessions
+    of all their builds, which were told of these cases.
+    """
+
+    def look(connection: Connection) -> dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]]]]:
+        asked = select(build_messages.c.payload, builds.c.capability_id).join(
+            builds, builds.c.id == build_messages.c.build_id
+        )
+        found = {}
+        for encoded, id in connection.execute(asked.where(build_messages.c.id == EARNED)).all():
+            payload = json.loads(encoded)
+            if any(tuple(place) in places for place in payload["from"]):
+                of_it = select(builds.c.id, builds.c.session_id).where(builds.c.capability_id == id)
+                found[id] = payload["cases"], [(row.id, row.session_id) for row in connection.execute(of_it)]
+        return found
+
+    return await database.read(look)
+
+
 async def forget_proposals(database: Database, places: Collection[tuple[str | None, int | None]]) -> None:
-    """Empty the proposals that came of turns that are forgotten. One that waits for its answer ends.
+    """Empty the proposals that came of turns that are forgotten. One that waits for its answer ends, and so does a
+    build that is at work.
 
     Args:
         database: Where they are.
@@ -52,7 +75,7 @@ async def forget_proposals(database: Database, places: Collection[tuple[str | No
                 .values(payload=json.dumps(emptied))
             )
             connection.execute(update(builds).where(mine).values(task=_FORGOTTEN))
-            waits = mine & (builds.c.attempts == 0) & builds.c.status.not_in(ENDED)
+            waits = mine & builds.c.status.not_in(ENDED)
             connection.execute(update(builds).where(waits).values(status="failed", outcome=_FORGOTTEN))
 
     await database.write(change, durable=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
@@ -35,6 +36,8 @@ _NAMED: Final = (
 )  # fmt: skip
 """What a draft takes from the input of `register_capability` as it is."""
 _KEPT: Final = ("main.py", "requirements.txt", "tests/cases.jsonl")
+_SAMPLE: Final = re.compile(r'"(tests/[^"\\]+)"')
+"""A file in the input of a case."""
 
 _Function: TypeAlias = Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]
 
@@ -321,6 +324,13 @@ class BuildTools:
         # What a repair does not name stays as it was.
         before = await self._registering.present(self._build)
         named = [str(path) for path in input.get("files", before.files if before is not None else ())]
+        # The samples that cases name belong to them, named here or not.
+        samples = dict.fromkeys(_SAMPLE.findall(cases.decode("utf-8", "replace")))
+        named += [
+            path
+            for path in samples
+            if await self._workshop.read(path, max_bytes=_MOST_SUPPLEMENT) is not None
+        ]
         more = [path for path in named if path.removeprefix("./") not in _KEPT]
         files = await self._workshop.files(more) if more else {}
         if sum(map(len, files.values())) > 4 * _MOST_SUPPLEMENT:

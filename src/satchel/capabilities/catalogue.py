@@ -10,16 +10,16 @@ import json
 import logging
 import statistics
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import anyio.to_thread
-from sqlalchemy import Connection, Row, bindparam, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Update, bindparam, delete, func, insert, select, update
 
 from satchel.capabilities import archive, kept
 from satchel.capabilities.cases import CaseResult, result_to_json
@@ -38,6 +38,7 @@ from satchel.capabilities.package import (
     MANIFEST,
     Draft,
     Package,
+    draft_of,
     is_unchanged,
     make_package,
     read_package,
@@ -91,6 +92,8 @@ _FAILING_AFTER: Final = 3
 """Failures in a row after which a capability counts as failing: one may be the network's, two may be chance."""
 _MAX_ERROR: Final = 4_000
 """Characters of an error that a run's record keeps: the end of a traceback."""
+_LEAST_WORDS: Final = 8
+"""Characters of an input that say something of the user; shorter ones are units, codes and numbers."""
 _MAX_INPUT: Final = 16_384
 
 
@@ -751,6 +754,73 @@ class Catalogue:
             )
         return capability
 
+    async def forget_cases(self, name: str, cases: Sequence[Mapping[str, Any]]) -> bool:
+        """Take these cases, and others with their inputs, out of all versions: their folders, their archives and how
+        they went. What can't be without them, or has an input's words elsewhere, is removed whole.
+
+        Args:
+            name: Of the capability.
+            cases: As in `cases.jsonl`.
+
+        Returns:
+            Whether the capability is still there.
+
+        Raises:
+            NotFound: There is no such capability.
+            StorageError: Something can't be changed or removed.
+        """
+        capability = await self.get(name)
+        inputs = [case["input"] for case in cases]
+        schema = _json(capability.input_schema)
+        words = {text for text in _texts_in(inputs) if len(text) >= _LEAST_WORDS and text not in schema}
+
+        def without(package: Package, version: Version) -> Package:
+            draft, gone = draft_of(package), {case.name for case in package.cases if case.input in inputs}
+            lines = [line for line in draft.cases.split("\n") if line.strip()]
+            kept = [line for line in lines if json.loads(line)["name"] not in gone]
+            made = make_package(
+                capability.name,
+                version.number,
+                replace(draft, cases="".join(f"{line}\n" for line in kept)),
+                provenance=version.provenance,
+                created_at=capability.created_at,
+                now=self._clock.now(),
+            )
+            if any(text.encode() in content for text in words for content in made.files.values()):
+                raise UsageError("Its words are not only in its cases.")
+            return made
+
+        for version in await self.versions(capability.id):
+            folder, id, number = (
+                version_folder(capability.path, version.number),
+                capability.id,
+                version.number,
+            )
+            try:
+                kept = await _in_thread(partial(without, await self.registered(id, number), version))
+                own = kept
+                if folder.is_dir() and await self.edited(id, number):
+                    own = await _in_thread(partial(without, await self.on_disk(id, number), version))
+            except UsageError:
+                await self.remove(id)
+                return False
+            await _in_thread(partial(replace_folder, folder, own.files))
+            names = {case.name for case in kept.cases}
+            values = {
+                "sha256": kept.sha256,
+                "archive": await _in_thread(partial(archive.pack, kept.files)),
+                "checks": _json([check for check in version.checks if check["name"] in names]),
+            }
+            row = capability_versions.c
+            mine = update(capability_versions).where(row.capability_id == id, row.number == number)
+
+            def write(connection: Connection, change: Update) -> None:
+                connection.execute(change)
+                self._count_change(connection)
+
+            await self._change(id, partial(write, change=mine.values(**values)))
+        return True
+
     # ---- Runs
 
     async def record_run(
@@ -1192,6 +1262,17 @@ def _time(microseconds: int) -> datetime:
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    """The texts of a JSON value."""
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list):
+        for each in value:
+            yield from _texts_in(each)
+    elif isinstance(value, str):
+        yield value
 
 
 def _storable(words: str) -> str:

@@ -7,7 +7,7 @@ go behind the bridge when they are many (`tools.deferral`), and documents are re
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -191,6 +191,8 @@ class _Execute:
                 f"There is no active capability {input['name'][:80]!r}. lookup_capability finds capabilities and says "
                 "what state they are in."
             )
+        if tool.spec.name in self.toolset.disabled:
+            return f"{tool.capability.name} is not called: {tool.spec.name} is in tools.disabled."
         if input.get("background") and tool.capability.access.state:
             return f"{tool.capability.name} keeps files, so its calls run one after the other: not in the background."
         called = _InBackground(tool=tool) if input.get("background") else tool
@@ -220,6 +222,7 @@ class CapabilityTools:
         fence: Callable[[], Fence],
         documents: Documents | None = None,
         allowances: Rules = no_rules,
+        disabled: Collection[str] = (),
     ) -> None:
         """Read nothing yet.
 
@@ -230,7 +233,9 @@ class CapabilityTools:
             fence: Makes what says which files a call may give to a capability.
             documents: What `read_docs` reads besides.
             allowances: Gives the user's rules; what they deny is not requested.
+            disabled: The tools that no model is offered; they are not called by the capability's name either.
         """
+        self.disabled = frozenset(disabled)
         self._catalogue = catalogue
         self._runner = runner
         self._lookup = lookup
@@ -271,8 +276,9 @@ class CapabilityTools:
         """One line for each active capability, as known when `tools` was last called, for the prompt, up to a budget;
         then how to find the others.
         """
+        offered = [tool for name, tool in self._active.items() if name not in self.disabled]
         used = sorted(
-            (tool.capability for tool in self._active.values()),
+            (tool.capability for tool in offered),
             key=lambda each: each.reliability.last_run_at or each.created_at,
             reverse=True,
         )
@@ -284,8 +290,8 @@ class CapabilityTools:
             lines[capability.name] = line
             left -= len(line)
         # In the order of the tools, which only grows at its end: the prompt stays the same where it can.
-        shown = [lines[t.capability.name] for t in self._active.values() if t.capability.name in lines]
-        more = len(self._active) - len(shown)
+        shown = [lines[t.capability.name] for t in offered if t.capability.name in lines]
+        more = len(offered) - len(shown)
         return [*shown, f"and {more:,} more, which lookup_capability and tool_search find"] if more else shown
 
     async def _refresh(self) -> None:

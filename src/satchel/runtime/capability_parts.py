@@ -116,6 +116,7 @@ class CapabilityParts:
                 fence=lambda: Fence(home=settings.home, withheld=withheld_from_searches(parts.settings)),
                 documents=documents,
                 allowances=allowances,
+                disabled=settings.tools.disabled,
             ),
             mover=Mover(catalogue, registrar),
             builds=builds,

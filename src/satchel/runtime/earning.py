@@ -371,7 +371,9 @@ def _time_of(session_id: str, turn: SessionTurn) -> _Time | None:
     closing = turn.closing
     if closing is None or any(call.tool.startswith("cap_") or "_capability" in call.tool for call in calls):
         return None
-    if closing.failure is not None or any(call.state != "done" for call in work):
+    # What failed and was done again is no part of it: a sandbox that did not open, a name mistyped.
+    tried, work = work, [call for call in work if call.state != "failed"]
+    if closing.failure is not None or (tried and not work) or any(call.state != "done" for call in work):
         return None
     given = [call.result.text.removeprefix(OUTSIDE_MARK).strip() for call in work if call.result is not None]
     results = [*given, closing.final.text]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -15,11 +15,13 @@ from typing import Literal
 
 import anyio.to_thread
 
-from satchel.builder.forgetting import forget_proposals, forget_words, sessions_of_builds
+from satchel.builder.forgetting import earned_from, forget_proposals, forget_words, sessions_of_builds
+from satchel.capabilities.catalogue import Catalogue
+from satchel.capabilities.folder import discard
 from satchel.capabilities.forgetting import forget_inputs
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import Settings, ensure_home, load, process_environ, project_files
-from satchel.errors import ConfigError, SatchelError, StorageError, UsageError
+from satchel.errors import ConfigError, NotFound, SatchelError, StorageError, UsageError
 from satchel.events import Notice, SessionFiled, SessionTitled
 from satchel.memory import Memory, Rebuilt
 from satchel.memory.journal import FOLDER
@@ -433,7 +435,10 @@ class Home:
                 # Whatever session they are from, the Builder may have been told of them.
                 redacted = live_redactor([Words(text=text) for text in sorted({one.text for one in words})])
                 folder = self.settings.home / "builds"
-                await forget_proposals(database, {(one.session, one.turn) for one in words})
+                places = {(one.session, one.turn) for one in words}
+                # Before their rows: they lead to the tools if this is cut off.
+                await self._forget_earned(database, places)
+                await forget_proposals(database, places)
                 await forget_words(database, folder, lambda session, text: redacted(session, text, False))
 
         receipt = await forget(
@@ -454,6 +459,31 @@ class Home:
             for reload in self.on_redacted:
                 await reload(entry.session_id)
         return receipt
+
+    async def _forget_earned(
+        self, database: Database, places: Collection[tuple[str | None, int | None]]
+    ) -> None:
+        """Take out of earned tools what they came of, and delete the logs and folders of their builds."""
+        earned = await earned_from(database, places)
+        if not earned:
+            return
+        catalogue = await Catalogue.open(database, home=self.settings.home, clock=self.clock)
+        for id, (cases, builds) in earned.items():
+            with suppress(NotFound):
+                tool = await catalogue.get(id)
+                if tool.build_id:  # what is being built can't be registered any more
+                    await catalogue.fail(id, tool.reasons, build_id=tool.build_id)
+                if not tool.version:
+                    await catalogue.remove(id)
+                elif not await catalogue.forget_cases(id, cases):
+                    text = (
+                        f"{tool.name} is removed: it can't be without what it came of, and that is forgotten."
+                    )
+                    self.notices.post(Notice(part="capabilities", text=text))
+            for build, session in builds:
+                with suppress(NotFound):
+                    await self.sessions.delete(session)
+                await anyio.to_thread.run_sync(discard, self.settings.home / "builds" / build)
 
     def _words_forgotten(self, words: Sequence[Words], ids: Sequence[str]) -> None:
         for tell in self.on_forgotten:
