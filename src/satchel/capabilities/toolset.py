@@ -369,7 +369,8 @@ class CapabilityTools:
             name="request_capability",
             description="Have a new tool built in the background, for what none of your tools does and the user may "
             "want again, such as a format, protocol or calculation that they describe: request it before you write "
-            "code. `change` = true changes or repairs a capability. Say so and go on: a message tells when it is ready.",
+            "code. `change` = true changes or repairs a capability. Say so and go on: a message tells when it is "
+            "ready.",
             properties={
                 "name": {
                     "type": "string",
