@@ -9,6 +9,7 @@ session has an empty home, in which each task is a conversation of its own.
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib
 import json
 import os
@@ -29,7 +30,7 @@ from satchel.events import Action, AskUser, BuildPosted, Final, QuestionAsked, T
 
 _TASK_S = 3600
 _ADAPTER = """def {name}(**inputs: object) -> object:
-    text = run(inputs)
+    {bind}text = run(inputs)
     return json.loads(text) if text[:1] in ("[", "{{") else text
 
 
@@ -38,6 +39,8 @@ import json
 {code}
 """
 """The harness calls the first function with a test's inputs by name and compares what it returns with data."""
+_BY_PLACE = "inputs = dict(zip({fields!r}, inputs.values()))\n    "
+"""Gives inputs to the fields of the schema in their order, whatever the test calls them."""
 _CONFIG = """model = "bench:{model}"
 
 [providers.bench]
@@ -77,8 +80,8 @@ class Agent:
         """Begin a conversation with a task, and wait until nothing more comes."""
         return self._portal.call(self._run, task_description)
 
-    def get_library(self) -> list[dict[str, str]]:
-        """The newest active version of each capability, read from its documented folder."""
+    def get_library(self, *, by_place: bool = False) -> list[dict[str, str]]:
+        """The newest active version of each capability, from its documented folder; `by_place`: see `_BY_PLACE`."""
         tools = []
         for record in sorted(self._home.glob("capabilities/*/record.json")):
             stands = json.loads(record.read_text())["capability"]
@@ -88,10 +91,15 @@ class Agent:
             name = stands["name"]
             # The harness puts the code behind imports of its own, where this one is a syntax error.
             code = (folder / "main.py").read_text().replace("from __future__ import annotations\n", "")
+            bind = (
+                _BY_PLACE.format(fields=[*json.loads(stands["input_schema"])["properties"]])
+                if by_place
+                else ""
+            )
             tools.append(
                 {
                     "name": name,
-                    "implementation": _ADAPTER.format(name=name, code=code),
+                    "implementation": _ADAPTER.format(name=name, bind=bind, code=code),
                     "test_suite": (folder / "tests" / "cases.jsonl").read_text(),
                 }
             )
@@ -208,24 +216,30 @@ def main() -> None:
         portal = opened.enter_context(start_blocking_portal())
         agent = Agent(home, work, portal, opened)
         result = quality.evaluate_session_tools(runner.run_session(agent, session), session.tasks)
-    _report(given, result, agent)
+        # The names of the tests' inputs stand nowhere in most tasks: the same once more without them.
+        placed = copy.deepcopy(result)
+        library = {tool["name"]: tool["implementation"] for tool in agent.get_library(by_place=True)}
+        for tool in placed.tools_created:
+            tool.implementation = library[tool.name]
+        quality.evaluate_session_tools(placed, session.tasks)
+    _report(given, {"by name": result, "by place": placed}, agent)
 
 
-def _report(given: argparse.Namespace, result: Any, agent: Agent) -> None:
-    figures = result.summary()
+def _report(given: argparse.Namespace, results: dict[str, Any], agent: Agent) -> None:
     tasks = [
         {"task": task.task_id, "passed": task.passed, "reused": task.tool_reused, **spent}
-        for task, spent in zip(result.task_results, agent.log, strict=False)
+        for task, spent in zip(results["by name"].task_results, agent.log, strict=False)
     ]
-    tools = [
-        {
-            axis: getattr(tool, axis)
-            for axis in ("name", "correctness", "robustness", "generality", "code_quality")
+    axes = ("name", "correctness", "robustness", "generality", "code_quality")
+    found = {
+        how: {
+            "figures": result.summary(),
+            "tools": [{axis: getattr(tool, axis) for axis in axes} for tool in result.tools_created],
         }
-        for tool in result.tools_created
-    ]
+        for how, result in results.items()
+    }
     if given.json:
-        given.json.write_text(json.dumps({"figures": figures, "tools": tools, "tasks": tasks}, indent=1))
+        given.json.write_text(json.dumps({"inputs": found, "tasks": tasks}, indent=1))
     print("\n| task | passed | requests | tokens in | tokens out | questions | used | created |")
     print("|---|---|---|---|---|---|---|---|")
     for task in tasks:
@@ -236,15 +250,18 @@ def _report(given: argparse.Namespace, result: Any, agent: Agent) -> None:
             *(", ".join(task[key]) for key in ("used", "created")),
         )
         print("|", " | ".join(map(str, cells)), "|")
-    for tool in tools:
-        print(tool)
-    print(f"TQS {figures['mean_tool_quality']:.3f}, regressions {figures['regression_rate']:.0%}\n")
-    print("\n".join(_published(given.checkout)))
-    print(
-        f"| Satchel, {given.session} alone | {given.model} | {figures['evolvetool_score']:.3f} "
-        f"| {100 * figures['task_completion']:.1f} | {figures['tools_created']} | {100 * figures['reuse_rate']:.1f} "
-        f"| {100 * figures['library_health']:.1f} |"
-    )
+    print("\n" + "\n".join(_published(given.checkout)))
+    for how, one in found.items():
+        figures = one["figures"]
+        print(
+            f"| Satchel, {given.session} alone, inputs {how} | {given.model} | {figures['evolvetool_score']:.3f} "
+            f"| {100 * figures['task_completion']:.1f} | {figures['tools_created']} "
+            f"| {100 * figures['reuse_rate']:.1f} | {100 * figures['library_health']:.1f} |"
+        )
+    for how, one in found.items():
+        figures = one["figures"]
+        print(f"{how}: TQS {figures['mean_tool_quality']:.3f}, regressions {figures['regression_rate']:.0%}")
+        print(*one["tools"], sep="\n")
 
 
 if __name__ == "__main__":
