@@ -507,6 +507,9 @@ async def test_a_request_for_a_task_never_stands_in_the_profile_and_a_short_plai
         "Convierte 20 Celsius por favor.",
         "Convertis 20 Celsius s'il te plaît.",
         "请把20摄氏度换算成华氏度。",
+        "Compute statistics for this dataset:\n[4.2, 7.8, 3.1, 9.5, 2.6, 6.4, 8.3]",
+        "Solve this 2×2 linear system for [x, y]:\n  2x + 3y = 8",
+        "First, get http://127.0.0.1:8080/info to learn how it signs. Then create a tool that signs and use it.",
     )
     plain = (
         "I'm vegetarian.",

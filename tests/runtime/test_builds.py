@@ -107,6 +107,7 @@ async def test_a_capability_is_asked_for_reported_answered_about_announced_and_u
         assert len(said) == 1
         # How the model calls it is no news for the user.
         assert "Call it as cap_greet" in said[0]
+        assert 'Its input: {"type": "object", "properties": {"city"' in said[0]
         assert "cap_greet" not in done.text
     async with opens(tmp_path) as satchel:
         again = await satchel.session(session.id)

@@ -257,6 +257,26 @@ async def test_a_name_is_resolved_once_and_the_checked_address_is_dialled(tmp_pa
     assert asked == ["a.example"]
 
 
+async def test_names_of_headers_keep_their_case_for_servers_that_know_no_other(tmp_path: Path) -> None:
+    heard = b""
+
+    async def serve(stream: SocketStream) -> None:
+        nonlocal heard
+        while not heard.endswith(b"\r\n\r\n"):
+            heard += await stream.receive()
+        await stream.send(b"HTTP/1.1 200 OK\r\nX-Next: B\r\nContent-Length: 2\r\n\r\nok")
+
+    async with listening(serve) as port:
+        place = f"127.0.0.1:{port}"
+        async with egress(tmp_path, place, private=[place]) as proxy:
+            answer = await say(
+                proxy, f"GET http://{place}/ HTTP/1.1\r\nhost: x\r\nX-Auth: A\r\n\r\n".encode()
+            )
+    assert b"\r\nX-Auth: A\r\n" in heard
+    assert heard.lower().count(b"\r\nhost: ") == 1
+    assert b"\r\nX-Next: B\r\n" in answer
+
+
 async def test_of_two_requests_on_one_connection_only_the_first_is_passed_on(tmp_path: Path) -> None:
     async with loopback([Answer(kind="text/plain", pieces=(b"hello",))]) as server:
         place = f"127.0.0.1:{server.port}"

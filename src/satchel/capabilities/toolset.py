@@ -374,8 +374,9 @@ class CapabilityTools:
             call,
             name="request_capability",
             description="Have a new tool built in the background, for what none of your tools does and the user may "
-            "want again, or with `change` = true a capability changed or repaired. Say so and go on: a message tells "
-            "when it is ready.",
+            "want again, such as a format, protocol or calculation that they describe: request it before you write "
+            "code. `change` = true changes or repairs a capability. Say so and go on: a message tells when it is "
+            "ready.",
             properties={
                 "name": {
                     "type": "string",
@@ -385,7 +386,7 @@ class CapabilityTools:
                     "type": "string",
                     "minLength": 1,
                     "maxLength": 4000,
-                    "description": "What it shall do or what shall change, with all that the user said",
+                    "description": "What it shall do for any input, or what to change, with all that the user said",
                 },
                 "change": {
                     "type": "boolean",

@@ -6,6 +6,7 @@ passed a model object to `Satchel.open` builds in its own process, because no ot
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -58,6 +59,8 @@ _MOST_WATCH_S: Final = 600.0
 """How often a process checks that waiting builds have a worker. A worker takes a few seconds to start."""
 _RETRY_S: Final = 2.0
 _RETRIES: Final = 3
+_MOST_SCHEMA: Final = 1_500
+"""The most characters of an input schema that the model is told with the end of a build."""
 
 
 class Builds:
@@ -594,7 +597,8 @@ class Builds:
             posted = posted_of(message)
             events.append(posted)
             if posted.kind in ("complete", "error"):
-                events.append(_for_model(posted, is_own=bool(message.payload.get("is_own"))))
+                ready = await self.catalogue.find(posted.capability) if posted.status == "active" else None
+                events.append(_for_model(posted, ready, is_own=bool(message.payload.get("is_own"))))
         return events
 
     async def heard(self, events: Sequence[BuildPosted]) -> None:
@@ -618,13 +622,17 @@ def posted_of(message: BuildMessage) -> BuildPosted:
     )
 
 
-def _for_model(posted: BuildPosted, *, is_own: bool) -> Posted:
+def _for_model(posted: BuildPosted, ready: Capability | None, *, is_own: bool) -> Posted:
     """What the session's model is told at the end of a build."""
     text = posted.text or f"The build of {posted.capability} ended: {posted.status}."
     if posted.kind == "error":
         text = f"{posted.capability} could not be built: {text}"
     if posted.status == "active":
         text += f" Call it as cap_{posted.capability}, through tool_call if it is not in your list."
+    if ready is not None:
+        # Otherwise its first call is a guess, or a request more for tool_describe.
+        schema = json.dumps(ready.input_schema, ensure_ascii=False)
+        text += f" Its input: {schema}" if len(schema) <= _MOST_SCHEMA else ""
     return Posted(
         id=post_id(posted),
         source=f"the Builder of {posted.capability}",

@@ -34,7 +34,7 @@ class RequestHead:
 
     Attributes:
         place: "host:port" for a tunnel, otherwise a URL, as it was sent.
-        headers: Names in lower case.
+        headers: Names as they were sent: a careless server knows only "X-Auth", not "x-auth".
     """
 
     method: str
@@ -219,15 +219,15 @@ class _Connection:
         """One request and its answer. The connection ends with it: the next request may be for another host."""
         length = 0
         for name, value in asked.headers:
-            if name == b"content-length":
+            if name.lower() == b"content-length":
                 length = int(value)
-            elif name == b"transfer-encoding":
+            elif name.lower() == b"transfer-encoding":
                 text = (
                     "A body of unknown length is not passed on. Send it with a Content-Length, or use https."
                 )
                 await self._say(Refusal(status="501 Not Implemented", text=text))
                 return
-        kept = [name + b": " + value for name, value in _end_to_end(asked.headers) if name != b"host"]
+        kept = [name + b": " + value for name, value in _end_to_end(asked.headers) if name.lower() != b"host"]
         head = [
             f"{asked.method} {route.path} HTTP/1.1".encode("latin-1"),
             b"Host: " + route.host_header.encode("ascii"),
@@ -292,12 +292,15 @@ def _parsed(head: bytes) -> RequestHead:
 
 def _parted(header: bytes) -> tuple[bytes, bytes]:
     name, _, value = header.partition(b":")
-    return name.strip().lower(), value.strip()
+    return name.strip(), value.strip()
 
 
 def _end_to_end(headers: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Without those that are meant for this connection alone (RFC 9110, 7.6.1)."""
     listed = {
-        name.strip().lower() for key, value in headers if key == b"connection" for name in value.split(b",")
+        name.strip().lower()
+        for key, value in headers
+        if key.lower() == b"connection"
+        for name in value.split(b",")
     }
-    return [(name, value) for name, value in headers if name not in _HOP_BY_HOP and name not in listed]
+    return [(name, value) for name, value in headers if name.lower() not in _HOP_BY_HOP | listed]

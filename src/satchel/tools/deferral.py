@@ -153,7 +153,7 @@ class Bridge:
             call,
             name="tool_search",
             description="Find tools that are not in your list: other services, a browser, sub-agents for research, "
-            "tools built before. Say what you want to do.",
+            "tools built before.",
             properties={
                 "query": {"type": "string", "minLength": 1},
                 "limit": {

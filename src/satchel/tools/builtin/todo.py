@@ -21,7 +21,7 @@ _SHOWN: Final[Mapping[str, tuple[str, Style]]] = {
     "[ ] ": ("☐ ", "plain"),
 }
 _SHOWN_LINES = 20
-DESCRIPTION = """Keep a to-do list for work of three or more steps. Give the whole list each time; one item is \
+DESCRIPTION = """Keep your to-do list. Give the whole list each time; one item is \
 `doing`."""
 
 

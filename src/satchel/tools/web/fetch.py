@@ -34,7 +34,7 @@ _SPARE_S = 1.0
 """Part of the call's time limit that is kept for returning the result."""
 _STATE = "web_fetch.pages"
 _DESCRIPTION = """Fetch a web page, PDF, text or JSON as readable text. A long one comes in parts: call again with the \
-`offset` that the result names. For forms and scripts there is a browser: see tool_search."""
+`offset` that the result names. For forms and scripts: tool_search."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
