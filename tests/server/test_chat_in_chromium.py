@@ -24,7 +24,7 @@ from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime.serving import serving as serving_in
 from satchel.tools.web.chromium import find_chromium, has_playwright
 from tests.requirements import requirement
-from tests.server.browsers import logged_in_window
+from tests.server.browsers import WAIT_MS, logged_in_window
 from tests.server.world import Held, World, serving
 
 CHROMIUM = find_chromium("", os.environ)
@@ -37,10 +37,8 @@ if has_playwright():
     from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-    expect.set_options(timeout=120_000)
+    expect.set_options(timeout=WAIT_MS)
 
-WAIT_MS = 120_000
-"""Far more than anything here takes; nothing waits for it to pass."""
 HOSTILE = """\
 <script>document.title = "run"</script> <img src="http://evil.example/a.png" onerror="document.title='run'">
 
@@ -105,7 +103,6 @@ class Watched:
     allowed: str = ""
 
     def watch(self, page: Page) -> None:
-        page.set_default_timeout(WAIT_MS)
         page.on("console", self._logged)
         page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
         page.on("dialog", self._opened)
@@ -133,6 +130,7 @@ def window(
         context = logged_in_window(chromium, world, locale="en-GB", reduced_motion="reduce")
     else:
         context = chromium.new_context(locale="en-GB", reduced_motion="reduce")
+        context.set_default_timeout(WAIT_MS)
     watched = Watched(url)
     context.on("page", watched.watch)
     if world is None:

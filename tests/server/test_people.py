@@ -480,7 +480,7 @@ def test_a_home_of_one_person_has_nothing_of_it(world: World, client: httpx2.Cli
     assert {each.name for each in world.home.iterdir()}.isdisjoint(
         {"people.json", "users", "logins", "door", "removed"}
     )
-    with httpx2.Client(base_url=world.url, headers={"accept": HTML}, trust_env=False) as browser:
+    with httpx2.Client(base_url=world.url, headers={"accept": HTML}, trust_env=False, timeout=240) as browser:
         assert read(browser.get("/login")).xpath("//input[@type='password']/@name") == ["token"]
 
 
