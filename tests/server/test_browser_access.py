@@ -202,7 +202,9 @@ def test_a_cookie_opens_nothing_outside_of_its_place(world: World, place: str) -
         answer = httpx2.get(world.url + place_for(value) + path, trust_env=False, timeout=120)
         assert answer.status_code == 401, path
     assert (
-        httpx2.get(f"{world.url}{place_for(value)}/sessions", headers=sent, trust_env=False, timeout=120).status_code
+        httpx2.get(
+            f"{world.url}{place_for(value)}/sessions", headers=sent, trust_env=False, timeout=120
+        ).status_code
         == 200
     )
 

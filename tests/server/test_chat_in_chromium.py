@@ -164,7 +164,7 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
         page.goto("./")
         write(page, "Say something hostile")
         expect(said_in(page, 1)).to_contain_text("document.title")
-        assert re.fullmatch(rf"{re.escape(world.url)}/s/[0-9a-f]{{32}}/chat/[0-9a-f]+", page.url)
+        expect(page).to_have_url(re.compile(rf"^{re.escape(world.url)}/s/[0-9a-f]{{32}}/chat/[0-9a-f]+$"))
         expect(page.locator("#status")).to_have_text("Satchel is answering.")
         expect(page.locator("#chat-head h1")).to_have_text("Say something hostile")
         expect(page.locator("#turn-1 .loading")).to_be_hidden()  # its words are seen

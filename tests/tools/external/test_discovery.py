@@ -92,7 +92,10 @@ async def test_who_does_not_answer_within_a_second_is_left_out_and_holds_up_nobo
 async def test_who_was_too_slow_is_asked_once_more(bench: Bench) -> None:
     """As on a busy machine: the first start takes too long, the second doesn't."""
     again = bench.work / "again"
-    bench.put("one", script("one").replace("then\n", f"then\n[ -e {again} ] || {{ touch {again}; exec sleep 100; }}\n", 1))
+    bench.put(
+        "one",
+        script("one").replace("then\n", f"then\n[ -e {again} ] || {{ touch {again}; exec sleep 100; }}\n", 1),
+    )
     external = await bench.found(schema_timeout_s=5.0)
     assert [tool.spec.name for tool in await external.tools()] == ["one"]
 
