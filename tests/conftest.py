@@ -16,7 +16,10 @@ from hypothesis import settings
 from satchel.errors import EmbedderError
 from satchel.models.embedding import fetch_weights
 from satchel.sandbox import process
+from tests.patience import be_patient
 from tests.tools.external.executables import processes_that_say
+
+be_patient()
 
 # In the background of a shell SIGINT is ignored, and would be by every program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

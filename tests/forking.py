@@ -27,6 +27,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.patience import be_patient
+
 __all__ = ["Forked", "fork", "import_rooms"]
 
 _OTHERS = (
@@ -213,6 +215,7 @@ def main() -> int:
         importlib.import_module(name)
     for name in ("prompt_toolkit.shortcuts", "rich.console", "rich.markdown"):
         importlib.import_module(name)
+    be_patient()
     gc.freeze()
     serve(control)
     from satchel.cli import main  # noqa: PLC0415

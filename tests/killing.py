@@ -101,16 +101,17 @@ class Killing:
         self._server.wait()
         self._server.stdout.close()
 
-    def rounds(self, kills: int) -> Iterator[int]:
-        """The numbers of rounds, from 0, until so many processes were killed in the middle.
+    def rounds(self, kills: int, met: Callable[[], bool] = lambda: True) -> Iterator[int]:
+        """The numbers of rounds, from 0, until so many processes were killed in the middle, and what is looked for was
+        `met` among them.
 
         How many rounds that takes depends on the machine: the later this process wakes up, the more of them have ended.
         """
         for number in range(20 * kills):
-            if self.killed >= kills:
+            if self.killed >= kills and met():
                 return
             yield number
-        raise AssertionError(f"of {20 * kills} processes only {self.killed} could be killed")
+        raise AssertionError(f"of {20 * kills} processes {self.killed} could be killed: {met()}")
 
     def round(
         self, *, after: int | Callable[[list[Line]], bool], later_s: float = 0.0, **arguments: object

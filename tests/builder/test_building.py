@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from satchel.builder.queue import BuildQueue
-from satchel.builder.records import CANCELLED
+from satchel.builder.records import CANCELLED, BuildMessage
 from satchel.builder.workshop import wanted_packages
 from satchel.capabilities.records import Access
 from satchel.clock import ManualClock
@@ -435,9 +435,19 @@ async def test_a_question_without_a_default_waits_overnight_and_its_answer_is_us
         assert "Nothing is registered yet" not in told
 
 
-async def test_pauses_do_not_count_as_turns_that_the_model_ended_or_as_time(tmp_path: Path) -> None:
+async def test_pauses_do_not_count_as_turns_that_the_model_ended_or_as_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = [reply for _ in range(4) for reply in asking([])] + list(WHOLE)
-    async with open_world(tmp_path, script, question_wait_s=0.3, timeout_s=1.0) as world:
+    clock = ManualClock()
+    async with open_world(tmp_path, script, clock=clock, question_wait_s=0.3, timeout_s=600) as world:
+        answer_to = world.queue.answer_to
+
+        async def an_hour_later(*question: str) -> BuildMessage | None:
+            clock.advance(3600)
+            return await answer_to(*question)
+
+        monkeypatch.setattr(world.queue, "answer_to", an_hour_later)
         build, _ = await world.build()
         for number in range(1, 5):
             assert build.status == "waiting"

@@ -56,8 +56,9 @@ def environ_for(folder: Path, server: Loopback | None = None, **more: str) -> di
         # A worker would outlive the test, and its folder.
         "SATCHEL_MEMORY_WORKER": "off",
         "SATCHEL_BACKGROUND_TITLES": "off",
-        # On a busy machine, an executable may need longer than the default to print its schema.
+        # On a busy machine, an executable may need longer than the defaults to print its schema, and a call to end.
         "SATCHEL_TOOLS_SCHEMA_TIMEOUT_S": "30",
+        "SATCHEL_AGENT_TOOL_TIMEOUT_S": "280",
         "LANG": "C.UTF-8",
         # The machine's own keyring is nothing to a test.
         "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",

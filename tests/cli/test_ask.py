@@ -293,7 +293,7 @@ def test_an_unreachable_model_fails_in_words_and_the_message_is_kept(run: Run, t
 async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path) -> None:
     pipe = tmp_path / "begun"
     os.mkfifo(pipe)
-    async with loopback(scripted(calls(("bash", {"command": f"echo begun > {pipe}; sleep 60"})))) as server:
+    async with loopback(scripted(calls(("bash", {"command": f"echo begun > {pipe}; sleep 1000"})))) as server:
         process = start(
             tmp_path,
             "ask",

@@ -707,16 +707,18 @@ def test_a_message_typed_while_the_program_starts_is_sent(tmp_path: Path) -> Non
 def test_keys_typed_before_a_question_is_on_the_screen_do_not_answer_it(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
-    (home / "config.toml").write_text('[[permissions]]\naction = "allow"\ntool = "bash(sleep 2)"\n')
-    first, second = calls(("bash", {"command": "sleep 2"})), calls(("bash", {"command": "touch made"}))
+    (home / "config.toml").write_text('[[permissions]]\naction = "allow"\ntool = "bash(cat gate)"\n')
+    (tmp_path / "work").mkdir()
+    os.mkfifo(gate := tmp_path / "work" / "gate")
+    first, second = calls(("bash", {"command": "cat gate"})), calls(("bash", {"command": "touch made"}))
     with (
         serving(scripted(first, second, speaks("Fine."))) as server,
         terminal(tmp_path, "chat", server=server) as screen,
     ):
         screen.see("›")
         screen.type("Go", ENTER)
-        screen.see("sleep 2")
-        screen.type("y", ENTER)
+        with gate.open("w"):
+            screen.type("y", ENTER)
         screen.see("run?")
         screen.type("n", ENTER)
         screen.see("Fine.")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ import pytest
 from satchel.runtime.serving import HOOKS_FILE, Serving, serving
 from tests.cli.programs import PROGRAM, environ_for, satchel
 from tests.requirements import requirement
+from tests.tools.external.executables import processes_that_say
 
 pytestmark = pytest.mark.anyio
 
@@ -49,8 +50,10 @@ def answering(folder: Path) -> Iterator[dict[str, str]]:
     try:
         yield environ
     finally:
-        if found := _server(folder):
-            os.kill(found.pid, signal.SIGTERM)
+        # One that is still starting is known by no file.
+        for found in processes_that_say(f"SATCHEL_HOME={environ['SATCHEL_HOME']}"):
+            with suppress(ProcessLookupError):
+                os.kill(int(found.partition(":")[0]), signal.SIGTERM)
 
 
 def _server(folder: Path) -> Serving | None:

@@ -70,7 +70,7 @@ def add(run: Run, server: Guarded, *more: str) -> None:
 
 
 def log_in(run: Run, *more: str, **environ: str) -> Ran:
-    return run("mcp-server", "login", "t", "--timeout", "30", *more, environ={"DISPLAY": ":1", **environ})
+    return run("mcp-server", "login", "t", "--timeout", "280", *more, environ={"DISPLAY": ":1", **environ})
 
 
 def kept(tmp_path: Path) -> list[Path]:
@@ -405,7 +405,8 @@ def test_an_authorization_server_that_breaks_the_rules_costs_a_clear_error(
     run: Run, tmp_path: Path, server: Guarded, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     answers, code, said = HOSTILE[what]
-    monkeypatch.setattr(guard, "REQUEST_S", 0.5)
+    if what == "answers ever so slowly":
+        monkeypatch.setattr(guard, "REQUEST_S", 0.5)
     add(run, server)
     server.answers = answers(server)
     done = log_in(run)

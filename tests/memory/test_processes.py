@@ -57,7 +57,7 @@ async def test_two_processes_store_at_once_and_both_find_everything(tmp_path: Pa
     ]
     kept: set[str] = set()
     for writer in writers:
-        output, _ = writer.communicate(timeout=90)
+        output, _ = writer.communicate(timeout=280)
         assert writer.returncode == 0
         kept |= acknowledged(output.splitlines())
     async with Memory.open(path, embedder=HashingEmbedder(), back_fill=False) as memory:

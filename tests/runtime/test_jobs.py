@@ -83,8 +83,8 @@ async def world(folder: Path, *, session_id: str | None = None, **overrides: Any
 
 async def until(holds: Callable[[], bool]) -> None:
     with anyio.fail_after(120):
-        while not holds():
-            await anyio.lowlevel.checkpoint()
+        while not holds():  # noqa: ASYNC110 - what other processes do is no event here
+            await anyio.sleep(0.01)
 
 
 async def let(gate: Path, text: str) -> None:
@@ -123,9 +123,9 @@ async def test_what_ends_at_once_or_while_the_model_waits_is_not_told_twice(tmp_
     os.mkfifo(tmp_path / "gate")
     async with world(tmp_path) as one:
         said = await one.start("nosuchprogram --serve")
-        if "is running" in said:  # on a busy machine
-            said = await one.jobs(id=1, wait_s=100)
-        assert said.startswith("Background command 1 ended with exit code 127.\noutput:\n")
+        if "is running" in said:  # on a busy machine, where it may have printed something already
+            said += await one.jobs(id=1, wait_s=100)
+        assert "Background command 1 ended with exit code 127." in said
         assert "nosuchprogram" in said
         await one.start("read x < ../gate; echo last")
         async with anyio.create_task_group() as group:

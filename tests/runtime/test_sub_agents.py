@@ -125,7 +125,7 @@ async def test_several_work_at_the_same_time(tmp_path: Path) -> None:
         return Reply(text=f"Done: {task_of(request)}")
 
     async with opened(tmp_path, ScriptedModel(script)) as satchel:
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             turn = await (await satchel.session()).run_turn("Both, please.")
     assert [step.result.partition("\n")[0] for step in turn.steps] == ["Done: One.", "Done: Two."]
 
@@ -249,7 +249,7 @@ async def test_stopping_the_turn_stops_it(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel(script)) as satchel:
         session = await satchel.session()
         running = await session.start("Go.")
-        with anyio.fail_after(30):
+        with anyio.fail_after(120):
             await asked.wait()
             running.cancel()
             turn = await running.result()

@@ -15,7 +15,7 @@ import pytest
 
 from satchel.errors import StorageError
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
-from satchel.runtime import home
+from satchel.runtime import home, session_memory
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -89,8 +89,9 @@ def held(path: Path) -> Iterator[None]:
 
 @requirement("sessions:recaptured", "storage:errors:locked")
 async def test_a_turn_that_is_stopped_while_another_process_holds_the_database_ends_in_the_log(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(session_memory, "_CAPTURE_WAIT_S", 0.5)
     asked = anyio.Event()
 
     async def hold() -> None:

@@ -21,7 +21,9 @@ def settings_in(folder: Path, *, environ: Mapping[str, str] | None = None, **ove
     values: Mapping[str, Any] = {
         "memory.distill": "off",
         "background.titles": "off",
-        "tools.schema_timeout_s": 30,  # an interpreter takes longer than a second to start on a busy machine
+        # An interpreter takes longer than a second to start on a busy machine, and a call longer than thirty.
+        "tools.schema_timeout_s": 30,
+        "agent.tool_timeout_s": 280,
         "background.earned": "off",
         **{key.replace("__", "."): value for key, value in overrides.items()},
     }

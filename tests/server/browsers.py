@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _PLACE = re.compile(r"/s/[0-9a-f]{32}(?=/)")
 HTML = "text/html,application/xhtml+xml,*/*;q=0.8"
+WAIT_MS = 120_000
+"""How long a real browser waits for what a test expects on a page."""
 
 
 @contextmanager
@@ -49,6 +51,7 @@ def logged_in_window(chromium: Browser, world: World, **options: Any) -> Browser
     value, port = world.app.browsers.log_in(), world.url.rpartition(":")[2]
     here = world.url + place_for(value)
     context = chromium.new_context(base_url=f"{here}/", **options)
+    context.set_default_timeout(WAIT_MS)
     context.add_cookies([{"name": f"satchel_{port}", "value": value, "url": here}])
     return context
 

@@ -197,12 +197,14 @@ def test_a_cookie_opens_nothing_outside_of_its_place(world: World, place: str) -
     if place == "other":
         place = place_for(world.app.browsers.log_in())
     for path in ("/sessions", "/api/memories"):
-        answer = httpx2.get(world.url + place + path, headers=sent, trust_env=False)
+        answer = httpx2.get(world.url + place + path, headers=sent, trust_env=False, timeout=120)
         assert answer.status_code == 401, path
-        answer = httpx2.get(world.url + place_for(value) + path, trust_env=False)
+        answer = httpx2.get(world.url + place_for(value) + path, trust_env=False, timeout=120)
         assert answer.status_code == 401, path
     assert (
-        httpx2.get(f"{world.url}{place_for(value)}/sessions", headers=sent, trust_env=False).status_code
+        httpx2.get(
+            f"{world.url}{place_for(value)}/sessions", headers=sent, trust_env=False, timeout=120
+        ).status_code
         == 200
     )
 
@@ -212,7 +214,7 @@ def test_a_cookie_of_the_same_name_that_another_service_set_locks_nobody_out(wor
     name, value = f"satchel_{world.url.rpartition(':')[2]}", world.app.browsers.log_in()
     for sent in (f"{name}={value}; {name}=theirs", f"{name}=theirs; {name}={value}"):
         answer = httpx2.get(
-            f"{world.url}{place_for(value)}/sessions", headers={"cookie": sent}, trust_env=False
+            f"{world.url}{place_for(value)}/sessions", headers={"cookie": sent}, trust_env=False, timeout=120
         )
         assert answer.status_code == 200
 

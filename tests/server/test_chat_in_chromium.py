@@ -24,7 +24,7 @@ from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.runtime.serving import serving as serving_in
 from satchel.tools.web.chromium import find_chromium, has_playwright
 from tests.requirements import requirement
-from tests.server.browsers import logged_in_window
+from tests.server.browsers import WAIT_MS, logged_in_window
 from tests.server.world import Held, World, serving
 
 CHROMIUM = find_chromium("", os.environ)
@@ -38,10 +38,8 @@ if has_playwright():
     from playwright.sync_api import Browser, BrowserContext, Page, expect
     from playwright.sync_api import Error as PlaywrightError
 
-    expect.set_options(timeout=120_000)
+    expect.set_options(timeout=WAIT_MS)
 
-WAIT_MS = 120_000
-"""Far more than anything here takes; nothing waits for it to pass."""
 HOSTILE = """\
 <script>document.title = "run"</script> <img src="http://evil.example/a.png" onerror="document.title='run'">
 
@@ -119,7 +117,6 @@ class Watched:
     allowed: str = ""
 
     def watch(self, page: Page) -> None:
-        page.set_default_timeout(WAIT_MS)
         page.on("console", self._logged)
         page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
         page.on("dialog", self._opened)
@@ -147,6 +144,7 @@ def window(
         context = logged_in_window(chromium, world, locale="en-GB", reduced_motion="reduce")
     else:
         context = chromium.new_context(locale="en-GB", reduced_motion="reduce")
+        context.set_default_timeout(WAIT_MS)
     watched = Watched(url)
     context.on("page", watched.watch)
     if world is None:
@@ -180,7 +178,7 @@ def test_a_reload_and_a_second_tab_in_the_middle_of_a_hostile_answer_lose_nothin
         page.goto("./")
         write(page, "Say something hostile")
         expect(said_in(page, 1)).to_contain_text("document.title")
-        assert re.fullmatch(rf"{re.escape(world.url)}/s/[0-9a-f]{{32}}/chat/[0-9a-f]+", page.url)
+        expect(page).to_have_url(re.compile(rf"^{re.escape(world.url)}/s/[0-9a-f]{{32}}/chat/[0-9a-f]+$"))
         expect(page.locator("#status")).to_have_text("Satchel is answering.")
         expect(page.locator("#chat-head h1")).to_have_text("Say something hostile")
         expect(page.locator("#turn-1 .loading")).to_be_hidden()  # its words are seen

@@ -78,7 +78,7 @@ def test_this_machines_own_names_and_pages_pass(world: World, host: str) -> None
 
 @requirement("http:health")
 def test_health_and_readiness_need_no_token_and_say_nothing_else(world: World) -> None:
-    with httpx2.Client(base_url=world.url, trust_env=False) as stranger:
+    with httpx2.Client(base_url=world.url, trust_env=False, timeout=120) as stranger:
         assert stranger.get("/healthz").json() == {"status": "ok"}
         assert stranger.get("/readyz").json() == {"ready": True}
         assert stranger.get("/metrics").status_code == 401

@@ -526,7 +526,7 @@ async def test_an_invalid_request_is_refused_without_a_session(
 
 @requirement("mcp-server:hostile")
 async def test_the_gate_protects_mcp(world: World) -> None:
-    with httpx2.Client(base_url=world.url, trust_env=False) as client:
+    with httpx2.Client(base_url=world.url, trust_env=False, timeout=MOST_S) as client:
         assert client.post("/mcp", json={}).status_code == 401
         assert client.get("/mcp").status_code == 401
     with world.client(host="evil.example") as client:

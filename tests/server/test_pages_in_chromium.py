@@ -20,7 +20,7 @@ from satchel.memory import Episode
 from satchel.tools.web import find_chromium, has_playwright
 from tests.capabilities.world import BY_BUILDER, GREET
 from tests.requirements import requirement
-from tests.server.browsers import logged_in_window
+from tests.server.browsers import WAIT_MS, logged_in_window
 from tests.server.world import World
 from tests.tools.mcp.conftest import STRANGER
 
@@ -32,8 +32,6 @@ pytestmark = pytest.mark.skipif(
     reason="the pages are NOT tested in a browser: it needs the package playwright and Chromium (apt-get install chromium)",
 )
 
-WAIT_MS = 60_000
-"""A bound for a machine that is slow; nothing waits that long."""
 SETTINGS = (
     "/settings",
     "/settings?section=memory",
@@ -89,7 +87,6 @@ def filled(world: World) -> dict[str, str]:
 def logged_in(chromium: Browser, world: World) -> Iterator[BrowserContext]:
     """A window that is logged in."""
     context = logged_in_window(chromium, world)
-    context.set_default_timeout(WAIT_MS)
     yield context
     context.close()
 

@@ -156,13 +156,13 @@ def test_what_another_app_shares_waits_in_the_field_and_no_file_is_sent_without_
         page.evaluate("navigator.serviceWorker.ready.then(() => null)")
         shares(page, world.url)
         page.get_by_role("button", name="Attach", exact=True).and_(page.locator("#told button")).wait_for()
-        assert page.input_value("#message") == "A page\nLook\nexample.org/x"
+        page.wait_for_function("message.value === 'A page\\nLook\\nexample.org/x'")
         assert page.locator("#attached li").count() == 0
         assert uploads(world) == 0
         page.locator("#told button").click()
         page.wait_for_selector("#attached input[name=attached]", state="attached")
         assert "shared.txt" in page.inner_text("#attached")
-        assert page.evaluate("caches.keys()") == []
+        page.wait_for_function("async () => !(await caches.keys()).length")
         page.locator("form[action$='/logout'] button").click()
         page.wait_for_url("**/login*")
         page.wait_for_function("async () => !(await navigator.serviceWorker.getRegistrations()).length")

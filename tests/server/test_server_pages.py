@@ -229,7 +229,7 @@ def test_the_browser_logs_in_by_itself_or_with_a_pasted_address_and_out(
         assert wrong.status_code == 303
         assert "does not belong to this login" in said(open_page(client, f"{HERE}/t"))
         # The browser on another machine is sent to an address that it can't open.
-        back = httpx2.get(there, follow_redirects=False, trust_env=False).headers["location"]
+        back = httpx2.get(there, follow_redirects=False, trust_env=False, timeout=120).headers["location"]
         assert back.startswith("http://127.0.0.1:")
         send(client, open_page(client, f"{HERE}/t"), f"{HERE}/t/login/address", {"address": back})
         page = open_page(client, f"{HERE}/t")

@@ -74,7 +74,7 @@ def test_with_a_certificate_it_serves_tls(tmp_path: Path) -> None:
     with world.serving(tmp_path, server__host="localhost", **files) as served:
         assert served.url.startswith("https://localhost:")
         trusting = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
-        with httpx2.Client(base_url=served.url, verify=trusting, trust_env=False) as client:
+        with httpx2.Client(base_url=served.url, verify=trusting, trust_env=False, timeout=120) as client:
             assert client.get("/healthz").json() == {"status": "ok"}
             assert client.get("/healthz", headers={"origin": served.url}).status_code == 200
 

@@ -199,8 +199,11 @@ import anyio
 from satchel.models.embedding import HashingEmbedder
 from satchel.runtime import Satchel
 from satchel.server.listening import serve
+from tests.patience import be_patient
 from tests.runtime.world import settings_in
 from tests.server.world import Held, scripted
+
+be_patient()
 
 async def main() -> None:
     held = Held()

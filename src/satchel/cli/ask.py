@@ -39,8 +39,9 @@ __all__ = ["ask", "turn_to_json"]
 
 _BUILD_S = 1800.0
 """A build takes ten minutes at most, unless the settings say otherwise, and may wait for others."""
-_BEGINS_S = 10.0
-"""After the end of a build, the turn that goes on begins within a second or two, if it does."""
+_BEGINS_S = 60.0
+"""After the end of a build, the turn that goes on begins within a second or two if it does; later on a busy machine.
+"""
 _MOST_STDIN = 64_000_000
 """The most bytes of a prompt on stdin: far more than any model's context window, but not too many for a small
 machine."""

@@ -30,6 +30,8 @@ _BACKLOG: Final = 128
 _MOST_PATH_BYTES: Final = 100
 """Of a Unix socket's address, which the kernel limits to 108, on other systems 104."""
 _LOOK_S: Final = 1.0
+_ANSWERS_S: Final = 10.0
+"""A process that says nothing for so long is taken for one that hangs, and not for one that works on a busy machine."""
 _READY_S: Final = 120.0
 _AGAIN_S: Final = 15.0
 """How long the process of a front door that was killed may take to end, before the home is free for a new one."""
@@ -203,7 +205,7 @@ class PersonProcesses:
 
     async def _is_working(self, one: PersonProcess) -> bool:
         """Whether a turn runs, which may go on though its client has left."""
-        with anyio.move_on_after(_LOOK_S), suppress(httpx2.HTTPError):
+        with anyio.move_on_after(_ANSWERS_S), suppress(httpx2.HTTPError):
             headers = {"authorization": f"Bearer {one.token}", "host": "localhost"}
             return bool(_RUNNING.search((await one.client.get("/metrics", headers=headers)).content))
         return False

@@ -58,6 +58,9 @@ class Bench:
         return put(self.tools, name, text, mode=mode)
 
     def toolset(self, folders: Sequence[ToolFolder] = (), **options: Any) -> ExternalTools:
+        options.setdefault(
+            "schema_timeout_s", 30.0
+        )  # a shell may take longer than a second on a busy machine
         return ExternalTools(
             folders or [ToolFolder(path=self.tools, kind="user")],
             home=self.home,

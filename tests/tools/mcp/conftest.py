@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import sys
@@ -76,9 +77,9 @@ def open_servers(tmp_path: Path) -> Open:
     async def opened(
         *entries: McpServerSettings,
         environ: Mapping[str, str] | None = None,
-        timeout_s: float = 20.0,
-        start_s: float = 20.0,
-        first_wait_s: float = 20.0,
+        timeout_s: float = 110.0,
+        start_s: float = 110.0,
+        first_wait_s: float = 110.0,
         roots: Sequence[Path] = (),
         sampler: Sampler | None = None,
     ) -> AsyncIterator[Servers]:
@@ -120,6 +121,13 @@ async def until(condition: Callable[[], bool]) -> None:
     with anyio.fail_after(120):
         while not condition():  # noqa: ASYNC110
             await anyio.sleep(0.01)
+
+
+def let_pass(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Let time pass for the timers of this event loop."""
+    loop = asyncio.get_running_loop()
+    time = loop.time
+    monkeypatch.setattr(loop, "time", lambda: time() + seconds)
 
 
 def stranger(

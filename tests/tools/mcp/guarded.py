@@ -143,12 +143,12 @@ class Guarded:
 
     def redirect(self, address: str) -> str:
         """Where the authorization server sends a browser, without going there."""
-        with httpx2.Client(follow_redirects=False, trust_env=False) as client:
+        with httpx2.Client(follow_redirects=False, trust_env=False, timeout=120) as client:
             return str(client.get(address).headers["location"])
 
     def browse(self, address: str) -> httpx2.Response:
         """What the user's browser does: open the address, and follow where it is sent."""
-        with httpx2.Client(follow_redirects=True, trust_env=False) as client:
+        with httpx2.Client(follow_redirects=True, trust_env=False, timeout=120) as client:
             return client.get(address)
 
 

@@ -17,7 +17,7 @@ from satchel.tools import Annotations, ModeGate, PlannedCall, Question
 from satchel.tools.kept import kept_path
 from satchel.tools.port import Resumable
 from tests.requirements import requirement
-from tests.tools.mcp.conftest import STRANGER, Open, stranger, until
+from tests.tools.mcp.conftest import STRANGER, Open, let_pass, stranger, until
 
 pytestmark = pytest.mark.anyio
 WELCOME = Path(__file__).with_name("welcome.py")
@@ -190,12 +190,15 @@ async def test_what_an_older_server_asks_is_asked_in_the_middle_of_the_call(open
 
 
 @requirement("mcp:elicitation")
-async def test_the_time_that_the_user_takes_does_not_count_for_the_call(open_servers: Open) -> None:
+async def test_the_time_that_the_user_takes_does_not_count_for_the_call(
+    open_servers: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def ask(_: Question) -> str:
-        await anyio.sleep(0.5)
+        let_pass(monkeypatch, 100)
+        await anyio.sleep(0.01)
         return "Bonn"
 
-    async with open_servers(stranger("asks", timeout_s=0.3)) as servers:
+    async with open_servers(stranger("asks", timeout_s=90)) as servers:
         await servers.names()
         assert not (await servers.call("mcp__x__work", ask=ask)).is_error
 

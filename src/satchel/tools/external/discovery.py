@@ -39,7 +39,8 @@ MOST_AT_ONCE = 32
 """The most executables that are asked at the same time. Fifty tools take two rounds, and those that need the
 processor (Python takes 40 ms to start) still answer within a second on two cores."""
 FEW_AT_ONCE = 4
-"""Executables that were too slow are asked once more, this many at a time, in case the others slowed them down."""
+"""Executables that were too slow are asked once more, this many at a time, in case the others, or the rest of what the
+machine does, slowed them down."""
 BUSY_TRIES = 5
 BUSY_S = 0.02
 FAILED_AGAIN_S = 3600.0
@@ -162,7 +163,7 @@ async def ask_all(
             for candidate in of:
                 group.start_soon(one, candidate, places, is_last)
 
-    await wave(candidates, MOST_AT_ONCE, is_last=len(candidates) <= FEW_AT_ONCE)
+    await wave(candidates, MOST_AT_ONCE, is_last=False)
     if slow:
         await wave(list(slow), FEW_AT_ONCE, is_last=True)
     return answers
