@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from satchel.errors import ModelRejected
 from satchel.models import Call, Reply, ScriptedModel
 from satchel.models.port import ChatModel
 from satchel.runtime.spans import spans_for
@@ -129,7 +130,7 @@ async def test_a_turn_its_model_calls_and_its_tool_calls_are_spans_without_a_wor
 async def test_a_turn_that_fails_is_an_error_and_no_word_of_it_is_told(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    await turn(tmp_path, ScriptedModel([RuntimeError(SECRET)]), told(receiver))
+    await turn(tmp_path, ScriptedModel([ModelRejected(SECRET)]), told(receiver))
     (root,) = receiver.spans
     assert attributes(root)["error.type"] == "failed"
     assert root.status.code == 2
