@@ -3,14 +3,13 @@
     python benchmarks/ten_thousand.py [--people 10000] [--cores 16] [--memory-gb 64] [--turns 40] [--costs FILE]
 
 Measured is one person's process as the front door starts it, `satchel serve` with the embedded model and the scripted
-endpoint: the CPU of its start and of a turn, the time of its start, its resident memory, and the bytes that a turn
-leaves. `--costs` reads them from an earlier run instead. Each cost is printed beside that of `python -c pass`.
+endpoint: the CPU of its start and of a turn, the time of its start, and its resident memory. `--costs` reads them from an earlier run instead. Each cost is printed beside that of `python -c pass`.
 
 Simulated is a day from 4 h to 4 h. What is assumed, and not measured, is in `ASSUMED`. A person has a process on one
 machine, which is started with the first turn and ends after `server.people_idle_s` without one. A turn needs a core
-twice, half of its CPU each time: before its model answers, and after. A start needs one, too. A machine has a queue, first
-come, first served. Reported is how long a turn waits for what is not its own work: the queue, and the start of its
-person's process; for the fewest machines whose memory holds all processes and whose queue is short.
+twice, half of its CPU each time: before its model answers, and after. A start needs one, too. A machine has one queue,
+first come, first served. Reported is how long a turn waits for what is not its own work: the queue, and the start of
+its person's process; for the fewest machines whose memory holds all processes and whose queue is short.
 """
 
 from __future__ import annotations
@@ -55,10 +54,6 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def _size(folder: Path) -> int:
-    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
-
-
 def measured(turns: int) -> dict[str, float]:
     """The costs of one person's process."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -79,21 +74,23 @@ def measured(turns: int) -> dict[str, float]:
             assert process.stderr is not None
             found = None
             while found is None:
-                found = re.search(r"(http://[\d.:]+)", process.stderr.readline())
+                found = re.search(r"(http://[\d.]+:\d+)", process.stderr.readline())
             start_s, start_cpu_s = time.monotonic() - began_s, _cpu_s(process.pid)
             headers = {"authorization": f"Bearer {(home / 'token').read_text().strip()}"}
             session, rows = None, []
             with httpx2.Client(base_url=found[1], headers=headers, timeout=300, trust_env=False) as client:
                 for number in range(turns + 1):
                     asked = {"message": f"My neighbour number {number} keeps {number + 2} bees and a goat."}
-                    answer = client.post("/api/chat", json=asked | ({"session": session} if session else {}))
+                    answer = client.post(
+                        "/api/chat", json=asked | ({"session_id": session} if session else {})
+                    )
                     answer.raise_for_status()
-                    session = session or re.search(r'"session_id": ?"([^"]+)"', answer.text)[1]  # type: ignore[index]
+                    session = session or re.search(r'"sessionId": ?"([^"]+)"', answer.text)[1]  # type: ignore[index]
                     if number in (0, turns):
-                        rows.append((_cpu_s(process.pid), _size(home)))
+                        rows.append(_cpu_s(process.pid))
             status = Path(f"/proc/{process.pid}/status").read_text()
             process.terminate()
-    (first_cpu_s, first_bytes), (last_cpu_s, last_bytes) = rows
+    first_cpu_s, last_cpu_s = rows
     return {
         "bare_cpu_s": bare_s,
         "start_s": start_s,
@@ -101,8 +98,6 @@ def measured(turns: int) -> dict[str, float]:
         "serving_cpu_s": start_cpu_s,
         "turn_cpu_s": (last_cpu_s - first_cpu_s) / turns,
         "resident_mb": int(status.split("VmRSS:")[1].split()[0]) / 1024,
-        "turn_bytes": (last_bytes - first_bytes) / turns,
-        "home_bytes": first_bytes,
     }
 
 
@@ -135,15 +130,14 @@ def simulated(
     for machine in range(machines):
         jobs, lives = [], []
         for turns in came[machine::machines]:
+            ended = 0.0
             begins = [True, *(b[0] - a[0] - a[1] > ASSUMED["idle_s"] for a, b in pairwise(turns))]
             for (at, answer_s), is_cold in zip(turns, begins, strict=True):
                 starts += is_cold
                 jobs.append((at, costs["turn_cpu_s"] / 2 + (costs["start_cpu_s"] if is_cold else 0), is_cold))
                 jobs.append((at + answer_s, costs["turn_cpu_s"] / 2, False))
                 if is_cold:
-                    lives.append((at, 1))
-                if is_cold and len(lives) > 1 and turns[0][0] != at:
-                    lives.append((ended, -1))
+                    lives += [(at, 1), *([(ended, -1)] if ended else [])]
                 ended = at + answer_s + ASSUMED["idle_s"]
             lives.append((ended, -1))
         free = [0.0] * cores
@@ -198,6 +192,9 @@ def main() -> None:
     parser.add_argument("--costs", type=Path)
     options = parser.parse_args()
     costs = json.loads(options.costs.read_text())["costs"] if options.costs else measured(options.turns)
+    print(
+        json.dumps({"costs": costs}), file=sys.stderr, flush=True
+    )  # for --costs, if the rest is interrupted
     came = day(options.people, seed=1)
     memory_mb = options.memory_gb * 1024
     days = {"as measured": fewest(came, costs, options.cores, memory_mb)}
