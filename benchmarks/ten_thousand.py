@@ -3,7 +3,8 @@
     python benchmarks/ten_thousand.py [--people 10000] [--cores 16] [--memory-gb 64] [--turns 40] [--costs FILE]
 
 Measured is one person's process as the front door starts it, `satchel serve` with the embedded model and the scripted
-endpoint: the CPU of its start and of a turn, the time of its start, and its resident memory. `--costs` reads them from an earlier run instead. Each cost is printed beside that of `python -c pass`.
+endpoint: the CPU of its start and of a turn, the time of its start, and its resident memory. `--costs` reads them from
+an earlier run instead. Each cost is printed beside that of `python -c pass`.
 
 Simulated is a day from 4 h to 4 h. What is assumed, and not measured, is in `ASSUMED`. A person has a process on one
 machine, which is started with the first turn and ends after `server.people_idle_s` without one. A turn needs a core
