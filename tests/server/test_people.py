@@ -241,6 +241,32 @@ def test_quotas_hold_whatever_the_person_writes_into_the_settings(house: Househo
         assert listed[0]["usd_today"] is not None
 
 
+@requirement("people:metrics")
+def test_the_administrator_sees_figures_of_each_person_and_nothing_else(house: Household) -> None:
+    token = (house.home / "token").read_text().strip()
+    with house.program("ann") as ann, house.program("bob") as bob:
+        for person in (ann, bob):
+            assert person.post("/api/chat", json={"message": "Hello"}).status_code == 200
+        mine = ann.get("/metrics").text
+        assert "person=" not in mine
+        assert 'satchel_turns_total{status="done"}' in mine
+    with house.client(authorization=f"Bearer {token}") as administrator:
+        text = administrator.get("/metrics").text
+        for name in ("ann", "bob"):
+            assert re.search(
+                rf'^satchel_turns_total{{person="{name}",status="done"}} [1-9]', text, re.MULTILINE
+            )
+            assert f'satchel_turns_running{{person="{name}"}} 0' in text
+            assert f'satchel_streams{{person="{name}"}} 0' in text
+        assert text.count("# TYPE satchel_turns_total ") == text.count("# TYPE satchel_streams ") == 1
+        assert "satchel_people 2\n" in text
+        assert "satchel_http_requests_total{" in text
+        for path in ("/api/memories", "/api/sessions", "/metrics/", "/api/health"):
+            assert administrator.get(path).status_code == 401, path
+    with house.client() as stranger:
+        assert stranger.get("/metrics").status_code == 401
+
+
 @requirement("people:stream")
 def test_streams_uploads_and_downloads_pass_through(house: Household) -> None:
     with house.program("ann") as ann:

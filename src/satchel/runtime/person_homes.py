@@ -187,7 +187,9 @@ def environ_of(settings: Settings, person: Person) -> dict[str, str]:
     passed |= {
         name: value
         for name, value in given.items()
-        if name.startswith("SATCHEL_") and not name.startswith(_NOT_PASSED)
+        if name.startswith(("SATCHEL_", "OTEL_"))
+        and not name.startswith(_NOT_PASSED)
+        and "HEADERS" not in name
     }
     file = read_toml(settings.config_path)
     shared = {key: value for key, value in (file.tables if file else {}).items() if key not in _NOT_SHARED}

@@ -40,7 +40,7 @@ _STOP_S: Final = 12.0
 _STAYS_S: Final = 60.0
 """A process that was used within this time is not ended for another one while it has open requests."""
 _WRITE_S: Final = 60.0
-_RUNNING: Final = re.compile(rb"^satchel_turns_running ([1-9])", re.MULTILINE)
+_RUNNING: Final = re.compile(r"^satchel_turns_running ([1-9])", re.MULTILINE)
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -205,10 +205,34 @@ class PersonProcesses:
 
     async def _is_working(self, one: PersonProcess) -> bool:
         """Whether a turn runs, which may go on though its client has left."""
+        return bool(_RUNNING.search(await self._figures(one)))
+
+    @property
+    def running(self) -> frozenset[str]:
+        """Whose process runs."""
+        return frozenset(self._running)
+
+    async def figures(self) -> dict[str, str]:
+        """The figures of each process that runs, in the format of Prometheus, by the person's name.
+
+        Asking keeps no process from ending for idleness.
+        """
+        found: dict[str, str] = {}
+
+        async def ask(name: str, one: PersonProcess) -> None:
+            if text := await self._figures(one):
+                found[name] = text
+
+        async with anyio.create_task_group() as group:
+            for name, one in self._running.items():
+                group.start_soon(ask, name, one)
+        return dict(sorted(found.items()))
+
+    async def _figures(self, one: PersonProcess) -> str:
         with anyio.move_on_after(_ANSWERS_S), suppress(httpx2.HTTPError):
             headers = {"authorization": f"Bearer {one.token}", "host": "localhost"}
-            return bool(_RUNNING.search((await one.client.get("/metrics", headers=headers)).content))
-        return False
+            return (await one.client.get("/metrics", headers=headers)).text
+        return ""
 
     async def _make_room(self) -> None:
         while len(self._running) >= self.settings.server.people_at_once:

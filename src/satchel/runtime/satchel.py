@@ -76,6 +76,7 @@ from satchel.runtime.session_options import (
     system_text,
 )
 from satchel.runtime.sinks import HistorySink
+from satchel.runtime.spans import SpanSink, spans_for
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools, workspaces
 from satchel.runtime.turns import is_busy
@@ -133,6 +134,7 @@ class Satchel:
         self._holds: dict[str, set[Session]] = {}
         self._opening: dict[str, anyio.Lock] = {}
         self._is_closed = False
+        self._spans = spans_for(parts.settings.environ)
 
     @classmethod
     @asynccontextmanager
@@ -580,7 +582,7 @@ class Satchel:
             private=options.private,
             hooks=(self._mentions(environment), attachments, *options.hooks),
             estimator=options.estimator,
-            sinks=options.sinks,
+            sinks=(*options.sinks, *([SpanSink(self._spans, journal.session_id)] if self._spans else ())),
             builds=self.builds,
             attachments=attachments,
             is_followed=lambda: any(hold.follows for hold in self._holds.get(hub.id, ())),
@@ -877,6 +879,8 @@ class Satchel:
         await self.parts.boxes.aclose()
         await self.parts.models.aclose()
         await self.parts.sandboxes.aclose()
+        if self._spans is not None:
+            await self._spans.aclose()
         self.parts.pool.close()
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from functools import partial
+from hmac import compare_digest
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ import anyio
 import anyio.to_thread
 import httpx2
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -28,11 +30,12 @@ from satchel.errors import SatchelError
 from satchel.runtime.people import Logins, People, Person
 from satchel.runtime.person_homes import used_mb
 from satchel.runtime.person_processes import PersonProcess, PersonProcesses
+from satchel.runtime.serving import ensure_token
 from satchel.server.binding import Hosts
 from satchel.server.browser_access import values_of
 from satchel.server.gate import KEY_HEADER, TOKEN_HEADER, Refusal, RequestGate, next_piece, too_slow
 from satchel.server.json_answers import JsonAnswer
-from satchel.server.metrics import Metrics
+from satchel.server.metrics import METRICS_TYPE, Metrics, by_person
 from satchel.server.pages.assets import asset_answer, asset_url
 from satchel.server.pages.login import local_path, login_page
 from satchel.server.pages.rendering import error_page, form_of
@@ -43,6 +46,7 @@ from satchel.server.rates import Rates, client_of, login_tries
 __all__ = ["front_door"]
 
 _PERSON: Final = "satchel.person"
+_METRICS: Final = "/metrics"
 _WRONG: Final = "That is not a name with its password."
 _BROKEN: Final = (
     "Your Satchel ended while it was asked. Try again: it starts anew, and what was said is kept."
@@ -69,22 +73,32 @@ def front_door(processes: PersonProcesses, *, clock: Clock) -> RequestGate:
     """The ASGI application."""
     server, people = processes.settings.server, processes.people
     logins = Logins(processes.settings.home, people, clock=clock)
-    log_in = _LogIn(processes, logins, clock)
+    log_in, metrics = _LogIn(processes, logins, clock), Metrics()
+
+    async def figures(_: Request) -> Response:
+        told = {
+            "satchel_people": ("People of this server.", float(len(people.all()))),
+            "satchel_people_running": ("People whose process runs.", float(len(processes.running))),
+        }
+        text = metrics.text(gauges=told) + by_person(await processes.figures())
+        return Response(text, media_type=METRICS_TYPE)
+
     routes = [
         Route("/login", _ask, methods=["GET"]),
         Route("/login", log_in.log_in, methods=["POST"]),
         Route("/healthz", _healthz),
         Route("/readyz", _healthz),
+        Route(_METRICS, figures),
         Route("/static/{version}/{name}", _asset),
         Route("/favicon.ico", _icon),
     ]
     return _FrontDoor(
         Starlette(routes=routes),
-        access=_PeopleAccess(people, logins),
+        access=_PeopleAccess(people, logins, ensure_token(processes.settings.home)),
         hosts=Hosts(server.host, server.allowed_hosts),
         requests_per_s=server.requests_per_s,
         clock=clock,
-        metrics=Metrics(),
+        metrics=metrics,
         processes=processes,
     )
 
@@ -95,11 +109,16 @@ class _PeopleAccess:
 
     people: People
     logins: Logins
+    token: str
+    """The administrator's, which opens `/metrics` and nothing else here."""
 
     def is_token(self, given: str) -> bool:
         return self.people.with_token(given) is not None
 
     def admit(self, scope: Scope) -> bool:
+        given = Headers(scope=scope).get("authorization", "")
+        if scope["path"] == _METRICS and compare_digest(given.encode(), f"Bearer {self.token}".encode()):
+            return True
         for value in values_of(scope):
             if (person := self.logins.person(value)) is not None:
                 scope[_PERSON] = person

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["METRICS_TYPE", "Metrics"]
+__all__ = ["METRICS_TYPE", "Metrics", "by_person"]
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_SAMPLE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)")
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
@@ -64,15 +66,37 @@ class Metrics:
                 f'{name}_sum{{route="{route}"}} {self._sum_s[route]:.6f}',
                 f'{name}_count{{route="{route}"}} {count}',
             ]
-        lines += _head("satchel_turns_total", "counter", "Turns that have ended.")
+        if self._turns:  # the front door of several people has none of its own
+            lines += _head("satchel_turns_total", "counter", "Turns that have ended.")
         lines += [
             f'satchel_turns_total{{status="{status}"}} {count}'
             for status, count in sorted(self._turns.items())
         ]
-        every = {"satchel_streams": ("Event streams that are open.", float(self.streams)), **gauges}
-        for name, (about, value) in every.items():
+        for name, (about, value) in gauges.items():
             lines += [*_head(name, "gauge", about), f"{name} {value:g}"]
         return "\n".join(lines) + "\n"
+
+
+def by_person(figures: Mapping[str, str]) -> str:
+    """Turns and streams of several processes, each with its person as a label.
+
+    Args:
+        figures: What `Metrics.text` gave in the process of each person.
+    """
+    lines = []
+    for name in ("satchel_turns_total", "satchel_turns_running", "satchel_streams"):
+        head: list[str] = []
+        values = []
+        for person, text in figures.items():
+            for line in text.splitlines():
+                found = _SAMPLE.fullmatch(line)
+                if found is not None and found[1] == name:
+                    labels = ",".join(filter(None, (f'person="{person}"', found[2])))
+                    values.append(f"{name}{{{labels}}} {found[3]}")
+                elif line.startswith((f"# HELP {name} ", f"# TYPE {name} ")) and line not in head:
+                    head.append(line)
+        lines += [*head, *values]
+    return "\n".join(lines) + "\n"
 
 
 def _head(name: str, kind: str, about: str) -> list[str]:

@@ -52,7 +52,10 @@ async def _is_ready(service: Service) -> bool:
 @router.get("/metrics", response_class=PlainTextResponse, summary="Figures for Prometheus")
 async def metrics(service: Serves) -> Response:
     """Show counts and times of requests, turns and streams in the text format of Prometheus."""
-    gauges = {"satchel_turns_running": ("Turns that run now.", float(service.sessions.running))}
+    gauges = {
+        "satchel_streams": ("Event streams that are open.", float(service.metrics.streams)),
+        "satchel_turns_running": ("Turns that run now.", float(service.sessions.running)),
+    }
     return Response(service.metrics.text(gauges=gauges), media_type=METRICS_TYPE)
 
 
