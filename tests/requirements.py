@@ -510,6 +510,7 @@ REQUIREMENTS: Final[tuple[Requirement, ...]] = (
     built(24, "documents:forgotten", "issue 24", "Forgetting a document leaves no byte of its words in the home."),
     built(24, "documents:follow", "issue 24", "A changed document replaces its passages, and one that is gone takes them along."),
     built(24, "documents:hostile", "issue 24", "An encrypted, broken or exploding document gets a plain message; parsers run in the sandbox."),
+    built(24, "documents:scans", "issue 24 §4", "Words in scanned PDFs and photos are found with their page, marked as read by a machine; without the extra, the message names it."),
     built(24, "documents:http", "issue 24", "Documents are added, listed and forgotten over HTTP."),
     built(24, "documents:sent", "issue 24", "A document is remembered from the pages and from a conversation, opens at a passage, and leaves no byte when it is forgotten or can't be read."),
     built(24, "documents:watched", "issue 24 §4", "A watched folder's documents follow its files; links out of it, hidden and ignored files are not read, forgotten ones stay forgotten, and an emptied folder removes nothing unasked."),

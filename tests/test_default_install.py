@@ -146,7 +146,8 @@ def test_what_an_extra_brings_is_missed_with_the_command_that_adds_it(
     run: Callable[..., str], tmp_path: Path
 ) -> None:
     (tmp_path / "a.pdf").touch()
-    said = run("-m", "satchel", "memory", "add-file", "a.pdf", code=2)
+    (tmp_path / "a.png").touch()
+    said = run("-m", "satchel", "memory", "add-file", "a.pdf", "a.png", code=2)
     said += run("-m", "satchel", "doctor", code=None, SATCHEL_SANDBOX_BACKEND="e2b", E2B_API_KEY="k")
     said += run("-m", "satchel", "ask", "Hello", code=1, SATCHEL_MODEL=f"gguf:{sys.executable}")
     page = run("-c", A_PAGE)

@@ -9,14 +9,18 @@ import signal
 import subprocess
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import docx
 import pptx
 import pypdf
+import pytest
 from openpyxl import Workbook
+from PIL import Image, ImageDraw, ImageFilter, ImageFont
 from pypdf.generic import ArrayObject, DecodedStreamObject, DictionaryObject, NameObject, NumberObject
 
+from satchel.tools.documents import reading
 from tests.cli.conftest import Run
 from tests.requirements import requirement
 
@@ -133,6 +137,79 @@ def test_a_document_is_found_with_its_page_and_heading_and_leaves_nothing_when_i
     assert len(run("memory", "documents", "--json").json) == 7
     assert b"quagmire" not in _bytes_of(tmp_path / "home")
     assert run("memory", "forget", "--document", "tariff.pdf", "--yes").code == 3
+
+
+def _picture(words: str) -> Image.Image:
+    picture = Image.new("RGB", (900, 300), "white")
+    ImageDraw.Draw(picture).multiline_text((40, 60), words, "black", ImageFont.load_default(32), spacing=24)
+    return picture
+
+
+def _scan() -> bytes:
+    """A page of text and two that are pictures."""
+    out = io.BytesIO()
+    _picture("Die Frist endet nach drei Monaten.\nDer Boden wird gepflegt.").save(out, "PDF")
+    writer = pypdf.PdfWriter(io.BytesIO(pdf(["The contract of the garage is printed."])))
+    writer.append(out)
+    writer.write(out := io.BytesIO())
+    return out.getvalue()
+
+
+@requirement("documents:scans")
+def test_words_in_scans_and_photos_are_found_and_marked_as_read_by_a_machine(
+    run: Run, tmp_path: Path
+) -> None:
+    (folder := tmp_path / "papers").mkdir()
+    (folder / "scan.pdf").write_bytes(_scan())
+    turned = _picture("Descale the boiler every ninety days.").rotate(2, fillcolor="white")
+    turned.filter(ImageFilter.GaussianBlur(1)).save(folder / "photo.jpg", quality=40)
+    done = run("memory", "add-file", str(folder))
+    assert done.err == f"added, 2 passages: {folder}/scan.pdf\n"  # a folder is not searched for photos
+    assert run("memory", "add-file", str(folder / "photo.jpg")).code == 0
+    for query, place, words in (
+        ("contract garage", "scan.pdf, page 1", "(scan.pdf, page 1) The contract"),
+        ("Frist Monaten", "scan.pdf, page 2", "read from a picture (scan.pdf, page 2) Die Frist"),
+        ("descale boiler", "photo.jpg, part 1", "read from a picture (photo.jpg) Descale the boiler"),
+    ):
+        line = run("memory", "search", "--limit", "1", query).out
+        assert f"({folder}/{place})" in line, query
+        assert words in line
+
+
+@requirement("documents:scans")
+def test_pages_that_are_pictures_are_counted_where_the_extra_is_missing(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "find_spec", lambda name: None if name == "rapidocr" else find_spec(name))
+    (tmp_path / "scan.pdf").write_bytes(_scan())
+    (tmp_path / "photo.png").touch()
+    _picture("Nobody reads this.").save(tmp_path / "only.pdf")
+    done = run(
+        "memory", "add-file", *(str(tmp_path / name) for name in ("scan.pdf", "only.pdf", "photo.png"))
+    )
+    scan, only, photo, _ = done.err.splitlines()
+    assert "1 page is a picture and not read: that needs a package" in scan
+    assert "only.pdf could not be read. It has no text; its pages may be pictures." in only
+    assert "photo.png needs a package that is missing" in photo
+    assert all(line.endswith('pip install "satchel[ocr]"') for line in (scan, only, photo))
+
+
+@requirement("documents:found")
+def test_an_odt_is_read_with_its_headings_and_tables(run: Run, tmp_path: Path) -> None:
+    names = 'xmlns:o="o" xmlns:t="t" xmlns:b="b"'
+    with zipfile.ZipFile(path := tmp_path / "letter.odt", "w") as archive:
+        archive.writestr("meta.xml", f"<o:m {names}><o:title>Letter</o:title></o:m>")
+        archive.writestr(
+            "content.xml",
+            f"<o:d {names}><o:body><o:text><t:tracked-changes><t:p>parsnip</t:p></t:tracked-changes>"
+            '<t:h t:outline-level="2">Terms</t:h><t:p>Pay<t:s/>within <t:span>nine</t:span> weeks.</t:p>'
+            "<b:table><b:table-row><b:table-cell><t:p>gasket</t:p></b:table-cell><b:table-cell><t:p>17</t:p>"
+            "</b:table-cell></b:table-row></b:table></o:text></o:body></o:d>",
+        )
+    assert run("memory", "add-file", str(path)).code == 0
+    found = run("memory", "search", "gasket").out
+    assert "Letter › Terms (letter.odt) Pay within nine weeks. gasket | 17" in found
+    assert run("memory", "search", "parsnip").out == ""
 
 
 @requirement("documents:follow")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import docx
 import pytest
+from PIL import Image
 
 from satchel.messages import FileBlock, ToolResultBlock
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
+from satchel.models.anthropic.wire import MOST_PICTURE
+from satchel.models.files import part_of
 from satchel.runtime.tool_display import show_observation
 from satchel.sessions import SessionInfo
 from satchel.sessions.view import ToolCall
@@ -87,6 +92,16 @@ def test_a_picture_that_is_read_is_seen_shown_exported_and_forgotten(world: Worl
     (world.satchel.settings.cwd / "label.png").unlink()
     world.call(world.satchel.forget, [said.id])
     assert not [path for path in files_of(world) if PNG in path.read_bytes()]
+
+
+@requirement("content:smaller")
+def test_a_large_picture_of_a_result_reaches_a_provider_that_takes_less(world: World) -> None:
+    out = io.BytesIO()
+    Image.frombytes("RGBA", (1100, 1100), random.Random(3).randbytes(1100 * 1100 * 4)).save(out, "PNG")
+    _, result = read(world, work(world, "plot.png", out.getvalue()))
+    model: Any = world.satchel.parts.models.given
+    part = part_of(result.files[0], model.requests[-1].read_file, takes="all", most_picture=MOST_PICTURE)
+    assert (part.kind, part.media_type) == ("picture", "image/jpeg")
 
 
 @requirement("content:results")

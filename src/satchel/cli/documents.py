@@ -31,13 +31,15 @@ _MOST_FAILED = 20
 def add_file(paths: tuple[Path, ...], scope: str, as_json: bool) -> None:
     """Remember the documents at PATHS: files, or folders with all that is below them.
 
-    Supported: PDF, DOCX, PPTX, XLSX, EPUB, HTML, Markdown, plain text and CSV. They are read in the sandbox. Adding a
-    folder again reads what has changed and removes what is no longer there.
+    Supported: PDF, DOCX, ODT, PPTX, XLSX, EPUB, HTML, Markdown, plain text and CSV; with the extra ocr also scans, and
+    photos that are named themselves. They are read in the sandbox. Adding a folder again reads what has changed and
+    removes what is no longer there.
     """
 
     def show(one: DocumentOutcome) -> None:
         passages = "" if one.outcome in ("removed", "failed") else f", {counted(one.passages, 'passage')}"
-        tell(f"! {plain(one.error)}" if one.error else f"{one.outcome}{passages}: {plain(one.path)}")
+        note = f". {one.note}" if one.note else ""
+        tell(f"! {plain(one.error)}" if one.error else f"{one.outcome}{passages}: {plain(one.path)}{note}")
 
     async def take_in(home: Home) -> tuple[DocumentOutcome, ...]:
         sandboxes = Sandboxes(home.settings, home.clock)

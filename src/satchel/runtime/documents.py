@@ -21,7 +21,7 @@ from satchel.messages import FileBlock
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.sessions.attachments import MOST_BYTES, plain_name
 from satchel.tools.builtin.tree import FoundPath, walk
-from satchel.tools.documents.reading import KINDS, Document, read_document
+from satchel.tools.documents.reading import KINDS, PICTURES, Document, read_document
 from satchel.tools.kept import media_type_of, write_kept
 
 __all__ = [
@@ -52,12 +52,14 @@ class DocumentOutcome:
     Attributes:
         outcome: "removed": it was remembered and is no longer there. "failed": it was left as it was.
         error: Why it failed; else "".
+        note: Which of its pages were not read, in a sentence; "" for none.
     """
 
     path: str
     outcome: Literal["added", "replaced", "unchanged", "removed", "failed"]
     passages: int = 0
     error: str = ""
+    note: str = ""
 
 
 async def add_documents(
@@ -223,7 +225,8 @@ async def add_document(
     except (NotFound, UsageError, OSError) as error:
         reason = f"{file} can't be read: {error.strerror}." if isinstance(error, OSError) else str(error)
         return DocumentOutcome(path=name, outcome="failed", error=reason)
-    return DocumentOutcome(path=name, outcome="added" if known is None else "replaced", passages=stored)
+    outcome: Literal["added", "replaced"] = "added" if known is None else "replaced"
+    return DocumentOutcome(path=name, outcome=outcome, passages=stored, note=document.note)
 
 
 def digest_of(file: Path) -> tuple[str, datetime]:
@@ -271,9 +274,11 @@ def below(folder: Path) -> Iterator[FoundPath]:
     """The documents below a folder, which is a path without symbolic links. Blocks.
 
     One rule leaves out the rest: hidden files, `node_modules`, what a `.gitignore` names, links, and other kinds.
+    Pictures are read only by their own names: a folder of photos would take hours for no words.
     """
     for one in walk(folder, skips=lambda name: name.startswith(".") or name == "node_modules"):
-        if not one.is_folder and Path(one.path).suffix[1:].lower() in KINDS:
+        kind = Path(one.path).suffix[1:].lower()
+        if not one.is_folder and kind in KINDS and kind not in PICTURES:
             yield one
 
 

@@ -35,6 +35,7 @@ from satchel.events import (
     SessionEnd,
     SessionFiled,
     SessionTitled,
+    SubAgentEvent,
     SurfacedMemory,
     TurnEnd,
     TurnResumed,
@@ -373,6 +374,12 @@ class SessionHub:
         if self._showed(events):
             return ()
         lasting = [event for event in events if not is_transient(event)]
+        for event in lasting:
+            match event:
+                case Observation(files=files) | SubAgentEvent(event=Observation(files=files)):
+                    await self._make_smaller(files)
+                case _:
+                    pass
         durable = any(isinstance(event, _DURABLE) for event in lasting)
 
         async def without(forgotten: Sequence[str]) -> Sequence[Event]:
@@ -549,9 +556,13 @@ class SessionHub:
             raise UsageError(f"A message may have {MOST_FILES} files at most.")
         spill_dir = self._environment.spill_dir
         taken = await self._parts.pool.run(self._parts.uploads.take, files, spill_dir)
-        for trouble in await make_smaller(taken, spill_dir, self._parts.sandboxes.get):
-            self._parts.notices.post_once(Notice(part="pictures", text=trouble))
+        await self._make_smaller(taken)
         return taken
+
+    async def _make_smaller(self, files: Sequence[FileBlock]) -> None:
+        """Put smaller pictures beside large ones, before a model is asked."""
+        for trouble in await make_smaller(files, self._environment.spill_dir, self._parts.sandboxes.get):
+            self._parts.notices.post_once(Notice(part="pictures", text=trouble))
 
     async def _drop(self, files: Sequence[FileBlock]) -> None:
         if files:

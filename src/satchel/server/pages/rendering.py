@@ -30,7 +30,7 @@ from satchel.runtime.tool_display import display_of
 from satchel.server.browser_access import FORM_TOKEN_FIELD, form_token_of, within
 from satchel.server.pages.assets import asset_url
 from satchel.server.pages.markdown import markdown
-from satchel.tools.documents.reading import KINDS
+from satchel.tools.documents.reading import is_document
 from satchel.tools.visible import visible
 
 __all__ = [
@@ -208,8 +208,8 @@ def _environment() -> Environment:
     )
     environment.globals["asset"] = asset_url
     filters = (
-        counted, display_of, markdown, one_line, said_where, shared_word, _bearing, _said_on, _sentence, _clock,
-        _day, _is_document, _is_picture, _money, _near,
+        counted, display_of, is_document, markdown, one_line, said_where, shared_word, _bearing, _said_on, _sentence,
+        _clock, _day, _is_picture, _money, _near,
         _number, _seconds, _short_day, _short_path, _ticked, _took, _when,
     )  # fmt: skip
     environment.filters.update({each.__name__.removeprefix("_"): each for each in filters})
@@ -245,10 +245,6 @@ def _number(value: float) -> str:
 
 def _is_picture(path: str) -> bool:
     return PurePosixPath(path).suffix.lower() in PICTURES
-
-
-def _is_document(name: str) -> bool:
-    return PurePosixPath(name).suffix[1:].lower() in KINDS
 
 
 def _money(usd: float) -> str:

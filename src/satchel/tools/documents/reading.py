@@ -8,37 +8,44 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from anyio.to_thread import run_sync
 
 from satchel.errors import UsageError
 from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
-from satchel.wording import install_extra
+from satchel.wording import counted, install_extra
 
 __all__ = [
     "KINDS",
+    "PICTURES",
     "Document",
     "DocumentPart",
     "NoText",
+    "is_document",
     "is_small",
     "read_document",
     "read_sections",
     "read_small",
 ]
 
+_OCR: Final = "rapidocr"
+PICTURES: Final = ("jpeg", "jpg", "png", "webp")
+"""The suffixes of pictures whose words are read."""
 KINDS: Final = {
-    **dict.fromkeys(("csv", "epub", "htm", "html", "markdown", "md", "tsv", "txt", "xhtml"), ""),
+    **dict.fromkeys(("csv", "epub", "htm", "html", "markdown", "md", "odt", "tsv", "txt", "xhtml"), ""),
+    **dict.fromkeys(PICTURES, _OCR),
     "docx": "docx",
     "pdf": "pypdf",
     "pptx": "pptx",
     "xlsx": "openpyxl",
 }
-"""The suffixes that are read, and the package of the extra `documents` that each needs."""
+"""The suffixes that are read, and the package that each needs: of the extra `ocr` for pictures, else `documents`."""
 _MOST_BYTES: Final = 200_000_000
 _SMALL_BYTES: Final = 100_000
 _LIMITS: Final = Limits(wall_s=600, cpu_s=500, memory_mb=1024, tmp_mb=16, result_kb=65_536)
+_OCR_LIMITS: Final = replace(_LIMITS, wall_s=1_800, cpu_s=1_700, memory_mb=1536)
 _PASSAGE_CHARS: Final = 1_200
 """About 300 tokens: what the embedders read at once, and what fits what is shown for a message."""
 _BREAKS: Final = ("\n\n", "\n", ". ", "? ", "! ", "; ", " ")
@@ -60,10 +67,15 @@ class DocumentPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """The title of a document, or its file's name, and its passages in order."""
+    """The title of a document, or its file's name, and its passages in order.
+
+    Attributes:
+        note: Which pages were not read, in a sentence; "" for none.
+    """
 
     title: str
     passages: Sequence[DocumentPart]
+    note: str = ""
 
 
 class NoText(UsageError):
@@ -71,8 +83,24 @@ class NoText(UsageError):
 
 
 async def read_document(path: Path, sandbox: Sandbox) -> Document:
-    """Read a document as passages; see `read_sections`."""
-    return _document(*await read_sections(path, sandbox))
+    """Read a document as passages, with the words in pictures of pages if the extra is there; see `read_sections`."""
+    title, sections, unread = await _read(path, sandbox, ocr=True)
+    why = "they take too long" if _has_ocr() else f"that needs a package. Type: {install_extra('ocr')}"
+    note = (
+        f"{counted(unread, 'page is a picture', 'pages are pictures')} and not read: {why}" if unread else ""
+    )
+    return replace(_document(title, sections), note=note)
+
+
+def is_document(name: str) -> bool:
+    """Whether a file of this name is of a kind that can be read here."""
+    kind = PurePath(name).suffix[1:].lower()
+    return kind in KINDS and (kind not in PICTURES or _has_ocr())
+
+
+def _has_ocr() -> bool:
+    """Whether words in pictures can be read."""
+    return find_spec(_OCR) is not None
 
 
 async def read_small(paths: Sequence[Path], sandbox: Sandbox) -> dict[Path, Document]:
@@ -90,9 +118,9 @@ async def read_small(paths: Sequence[Path], sandbox: Sandbox) -> dict[Path, Docu
     """
     found: dict[Path, Document] = {}
     with suppress(UsageError):
-        for path, answer in zip(paths, await _answers(paths, None, sandbox), strict=True):
+        for path, answer in zip(paths, await _answers(paths, None, sandbox, ocr=False), strict=True):
             with suppress(UsageError):
-                found[path] = _document(*_sections(path, answer))
+                found[path] = _document(*_sections(path, answer)[:2])
     return found
 
 
@@ -109,6 +137,8 @@ def _document(title: str, sections: Sequence[DocumentPart]) -> Document:
 async def read_sections(path: Path, sandbox: Sandbox) -> tuple[str, Sequence[DocumentPart]]:
     """Read a document: its title, or its file's name, and its pages and what stands under each heading, in order.
 
+    Pictures of pages are not read: a model that asks for a document may see them itself.
+
     Args:
         path: A regular file, without symbolic links on the way.
         sandbox: Where the parser runs: without a network, and with this file as the only one of the user's.
@@ -118,6 +148,11 @@ async def read_sections(path: Path, sandbox: Sandbox) -> tuple[str, Sequence[Doc
         NoText: It has no text.
         SandboxError: The sandbox failed.
     """
+    title, sections, _ = await _read(path, sandbox, ocr=False)
+    return title, sections
+
+
+async def _read(path: Path, sandbox: Sandbox, *, ocr: bool) -> tuple[str, Sequence[DocumentPart], int]:
     kind = path.suffix[1:].lower()
     if kind not in KINDS:
         raise UsageError(f"{path} is not of a kind that is read: {', '.join(KINDS)}.")
@@ -128,24 +163,34 @@ async def read_sections(path: Path, sandbox: Sandbox) -> tuple[str, Sequence[Doc
     if package := KINDS[kind]:
         found = find_spec(package)
         if found is None or found.origin is None:
-            raise NoText(f"{path} needs a package that is missing. Type: {install_extra('documents')}")
+            extra = "ocr" if package == _OCR else "documents"
+            raise NoText(f"{path} needs a package that is missing. Type: {install_extra(extra)}")
         layer = Path(found.origin).parents[1]
-    [answer] = await _answers([path], layer, sandbox)
-    return _sections(path, answer)
+    [answer] = await _answers([path], layer, sandbox, ocr=ocr and _has_ocr())
+    try:
+        return _sections(path, answer)
+    except NoText as error:
+        if kind == "pdf" and not _has_ocr():
+            raise NoText(f"{error} To read words in pictures, type: {install_extra('ocr')}") from error
+        raise
 
 
-async def _answers(paths: Sequence[Path], layer: Path | None, sandbox: Sandbox) -> list[dict[str, Any]]:
+async def _answers(
+    paths: Sequence[Path], layer: Path | None, sandbox: Sandbox, *, ocr: bool
+) -> list[dict[str, Any]]:
     """What the guest says of each file."""
     files = [[str(path), path.suffix[1:].lower()] for path in paths]
-    entry = PythonEntry(code_dir=Path(__file__).with_name("guest"), args={"files": files})
-    result = await sandbox.run(RunSpec(entry=entry, layer=layer, limits=_LIMITS, read_only=tuple(paths)))
+    entry = PythonEntry(code_dir=Path(__file__).with_name("guest"), args={"files": files, "ocr": ocr})
+    result = await sandbox.run(
+        RunSpec(entry=entry, layer=layer, limits=_OCR_LIMITS if ocr else _LIMITS, read_only=tuple(paths))
+    )
     if result.status is not Status.OK or result.result is None:
         raise UsageError(f"{paths[0]} could not be read: {result.error}")
     answers: list[dict[str, Any]] = json.loads(result.result)
     return answers
 
 
-def _sections(path: Path, answer: Mapping[str, Any]) -> tuple[str, Sequence[DocumentPart]]:
+def _sections(path: Path, answer: Mapping[str, Any]) -> tuple[str, Sequence[DocumentPart], int]:
     # Only the shape is trusted: what the parser says is the document's.
     if "error" in answer:
         reason = f"{path} could not be read. {answer['error']}"
@@ -153,7 +198,7 @@ def _sections(path: Path, answer: Mapping[str, Any]) -> tuple[str, Sequence[Docu
     sections = [
         DocumentPart(page=page, heading=heading, text=text) for page, heading, text in answer["sections"]
     ]
-    return answer["title"].strip() or path.name, sections
+    return answer["title"].strip() or path.name, sections, answer["unread"]
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Reads the text of a document. It runs in the sandbox and imports nothing of Satchel, because its input is hostile.
 
-`run` returns JSON, for each file: `title` and `sections`, a list of [page or null, heading, text]; or `error`, a
-sentence, with `is_empty` if there is nothing to read.
+`run` returns JSON, for each file: `title`, `sections`, a list of [page or null, heading, text], and `unread`, how many
+pages are pictures that were not read; or `error`, a sentence, with `is_empty` if there is nothing to read.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import csv
 import json
 import posixpath
 import re
+import time
 import zipfile
 from collections.abc import Iterable, Iterator
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,17 @@ _MOST_EXPANDED_BYTES = 300_000_000
 """Of all parts of an archive together. Real documents with many pictures stay below it."""
 _MOST_ROWS = 100_000
 
+_SIDE = 1_600
+"""Pixels of the longer side of a page whose picture is read: a dense page of a manual takes 560 MB; with 2,000, 780."""
+_MOST_PIXELS = 40_000_000
+"""Of a picture. Pillow refuses one of more than twice as many, before it is unpacked."""
+_PICTURES_S = 1_500.0
+"""How long pictures of pages are read, on the clock: the sandbox ends the run after 1,800 s, and all would be lost.
+A page takes 2 to 9 s of a processor."""
+_FEW_CHARS = 20
+"""A page with fewer characters may be a scan with a stamp or a page number."""
+_BY_MACHINE = "read from a picture"
+
 _LIGATURES = {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))}
 """Typeset PDFs hold "proﬁle" with one character for two letters, which nobody types in a question."""
 
@@ -35,13 +48,19 @@ class UnreadableDocument(Exception):
 
 
 def run(args: dict[str, Any]) -> str:
-    """Read `files`, each a path and a kind, which is a suffix without its dot."""
-    return json.dumps([_read(Path(path), kind) for path, kind in args["files"]])
+    """Read `files`, each a path and a kind, which is a suffix without its dot; with the words in pictures if `ocr`."""
+    pictures = _Pictures(_PICTURES_S if args["ocr"] else 0.0)
+    return json.dumps([_read(Path(path), kind, pictures) for path, kind in args["files"]])
 
 
-def _read(path: Path, kind: str) -> dict[str, Any]:
+def _read(path: Path, kind: str, pictures: _Pictures) -> dict[str, Any]:
     try:
-        title, sections = _READERS[kind](path)
+        if kind == "pdf":
+            title, sections = _pdf(path, pictures)
+        elif kind in _READERS:
+            title, sections = _READERS[kind](path)
+        else:
+            title, sections = "", iter([_picture(path, pictures)])
         taken, chars = [], 0
         for section in sections:
             chars += len(section[2])
@@ -50,7 +69,8 @@ def _read(path: Path, kind: str) -> dict[str, Any]:
             if section[2].strip():
                 taken.append(section)
         if not taken:
-            return {"error": "It has no text; its pages may be pictures.", "is_empty": True}
+            may_be = "; its pages may be pictures" if pictures.unread else ""
+            return {"error": f"It has no text{may_be}.", "is_empty": True}
     except UnreadableDocument as error:
         return {"error": str(error)}
     except MemoryError:
@@ -58,10 +78,68 @@ def _read(path: Path, kind: str) -> dict[str, Any]:
     # A boundary: a parser may raise anything for a broken or hostile file.
     except Exception as error:  # noqa: BLE001
         return {"error": f"It is damaged, or not what its name says ({type(error).__name__})."}
-    return {"title": " ".join(title.split())[:200], "sections": taken}
+    return {"title": " ".join(title.split())[:200], "sections": taken, "unread": pictures.unread}
 
 
-def _pdf(path: Path) -> tuple[str, Iterator[Section]]:
+class _Pictures:
+    """Reads words in pictures for some seconds, which may be 0.
+
+    Attributes:
+        unread: How many pages came too late.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.unread = 0
+        self._until = time.monotonic() + seconds
+
+    def words(self, picture: Any) -> str:
+        """The lines of a picture (`PIL.Image.Image`), from above."""
+        import numpy
+
+        picture.thumbnail((_SIDE, _SIDE))
+        found = _recogniser()(numpy.asarray(picture.convert("RGB"))[:, :, ::-1])
+        return "\n".join(found.txts or ())
+
+    def page(self, path: Path, number: int) -> str:
+        """The words of a page of a PDF, counted from 1; "" if it is too late."""
+        import pypdfium2
+
+        if time.monotonic() > self._until:
+            self.unread += 1
+            return ""
+        document = pypdfium2.PdfDocument(path)
+        try:
+            page = document[number - 1]
+            # Drawn with as many pixels as its picture has: enlarged, words run together.
+            sides = [max(each.get_px_size()) for each in page.get_objects() if hasattr(each, "get_px_size")]
+            side = min(max(sides, default=_SIDE), 4_000)
+            return self.words(page.render(scale=side / max(1.0, *page.get_size())).to_pil())
+        finally:
+            document.close()
+
+
+@cache
+def _recogniser() -> Any:
+    """Takes a second. The sandbox grants few threads, and one page is little work."""
+    import cv2
+    from rapidocr import RapidOCR
+
+    cv2.setNumThreads(1)
+    options = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": 1 for kind in ("intra", "inter")}
+    # Lines one by one: of six at a time, the longest makes the memory of all.
+    return RapidOCR(params={"Global.log_level": "error", "Rec.rec_batch_num": 1, **options})
+
+
+def _picture(path: Path, pictures: _Pictures) -> Section:
+    from PIL import Image, ImageOps
+
+    Image.MAX_IMAGE_PIXELS = _MOST_PIXELS
+    with Image.open(path, formats=("PNG", "JPEG", "WEBP")) as opened:
+        opened.draft("RGB", (_SIDE, _SIDE))  # a JPEG is unpacked at the size that is needed
+        return None, _BY_MACHINE, pictures.words(ImageOps.exif_transpose(opened))
+
+
+def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
     from pypdf import PdfReader
 
     reader = PdfReader(path)
@@ -76,7 +154,13 @@ def _pdf(path: Path) -> tuple[str, Iterator[Section]]:
         heading = ""
         for number, page in enumerate(reader.pages, 1):
             heading = headings.get(number, heading)
-            yield number, heading, page.extract_text().translate(_LIGATURES)
+            text = page.extract_text().translate(_LIGATURES)
+            if len(text.strip()) < _FEW_CHARS and page.images.keys():
+                read = pictures.page(path, number)
+                if len(read) > len(text.strip()):
+                    yield number, " › ".join(filter(None, (heading, _BY_MACHINE))), read
+                    continue
+            yield number, heading, text
 
     return str((reader.metadata and reader.metadata.title) or ""), pages()
 
@@ -157,6 +241,40 @@ def _xlsx(path: Path) -> tuple[str, Iterator[Section]]:
     return book.properties.title or "", sheets()
 
 
+def _odt(path: Path) -> tuple[str, Iterator[Section]]:
+    _unpacked(path)
+    with zipfile.ZipFile(path) as archive:
+        content, meta = _xml(archive.read("content.xml")), _xml(archive.read("meta.xml"))
+
+    def lines(parent: ElementTree.Element) -> Iterator[str]:
+        for at in parent:
+            match at.tag.rpartition("}")[2]:
+                case "tracked-changes" | "annotation":  # what was deleted, and remarks
+                    continue
+                case "h":
+                    level = next(
+                        (int(at.attrib[key]) for key in at.attrib if key.endswith("outline-level")), 1
+                    )
+                    yield "#" * min(level, 6) + " " + " ".join(_odt_words(at).split())
+                case "p":
+                    yield _odt_words(at) + "\n"
+                case "table":
+                    rows = (row for row in at.iter() if row.tag.endswith("}table-row"))
+                    yield "\n" + _table(["\n".join(lines(cell)) for cell in row] for row in rows) + "\n"
+                case _:
+                    yield from lines(at)
+
+    title = next((at.text for at in meta.iter() if at.tag.endswith("}title")), None)
+    body = next(at for at in content.iter() if at.tag.endswith("}body"))
+    return title or "", _by_heading("\n".join(lines(body)))
+
+
+def _odt_words(at: ElementTree.Element) -> str:
+    """The text of a paragraph, in which blanks, tabs and line breaks are elements."""
+    blank = {"s": " ", "tab": " ", "line-break": "\n"}.get(at.tag.rpartition("}")[2], "")
+    return blank + (at.text or "") + "".join(_odt_words(part) + (part.tail or "") for part in at)
+
+
 def _csv(path: Path) -> tuple[str, Iterator[Section]]:
     lines = _decoded(path).splitlines()
     delimiter = "\t" if path.suffix == ".tsv" else max(",;\t", key=lines[0].count) if lines else ","
@@ -181,7 +299,7 @@ def _epub(path: Path) -> tuple[str, Iterator[Section]]:
 
 
 def _xml(content: bytes) -> ElementTree.Element:
-    # An entity can expand without end, and no EPUB needs one of its own.
+    # An entity can expand without end, and no document needs one of its own.
     if b"<!ENTITY" in content:
         raise UnreadableDocument("It declares XML entities.")
     return ElementTree.fromstring(content)
@@ -298,8 +416,8 @@ class _Html(HTMLParser):
 
 
 _READERS = {
-    "pdf": _pdf,
     "docx": _docx,
+    "odt": _odt,
     "pptx": _pptx,
     "xlsx": _xlsx,
     "epub": _epub,
