@@ -126,7 +126,7 @@ async def test_what_is_installed_for_the_user_or_globally_stays_in_the_box_and_h
         )
         said = await one.bash(
             "/usr/bin/python3 -c 'import installed_here; print(installed_here.X)'; own-tool; cat main.c; "
-            "ls ${NODE_PATH##*:}"
+            "ls $npm_config_prefix/lib/node_modules"
         )
         assert "1\na tool\nint main(void) { return 0; }\nown" in said
         assert one.asked == []

@@ -70,6 +70,7 @@ def boxed_environ(
     lists = {
         name: ":".join([*filter(None, [environ.get(name)]), *(str(caches / folder) for folder in folders)])
         for name, folders in _LAST.items()
+        if name in environ
     }
     return {
         **kept,
