@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -233,6 +235,13 @@ def test_nothing_outside_of_a_skill_is_read(skill: Skill, file: str, reason: str
 
 # ---- Running
 
+NO_PROGRAM = """\
+a.sh: line 3: no-such-tool: command not found
+sh: 1: sh: not found
+Error: [Errno 2] No such file or directory: 'no-such-office'
+FileNotFoundError: [Errno 2] No such file or directory: 'letter.docx'
+"""
+
 
 class Bench:
     """The tools of a folder of skills, with a sandbox that answers what a test says."""
@@ -282,6 +291,10 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
             denied=(Denial(kind="network", target="x.example:443", reason="Not allowed."),),
         ),
         RunResult(status=Status.ERROR, exit=3, stderr="no such option\n", error="It ended with exit code 3."),
+        RunResult(status=Status.ERROR, exit=1, stderr=NO_PROGRAM, error="It ended with exit code 1."),
+        RunResult(
+            status=Status.OK, artifacts=tuple(Artifact(path=f"u/{n}.xml", content=b"") for n in range(100))
+        ),
     ]
     result = await bench.call(
         "run_skill",
@@ -294,6 +307,9 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
     given = str(bench.session.cwd / "in.pdf")
     assert bench.entry().argv == (
         "python",
+        "-c",
+        bench.entry().argv[2],
+        str(folder),
         str(folder / "scripts/go.py"),
         given,
         f"--in={given}",
@@ -321,6 +337,34 @@ async def test_a_script_runs_in_the_sandbox_with_the_named_files_and_without_net
     assert failed.is_error
     assert "failed (error, exit code 3)" in failed.text
     assert "no such option" in failed.text
+    # A file that an earlier call made is given to the next.
+    lacking = await bench.call("run_skill", name="one", script="scripts/go.sh", files=[str(saved)])
+    assert bench.sandbox.specs[-1].read_only == (folder, saved)
+    assert "There is no program no-such-office on this machine." in lacking.text
+    assert lacking.text.count("There is no program") == 2
+    assert "no program sh " not in lacking.text
+    many = await bench.call("run_skill", name="one", script="scripts/go.sh")
+    assert many.text.startswith(f"Files that it made: 100 in {bench.session.context.spill_dir}")
+    assert many.text.endswith(", u/59.xml")
+
+
+@requirement("skills:run")
+@pytest.mark.parametrize("script", ["scripts/check.py", "scripts/check", "scripts.check"])
+async def test_a_script_is_named_as_skills_name_it_and_imports_from_its_folder_and_the_skills(
+    tmp_path: Path, script: str
+) -> None:
+    files = {
+        "scripts/check.py": "import sys, beside, scripts.utils\nprint(beside.X, scripts.utils.Y, sys.argv[1:])",
+        "scripts/beside.py": "X = 1",
+        "scripts/utils.py": "Y = 2",
+    }
+    put(tmp_path / "skills", "one", files=files)
+    bench = Bench(tmp_path)
+    bench.sandbox.answers = [RunResult(status=Status.OK)]
+    await bench.call("run_skill", name="one", script=script, args=["a"])
+    argv = [sys.executable, "-I", *bench.entry().argv[1:]]
+    ran = await anyio.run_process(argv, cwd=tmp_path)
+    assert ran.stdout.decode().strip() == "1 2 ['a']"
 
 
 @requirement("skills:run")

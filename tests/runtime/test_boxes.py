@@ -102,12 +102,35 @@ async def test_ordinary_work_runs_boxed_without_a_question(tmp_path: Path) -> No
         assert "Ann two" in said, said
         await one.bash("echo kept > /tmp/between")
         assert "kept" in await one.bash("cat /tmp/between")
+        # An unpacked Office document stays as it is.
+        await one.bash("mkdir -p unpacked/_rels && echo '<x/>' > unpacked/_rels/.rels")
+        assert (one.work / "unpacked/_rels/.rels").is_file()
         await one.bash("mkdir -p sub && cd sub")
         assert f"stdout:\n{one.work}/sub\n" in await one.bash("pwd")
         assert one.asked == []
         assert set(one.boxes) == {"workspace"}
     assert not Path("/tmp/between").exists()
     assert (tmp_path / "work/log").read_text() == "built\n"
+
+
+@requirement("bash:boxed:installs")
+async def test_what_is_installed_for_the_user_or_globally_stays_in_the_box_and_hides_nothing(
+    tmp_path: Path,
+) -> None:
+    put = 'put() { mkdir -p "${1%/*}"; printf "$2" > "$1"; chmod +x "$1"; }; '
+    async with world(tmp_path) as one:
+        await one.bash(
+            f'{put} put "$(/usr/bin/python3 -m site --user-site)/installed_here.py" "X = 1"; '
+            'put "$npm_config_prefix/bin/own-tool" "#!/bin/sh\necho a tool"; '
+            'put "$npm_config_prefix/bin/cat" "#!/bin/sh\necho hidden"; '
+            'put "$npm_config_prefix/lib/node_modules/own/index.js" "module.exports = 7"'
+        )
+        said = await one.bash(
+            "/usr/bin/python3 -c 'import installed_here; print(installed_here.X)'; own-tool; cat main.c; "
+            "ls $npm_config_prefix/lib/node_modules"
+        )
+        assert "1\na tool\nint main(void) { return 0; }\nown" in said
+        assert one.asked == []
 
 
 @dataclass(frozen=True)

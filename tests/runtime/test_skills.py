@@ -178,3 +178,22 @@ async def test_the_users_own_claude_skills_do_not_make_the_home_a_project(tmp_pa
     (tmp_path / "work").mkdir()
     environ = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     assert load(environ, cwd=tmp_path / "work", home=tmp_path / ".satchel").project is None
+
+
+@pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
+@requirement("skills:bash")
+async def test_a_boxed_command_reads_the_folder_of_a_skill_and_changes_nothing_in_it(tmp_path: Path) -> None:
+    # Outside of the working directory, and below /tmp, of which boxed programs have one of their own.
+    real = put(tmp_path / "elsewhere", "tools", files={"go.sh": "echo went > made.txt"})
+    (tmp_path / "elsewhere" / "other.txt").write_text("not a skill's")
+    (tmp_path / "home" / "skills").mkdir(parents=True)
+    (tmp_path / "home" / "skills" / "tools").symlink_to(real)
+    command = f"bash {real}/go.sh; echo x > {real}/new.txt || echo read-only; cat {real.parent}/other.txt"
+    model = ScriptedModel([Reply(calls=[Call(name="bash", input={"command": command})]), "Done."])
+    async with opened(tmp_path, model, agent__mode="auto") as satchel:
+        await (await satchel.session()).run_turn("Go.")
+    [said] = results(model.requests[1].messages[-1])
+    assert "read-only" in said
+    assert "not a skill's" not in said
+    assert (tmp_path / "work" / "made.txt").read_text() == "went\n"
+    assert sorted(path.name for path in real.iterdir()) == ["SKILL.md", "go.sh"]

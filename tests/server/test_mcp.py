@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
@@ -22,10 +25,15 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from mcp.types import (
     CallToolResult,
     ElicitResult,
+    EmbeddedResource,
+    ImageContent,
     Implementation,
     LoggingLevel,
     LoggingMessageNotificationParams,
+    Request,
     ResourceUpdatedNotification,
+    Result,
+    TextResourceContents,
     ToolListChangedNotification,
 )
 
@@ -39,6 +47,7 @@ from satchel.server.mcp.serving import serve_lines
 from tests.capabilities.world import BY_BUILDER, GREET, cases, draft
 from tests.cli.programs import environ_for
 from tests.requirements import requirement
+from tests.server.test_attachments import PNG
 from tests.server.world import World, chat, serving
 
 pytestmark = pytest.mark.anyio
@@ -54,8 +63,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     skill = folder / "home" / "skills" / "tidy-notes"
     skill.mkdir(parents=True)
     (skill / "SKILL.md").write_text(
-        "---\nname: tidy-notes\ndescription: Tidies notes.\n---\nSort them by date.\n"
+        "---\nname: tidy-notes\ndescription: Tidies notes.\nversion: 2\n---\nSort them by date.\n"
     )
+    (skill / "docs").mkdir()
+    (skill / "docs" / "how to.md").write_bytes("Gr\u00fc\u00dfe\u202e\n".encode())
+    (skill / "label.png").write_bytes(PNG)
+    (skill / ".env").write_text("TOKEN=1")
+    (folder / "outside.md").write_text("outside")
+    (skill / "link.md").symlink_to(folder / "outside.md")
     with serving(folder, server__requests_per_s=10_000, agent__mode="ask") as world:
         yield world
 
@@ -357,7 +372,11 @@ async def test_conversations_are_resources_and_private_ones_are_not(world: World
         (content,) = (await client.read_resource(one.uri)).contents
         assert "rhubarb" in content.text  # type: ignore[union-attr]
         templates = (await client.list_resource_templates()).resource_templates
-        assert [t.uri_template for t in templates] == ["satchel://sessions/{id}", "satchel://memories/{id}"]
+        assert [t.uri_template for t in templates] == [
+            "satchel://sessions/{id}",
+            "skill://{skill}/{+file}",
+            "satchel://memories/{id}",
+        ]
         id = await stored(client, f"Rhubarb grows behind the shed {mode}.")
         (memory,) = (await client.read_resource(f"satchel://memories/{id}")).contents
         assert json.loads(memory.text)["content"].startswith("Rhubarb")  # type: ignore[union-attr]
@@ -483,6 +502,127 @@ async def test_prompts_bring_memory_and_skills(world: World, mode: str) -> None:
         for name, arguments in wrong:
             with pytest.raises(MCPError):
                 await client.get_prompt(name, arguments)
+
+
+class _Entry(Result):
+    """What `skills/list` and `skills/get` answer with, as a client reads it."""
+
+    skills: list[dict[str, Any]] = []
+    skill: dict[str, Any] = {}
+
+
+class _Asked(Request[dict[str, Any], str]):
+    """A request of the extension."""
+
+
+async def skills(client: Client, method: str, **params: Any) -> _Entry:
+    return await client.session.send_request(_Asked(method=method, params=params), _Entry)
+
+
+async def content(client: Client, uri: str) -> bytes:
+    (one,) = (await client.read_resource(uri, cache_mode="bypass")).contents
+    return one.text.encode() if isinstance(one, TextResourceContents) else base64.b64decode(one.blob)
+
+
+@requirement("mcp-server:skills")
+@BOTH
+async def test_skills_are_listed_with_digests_and_read_byte_for_byte_and_nothing_beside_them_is(
+    world: World, mode: str
+) -> None:
+    async with connected(world, mode) as client:
+        first = (await skills(client, "skills/list")).skills[0]
+        assert first["uri"] == "skill://tidy-notes/SKILL.md"
+        assert first["frontmatter"] == {"name": "tidy-notes", "description": "Tidies notes.", "version": 2}
+        assert [each["uri"].removeprefix("skill://tidy-notes/") for each in first["resources"]] == [
+            "SKILL.md",
+            "label.png",
+            "docs/how%20to.md",
+        ]
+        for each in first["resources"]:
+            read = await content(client, each["uri"])
+            digest = f"sha256:{hashlib.sha256(read).hexdigest()}"
+            assert (digest, len(read)) == (each["digest"], each["size"])
+        assert (await skills(client, "skills/get", uri=first["uri"])).skill == first
+        listed = {one.uri: one for one in (await client.list_resources()).resources}
+        assert listed[first["uri"]].description == "Tidies notes."
+        for uri in (
+            "skill://tidy-notes/.env",
+            "skill://tidy-notes/link.md",
+            "skill://tidy-notes/../../config.toml",
+            "skill://tidy-notes/docs/../SKILL.md",
+            "skill://tidy-notes/%2e%2e/%2e%2e/token",
+            "skill://tidy-notes//etc/passwd",
+            "skill://tidy-notes/docs",
+            "skill://tidy-notes",
+            "skill://nothing/SKILL.md",
+        ):
+            with pytest.raises(MCPError) as refused:
+                await client.read_resource(uri)
+            assert refused.value.code == (-32002 if mode == "legacy" else -32602)
+            with pytest.raises(MCPError) as unknown:
+                await skills(client, "skills/get", uri=uri)
+            assert unknown.value.code == -32602
+
+
+@requirement("mcp-server:skills")
+async def test_a_client_is_told_of_the_extension_and_hears_of_a_new_skill(world: World) -> None:
+    async with connected(world, "auto") as client:
+        assert (client.server_capabilities.extensions or {})["io.modelcontextprotocol/skills"] == {}
+        async with client.listen(resources_list_changed=True) as events:
+            new = world.satchel.settings.home / "skills" / "new-one"
+            new.mkdir()
+            (new / "SKILL.md").write_text("---\nname: new-one\ndescription: New.\n---\nNew.\n")
+            try:
+                async for _ in events:
+                    break
+                assert await content(client, "skill://new-one/SKILL.md")
+            finally:
+                shutil.rmtree(new)
+
+
+@requirement("mcp-server:skills")
+@requirement("mcp-server:files")
+@BOTH
+async def test_a_capability_is_a_skill_and_the_files_that_it_makes_come_with_its_result(
+    world: World, mode: str
+) -> None:
+    try:
+        await on_server(world, world.satchel.parts.sandboxes.get)
+    except NoSandbox as error:
+        pytest.skip(f"CAPABILITIES WERE NOT RUN OVER MCP: {error}")
+    name = f"draw_{mode[:4]}"
+    code = (
+        "import base64, os\ndef run(args: dict) -> str:\n    os.makedirs('out', exist_ok=True)\n"
+        f"    open('out/a.png', 'wb').write(base64.b64decode({base64.b64encode(PNG).decode()!r}))\n"
+        "    open('out/b.csv', 'w').write('x,y')\n    return args['city']\n"
+    )
+    made = cases(
+        {"name": "Ulm", "input": {"city": "Ulm"}, "expect": {"equals": "Ulm"}},
+        {"name": "none", "input": {}, "expect": {"error": "city"}},
+    )
+    schema = {
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "list": {"type": "string", "format": "file"}},
+        "required": ["city"],
+        "additionalProperties": False,
+    }
+    await on_server(world, partial(register, world, name, code=code, cases=made, input_schema=schema))
+    async with connected(world, mode) as client:
+        uri = f"skill://satchel_capabilities/draw-{mode[:4]}/SKILL.md"
+        entry = (await skills(client, "skills/get", uri=uri)).skill
+        assert entry["frontmatter"]["name"] == f"draw-{mode[:4]}"
+        assert (await content(client, uri.replace("SKILL.md", "main.py"))).decode() == code
+        drawn = await call(client, f"cap_{name}", city="Ulm")
+        _, picture, table = drawn.content
+        assert isinstance(picture, ImageContent)
+        assert (picture.mime_type, base64.b64decode(picture.data)) == ("image/png", PNG)
+        assert isinstance(table, EmbeddedResource)
+        assert base64.b64decode(table.resource.blob) == b"x,y"  # type: ignore[union-attr]
+        assert str(table.resource.uri).endswith("/b.csv")
+        # An agent may be on another machine: it names no files of this one.
+        named = await call(client, f"cap_{name}", city="Ulm", list="/etc/hostname")
+        assert named.is_error
+        assert "It takes a file, which can be named in a conversation" in said(named)
 
 
 @requirement("mcp-server:hostile")

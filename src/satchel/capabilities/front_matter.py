@@ -12,11 +12,11 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from satchel.errors import UsageError
 
-__all__ = ["FrontMatter", "parse_front_matter"]
+__all__ = ["FrontMatter", "front_fields", "parse_front_matter"]
 
 Value: TypeAlias = "str | list[Value] | dict[str, Value]"
 
@@ -103,6 +103,23 @@ def parse_front_matter(text: str) -> tuple[FrontMatter, str]:
         ),
         text[match.end() :],
     )
+
+
+def front_fields(text: str) -> dict[str, Any]:
+    """Every field of the front matter as JSON data, for programs that compare it with their own reading of the YAML.
+
+    Numbers and truth values are such, and dates are text. Errors as in `parse_front_matter`.
+    """
+    import yaml  # noqa: PLC0415
+
+    parse_front_matter(text)  # It refuses what would be dangerous to make objects of.
+    match = _FRONT.match(text)
+    assert match is not None
+    try:
+        fields = json.loads(json.dumps(yaml.safe_load(match["yaml"]), default=str))
+    except (yaml.YAMLError, ValueError, RecursionError):
+        fields = _fields(match["yaml"], [])
+    return dict(fields)
 
 
 def _text(fields: Mapping[str, Value], key: str) -> str:

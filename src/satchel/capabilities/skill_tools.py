@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tomllib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -47,10 +48,23 @@ sys.argv = ["code.py", *sys.argv[3:]]
 exec(compile(code, "code.py", "exec"), {"__name__": "__main__"})
 """
 """Runs code as if it were a script in the skill's folder, so that it can import the skill's modules."""
+_RUN_SCRIPT: Final = """\
+import os, runpy, sys
+folder, script = sys.argv[1:3]
+sys.path[:0] = [os.path.dirname(script), folder]
+sys.argv = sys.argv[2:]
+runpy.run_path(script, run_name="__main__")
+"""
+"""Runs a script that may import from its own folder, as `python FILE` does, and from the skill's, as `python -m`."""
+_MOST_PATHS: Final = 8
+"""Files that are named with their whole paths."""
+_MOST_NAMED: Final = 60
 _MOST_CODE: Final = 60_000
 """Characters: an argument of a program has at most 128 KiB."""
 _INLINE = re.compile(r"(?m)^# /// script[ \t]*$\s(?P<content>(?:^#(?:| .*)$\s)+)^# ///[ \t]*$")
 """Metadata inside of a script (PEP 723)."""
+_NO_PROGRAM = re.compile(r"(?m)No such file or directory: '([\w+-]+)'$|([\w+-]+): (?:command )?not found$")
+"""Where Python and shells say that there is no such program, with its name."""
 _MOST_SCRIPT_BYTES: Final = 1_000_000
 _RUNS: Final = Annotations(read_only=True, destructive=False, idempotent=False, open_world=False)
 """It sees copies and changes nothing outside of its sandbox."""
@@ -142,7 +156,7 @@ class SkillTools:
             f"network. It sees the skill's folder (written {_FOLDER} in an argument) and the named files; nothing else "
             "of the user. Its working folder is empty. "
             "What it writes to out/ is kept, and the result says where. Use it instead of bash for the commands that a "
-            "skill's text names.",
+            "skill's text names; bash can read the folder too, for those that need the network or change files.",
             properties={
                 "name": {"type": "string", "minLength": 1, "description": "Of the skill"},
                 "script": {
@@ -166,7 +180,7 @@ class SkillTools:
                     "type": "array",
                     "items": {"type": "string", "minLength": 1},
                     "maxItems": 100,
-                    "description": "Files or folders of the working directory that it may read",
+                    "description": "Files or folders of the working directory that it may read, or made earlier",
                 },
                 "stdin": {"type": "string", "description": "Its input"},
                 "requirements": {
@@ -223,10 +237,18 @@ async def _told(result: RunResult, skill: Skill, context: ToolContext) -> ToolRe
         parts.append(
             f"The script of the skill {skill.name} failed ({result.status}, exit code {result.exit}): {result.error}"
         )
+        parts += [
+            f"There is no program {name} on this machine. If the script needs it, tell the user, who can install it."
+            for name in _missing(result.stderr, context.environ.get("PATH", ""))
+        ]
     if result.artifacts:
         folder = context.spill_dir / f"{context.call_id}-files"
         saved = await context.blocking(_save, folder, result.artifacts)
-        parts.append(f"Files that it made: {', '.join(map(str, saved))}")
+        shown = [str(path) for path in saved]
+        if len(saved) > _MOST_PATHS:
+            # An unpacked document has dozens of files: their folder is named once.
+            shown = [f"{len(saved)} in {folder}", *(made.path for made in result.artifacts[:_MOST_NAMED])]
+        parts.append(f"Files that it made: {', '.join(shown)}")
         files = await context.blocking(
             keep_seen, context.spill_dir, {made.path: made.content for made in result.artifacts}
         )
@@ -241,6 +263,12 @@ async def _told(result: RunResult, skill: Skill, context: ToolContext) -> ToolRe
     )
 
 
+def _missing(stderr: str, path: str) -> Sequence[str]:
+    """The programs that a script could not start, because there are none of these names."""
+    named = [first or second for first, second in _NO_PROGRAM.findall(stderr)]
+    return [name for name in dict.fromkeys(named) if shutil.which(name, path=path) is None]
+
+
 def _readable(names: Sequence[str], context: ToolContext) -> dict[str, Path]:
     """The real paths of files that a script may be given: below the session's folders, and nothing that may be a key.
 
@@ -249,7 +277,8 @@ def _readable(names: Sequence[str], context: ToolContext) -> dict[str, Path]:
         UsageError: It is somewhere else.
     """
     places = Places.of(context.roots, context.environ)
-    own = [Path(folder) for folder in places.own]
+    # What earlier calls made may be used in the next.
+    own = [*map(Path, places.own), Path(os.path.realpath(context.spill_dir))]
     found: dict[str, Path] = {}
     for name in names:
         if "\0" in name:
@@ -282,7 +311,7 @@ def _program(skill: Skill, name: str) -> tuple[tuple[str, ...], str]:
         NotFound: There is no such script.
         UsageError: It can't be run.
     """
-    script = skill.path(name)
+    script = skill.path(_named(skill, name))
     interpreter = _INTERPRETERS.get(script.suffix.lower())
     if interpreter is None and not os.access(script, os.X_OK):
         raise UsageError(
@@ -291,7 +320,17 @@ def _program(skill: Skill, name: str) -> tuple[tuple[str, ...], str]:
         )
     has_metadata = script.suffix.lower() == ".py" and script.stat().st_size <= _MOST_SCRIPT_BYTES
     text = script.read_text(encoding="utf-8", errors="replace") if has_metadata else ""
+    if interpreter == ("python",):
+        return ("python", "-c", _RUN_SCRIPT, str(skill.folder), str(script)), text
     return (*(interpreter or ()), str(script)), text
+
+
+def _named(skill: Skill, name: str) -> str:
+    """The file that a skill's text means by a script without its ending, or by a module (`python -m scripts.check`)."""
+    files = skill.files()
+    meant = [f"{name}{end}" for end in _INTERPRETERS] + [f"{name.replace('.', '/')}.py"]
+    found = {each for each in meant if each in files}
+    return found.pop() if name not in files and len(found) == 1 else name
 
 
 def _inline_requirements(text: str) -> Sequence[str]:

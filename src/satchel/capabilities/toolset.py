@@ -135,9 +135,10 @@ class OwnTool:
             folder = context.spill_dir / f"{context.call_id}-files"
             saved = await context.blocking(_save, folder, outcome.artifacts)
             parts.append(f"Files that it made: {', '.join(map(str, saved))}")
-            files = await context.blocking(
-                keep_seen, context.spill_dir, {made.path: made.content for made in outcome.artifacts}
-            )
+            contents = {made.path: made.content for made in outcome.artifacts}
+            # Who has no folder here, such as an agent on another machine, can't open what is only named.
+            keeping = partial(keep_seen, context.spill_dir, contents, others=not context.roots)
+            files = await context.blocking(keeping)
         parts += [f"Not kept: {reason}" for reason in outcome.omitted]
         return ToolResult(
             text="\n".join(part for part in parts if part) or "(no text)",

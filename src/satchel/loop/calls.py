@@ -84,6 +84,7 @@ class ToolCallRecord:
         data: The result for programs, as the tool returned it.
         error_code: "" for success; otherwise a code of DESIGN 6: "INVALID_INPUT", "TOOL_FAILED", "TOOL_TIMEOUT",
             "TOOL_CRASHED"; "NOT_RUN" for a call that was refused or never started.
+        files: Of the result; their bytes are where `keep` puts them.
     """
 
     call_id: str
@@ -94,6 +95,7 @@ class ToolCallRecord:
     duration_ms: float = 0.0
     data: Any = None
     error_code: str = ""
+    files: tuple[FileBlock, ...] = ()
 
 
 class RoundCall:
@@ -189,6 +191,7 @@ class RoundCall:
             duration_ms=self.duration_ms,
             data=self.data,
             error_code=self.error_code,
+            files=self.files,
         )
 
 

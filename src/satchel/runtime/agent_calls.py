@@ -6,10 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from satchel.capabilities.skills import Skill
 from satchel.errors import NotFound, SatchelError
 from satchel.events import Event, ToolProgress
 from satchel.loop import CallEnvironment, PermittedByUser, Toolbox, TurnLimits, run_call
 from satchel.memory.toolset import MemoryTools
+from satchel.messages import FileBlock
 from satchel.models import ChatModel
 from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
@@ -18,6 +20,7 @@ from satchel.runtime.rules import allowances_now, gate_for
 from satchel.runtime.spill import spill_into
 from satchel.runtime.tooling import Tooling
 from satchel.tools import Approver, Effect, PlannedCall, Tool, ToolContext, ToolResult, ToolSpec
+from satchel.tools.kept import kept_path
 
 __all__ = ["AgentCall", "AgentCalls", "LentTool"]
 
@@ -32,6 +35,7 @@ class AgentCall:
     Attributes:
         text: The result, or why there is none.
         data: The same for programs, or None.
+        files: What came with it, with its bytes.
         unasked: The reason for which the user would have to be asked, where nobody could be; "" otherwise.
         rules: The permission rules that would have allowed the call, as texts.
     """
@@ -41,6 +45,7 @@ class AgentCall:
     data: Any = None
     unasked: str = ""
     rules: tuple[str, ...] = ()
+    files: tuple[tuple[FileBlock, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +70,9 @@ class LentTool:
 
     async def call(self, input: Mapping[str, Any], context: ToolContext) -> ToolResult:
         """See `Tool.call`."""
-        return await self.tool.call(
-            input, replace(context, session_id=f"mcp/{self.agent}", turn=0, untrusted=True)
-        )
+        # An agent has no folder here: no call of it names files of the user's.
+        lent = replace(context, session_id=f"mcp/{self.agent}", turn=0, untrusted=True, roots=())
+        return await self.tool.call(input, lent)
 
 
 class AgentCalls:
@@ -184,12 +189,22 @@ class AgentCalls:
             )
         except SatchelError as error:
             return AgentCall(text=str(error), is_error=True)
-        return AgentCall(text=called.result, is_error=called.is_error, data=called.data)
+        files = [(file, kept_path(folder, file)) for file in called.files]
+        return AgentCall(
+            text=called.result,
+            is_error=called.is_error,
+            data=called.data,
+            files=tuple([(file, await parts.pool.run(path.read_bytes)) for file, path in files]),
+        )
 
     async def skills(self) -> Sequence[tuple[str, str]]:
         """Name and description of each skill that the user has."""
+        return [(skill.name, skill.front.description) for skill in await self.skill_folders()]
+
+    async def skill_folders(self) -> Sequence[Skill]:
+        """Each skill that the user has, to read its files."""
         await self._tooling.skills.look()
-        return [(skill.name, skill.front.description) for skill in self._tooling.skills.skills.all]
+        return self._tooling.skills.skills.all
 
     async def skill(self, name: str) -> str:
         """The text of a skill.

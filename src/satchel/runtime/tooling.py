@@ -91,6 +91,7 @@ class Tooling:
         self._home = home
         self._is_discovering = False
         self.skills = skill_tools(parts.settings, parts.sandboxes)
+        parts.boxes.skills = lambda: [skill.folder for skill in self.skills.skills.all]
         self.finder = ToolIndex(
             parts.settings.home / "tool-index.db",
             embedder=home.embedder,

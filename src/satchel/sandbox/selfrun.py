@@ -36,7 +36,9 @@ _ORDINARY: Final = re.compile(
     # What compilers, builds and editors leave beside their files.
     r"\.coverage(?:rc|\..*)?|\.\w*cache|\.ninja_\w+|\.dirstamp|\.depend|\.rustc_info\.json|\.package-lock\.json|\.pnp\..*|"
     r"\..+\.(?:cmd|d|o|lo|so|tmp|sw[a-p]|log|pid|stamp|cache|pyc)|\.DS_Store|\.nfs\w+|\.tmp\w*|\.flutter-\w+|\.packages|"
-    r"\.metadata|\.buildinfo|\.nojekyll"
+    r"\.metadata|\.buildinfo|\.nojekyll|"
+    # What an unpacked Office document has.
+    r"\.rels"
 )
 _FORGES: Final = frozenset((".github", ".gitlab", ".gitea", ".forgejo"))
 _OF_FORGES: Final = re.compile(

@@ -75,12 +75,14 @@ def keep(spill_dir: Path, name: str, content: bytes, *, text: str = "") -> FileB
     return file
 
 
-def keep_seen(spill_dir: Path, contents: Mapping[str, bytes]) -> tuple[FileBlock, ...]:
-    """Keep those of the files that models can be shown, by their paths; see `keep`."""
+def keep_seen(
+    spill_dir: Path, contents: Mapping[str, bytes], *, others: bool = False
+) -> tuple[FileBlock, ...]:
+    """Keep those of the files that models can be shown, by their paths, and with `others` the rest; see `keep`."""
     return tuple(
         keep(spill_dir, Path(path).name, content)
         for path, content in contents.items()
-        if media_type_of(content).startswith(("image/", "application/pdf"))
+        if others or media_type_of(content).startswith(("image/", "application/pdf"))
     )
 
 

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote
 
 from mcp.server.caching import CacheHint
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
-from mcp.server.subscriptions import PromptsListChanged, ToolsListChanged
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp.types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
+    AudioContent,
+    BlobResourceContents,
     CallToolRequestParams,
     CallToolResult,
     CompleteRequestParams,
     CompleteResult,
     Completion,
+    EmbeddedResource,
     EmptyResult,
     GetPromptRequestParams,
     GetPromptResult,
+    ImageContent,
     InputRequiredResult,
     ListPromptsResult,
     ListResourcesResult,
@@ -69,6 +75,14 @@ from satchel.server.mcp.resources import (
     Resources,
     session_uri,
 )
+from satchel.server.mcp.skills import (
+    EXTENSION,
+    SKILL_TEMPLATE,
+    GetSkillParams,
+    GetSkillResult,
+    ListSkillsResult,
+    ServedSkills,
+)
 from satchel.server.mcp.tools import OfferedTool, capability_tool, memory_tools
 from satchel.tools.visible import visible, visible_schema
 from satchel.version import __version__
@@ -89,6 +103,8 @@ _TTL_MS: Final = 60_000
 _MOST_CLIENT_CHARS: Final = 40
 _MOST_SHOWN_FORGOTTEN: Final = 20
 _MOST_LOGGED_CHARS: Final = 500
+_MOST_FILE_BYTES: Final = 10_000_000
+"""Of the files of one result: clients hold messages in memory, and some refuse larger ones."""
 _RESOURCE_NOT_FOUND: Final = -32002
 """Until 2025-11-25; from 2026-07-28 on it is "invalid params"."""
 _Context = ServerRequestContext[Any, Any]
@@ -136,7 +152,8 @@ class McpFace:
         """`satchel` stays open while clients are served."""
         self._satchel = satchel
         self._calls = AgentCalls(satchel.parts, satchel.home, satchel.tooling)
-        self._resources = Resources(satchel)
+        self._skills = ServedSkills(satchel, self._calls)
+        self._resources = Resources(satchel, self._skills)
         self._prompts = Prompts(satchel, self._calls)
         self._following = Following(self._resources, self._lists)
         hint = CacheHint(ttl_ms=_TTL_MS, scope="private")
@@ -169,6 +186,9 @@ class McpFace:
         self.server.add_notification_handler(
             "notifications/initialized", NotificationParams, self._initialized
         )
+        self.server.extensions[EXTENSION] = {}
+        self.server.add_request_handler("skills/list", PaginatedRequestParams, self._list_skills)
+        self.server.add_request_handler("skills/get", GetSkillParams, self._get_skill)
         # The key is this process's: a question is answered within minutes, or asked again.
         self.server.middleware.append(
             RequestStateBoundary(RequestStateSecurity.ephemeral(), default_audience=_NAME)
@@ -189,6 +209,7 @@ class McpFace:
         return {
             ToolsListChanged: await capabilities.catalogue.version() if capabilities is not None else None,
             PromptsListChanged: tuple(await self._calls.skills()),
+            ResourcesListChanged: await self._skills.state(),
         }
 
     async def _initialized(self, context: _Context, _: NotificationParams) -> None:
@@ -321,6 +342,16 @@ class McpFace:
             mime_type="text/markdown",
         )
         first = [profile] if cursor is None and self._satchel.memory is not None else []
+        if cursor is None:
+            first += [
+                Resource(
+                    uri=entry["uri"],
+                    name=str(entry["frontmatter"]["name"]),
+                    description=visible(str(entry["frontmatter"]["description"])),
+                    mime_type="text/markdown",
+                )
+                for entry in await self._skills.entries()
+            ]
         return ListResourcesResult(
             resources=[
                 *first,
@@ -349,7 +380,13 @@ class McpFace:
                 title="A conversation",
                 description="What was said in a conversation with Satchel, with its tool calls.",
                 mime_type="text/markdown",
-            )
+            ),
+            ResourceTemplate(
+                uri_template=SKILL_TEMPLATE,
+                name="skill",
+                title="A file of a skill",
+                description="A file of one of the user's skills or capabilities; skills/list names all of them.",
+            ),
         ]
         if self._satchel.memory is not None:
             templates.append(
@@ -370,9 +407,20 @@ class McpFace:
             reading = await self._resources.read(params.uri)
         except SatchelError as error:
             raise _unreadable(context, error, params.uri) from error
+        if reading.blob is not None:
+            return ReadResourceResult(contents=[_blob(params.uri, reading.blob, reading.mime_type)])
         return ReadResourceResult(
             contents=[TextResourceContents(uri=params.uri, text=reading.text, mime_type=reading.mime_type)]
         )
+
+    async def _list_skills(self, _: _Context, __: PaginatedRequestParams) -> ListSkillsResult:
+        return ListSkillsResult(skills=await self._skills.entries(), ttl_ms=_TTL_MS)
+
+    async def _get_skill(self, _: _Context, params: GetSkillParams) -> GetSkillResult:
+        try:
+            return GetSkillResult(skill=await self._skills.entry(params.uri), ttl_ms=_TTL_MS)
+        except SatchelError as error:
+            raise _refused(error) from error
 
     async def _complete(self, _: _Context, params: CompleteRequestParams) -> CompleteResult:
         values: list[str] = []
@@ -444,7 +492,36 @@ def _result(offered: OfferedTool, called: AgentCall) -> CallToolResult:
         structured = offered.structured(called.data)
     except UsageError as error:
         return _failed(f"{error}\nIt said:\n{called.text}")
-    return CallToolResult(content=[TextContent(text=visible(called.text))], structured_content=structured)
+    return CallToolResult(
+        content=[TextContent(text=visible(called.text)), *_contents(called)], structured_content=structured
+    )
+
+
+def _contents(called: AgentCall) -> list[ImageContent | AudioContent | EmbeddedResource | TextContent]:
+    """The files of a result, up to a total size; larger ones are named."""
+    contents: list[ImageContent | AudioContent | EmbeddedResource | TextContent] = []
+    left = _MOST_FILE_BYTES
+    for file, content in called.files:
+        left -= len(content)
+        if left < 0:
+            left += len(content)
+            contents.append(
+                TextContent(text=f"{visible(file.name)} is too large to send: {file.size:,} bytes.")
+            )
+            continue
+        data = base64.b64encode(content).decode()
+        if file.media_type.startswith("image/"):
+            contents.append(ImageContent(data=data, mime_type=file.media_type))
+        elif file.media_type.startswith("audio/"):
+            contents.append(AudioContent(data=data, mime_type=file.media_type))
+        else:
+            uri = f"satchel://results/{file.sha256}/{quote(file.name, safe='')}"
+            contents.append(EmbeddedResource(resource=_blob(uri, content, file.media_type)))
+    return contents
+
+
+def _blob(uri: str, content: bytes, mime_type: str) -> BlobResourceContents:
+    return BlobResourceContents(uri=uri, blob=base64.b64encode(content).decode(), mime_type=mime_type)
 
 
 def _failed(text: str) -> CallToolResult:

@@ -215,7 +215,8 @@ class Following:
 
     async def _look(self) -> _Seen:
         resources: dict[str, object] = dict(await self._resources.moments())
-        lists = {**await self._lists(), ResourcesListChanged: frozenset(resources)}
+        lists = dict(await self._lists())
+        lists[ResourcesListChanged] = (frozenset(resources), lists.get(ResourcesListChanged))
         followed = {*self._streamed, *(uri for one in self._followers.values() for uri in one.uris)}
         for uri in followed - resources.keys():
             with suppress(NotFound):

@@ -13,6 +13,7 @@ from urllib.parse import quote
 from satchel.errors import NotFound, UsageError
 from satchel.memory import record_to_json
 from satchel.runtime import Satchel
+from satchel.server.mcp.skills import SCHEME, ServedSkills
 from satchel.server.mcp.tools import granted_memory
 from satchel.sessions import SessionInfo
 from satchel.tools.visible import visible
@@ -48,6 +49,8 @@ class ResourceText:
     uri: str
     text: str
     mime_type: str
+    blob: bytes | None = None
+    """The content, where it is not text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +64,10 @@ class SessionPage:
 class Resources:
     """Reads what other agents may read. Private conversations are treated as missing."""
 
-    def __init__(self, satchel: Satchel) -> None:
-        """`satchel` is read when a request asks."""
+    def __init__(self, satchel: Satchel, skills: ServedSkills) -> None:
+        """Both are read when a request asks."""
         self._satchel = satchel
+        self._skills = skills
 
     async def page(self, cursor: str | None) -> SessionPage:
         """A page of the conversations, the most recent first.
@@ -89,6 +93,12 @@ class Resources:
         """
         if uri == PROFILE:
             return ResourceText(uri=uri, text=await standing_text(self._satchel), mime_type="text/markdown")
+        if uri.startswith(SCHEME):
+            content, mime_type = await self._skills.read(uri)
+            try:
+                return ResourceText(uri=uri, text=content.decode(), mime_type=mime_type)
+            except UnicodeDecodeError:
+                return ResourceText(uri=uri, text="", mime_type=mime_type, blob=content)
         found = _PLACE.fullmatch(uri)
         if found is None:
             raise NotFound(f"There is no resource {visible(uri[:200])!r}.")
@@ -125,7 +135,7 @@ class Resources:
             NotFound, StorageError: As `read`.
         """
         said = (await self.moments()).get(uri)
-        return said if said is not None else (await self.read(uri)).text
+        return said if said is not None else await self.read(uri)
 
     async def _open_sessions(self) -> list[SessionInfo]:
         """Those that other programs may read: what is said in a project stays in it."""

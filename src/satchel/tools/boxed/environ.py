@@ -21,11 +21,19 @@ _PASSED: Final = frozenset([
 """Variables that programs need and that hold no secrets; LC_* are passed on as well. Everything else is left out: keys
 are called anything, and what is harmless is known."""
 _MARKS: Final = ("_SATCHEL_RUN", "_SATCHEL_REPORT_FD")
+_GLOBAL_NPM: Final = "npm-global"
+_LAST: Final = {
+    "PATH": ("python/bin", f"{_GLOBAL_NPM}/bin"),
+    "NODE_PATH": (f"{_GLOBAL_NPM}/lib/node_modules",),
+}
+"""Lists of folders that end with these of the box's own cache, so that what was installed hides nothing."""
 CACHE_VARIABLES: Final[Mapping[str, str]] = {
     "XDG_CACHE_HOME": "cache",  # pip, uv, go build, deno, ccache, pre-commit, corepack, playwright
     "PIP_CACHE_DIR": "cache/pip",
     "UV_CACHE_DIR": "cache/uv",
+    "PYTHONUSERBASE": "python",  # where pip installs if it may not write beside the interpreter
     "npm_config_cache": "npm",
+    "npm_config_prefix": _GLOBAL_NPM,  # npm install -g
     "PNPM_HOME": "pnpm",  # its store is below
     "YARN_CACHE_FOLDER": "yarn",
     "BUN_INSTALL_CACHE_DIR": "bun",
@@ -59,12 +67,20 @@ def boxed_environ(
     names = {*_PASSED, *_MARKS, *granted}
     kept = {name: value for name, value in environ.items() if name in names or name.startswith("LC_")}
     caching = {name: str(caches / folder) for name, folder in CACHE_VARIABLES.items() if name not in granted}
+    lists = {
+        name: ":".join([*filter(None, [environ.get(name)]), *(str(caches / folder) for folder in folders)])
+        for name, folders in _LAST.items()
+        if name in environ
+    }
     return {
         **kept,
+        **lists,
         **caching,
         "GIT_CONFIG_GLOBAL": str(git_settings),
         # The proxy of the box answers programs that ask it; without one there is no network anyway.
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        # The system's folders are read-only here, so what it manages is safe from pip.
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",
         "npm_config_update_notifier": "false",
         "npm_config_audit": "false",
         "npm_config_fund": "false",

@@ -144,6 +144,8 @@ class Workspaces:
         self._tell = tell
         self._told = False
         self.named: dict[str, Path] = {}
+        self.skills: Callable[[], Sequence[Path]] = tuple
+        """Gives the folders of the user's skills, which boxed programs may read: models follow what is in them."""
         self._folders: dict[Path, Workspace] = {}
         self._git_listed: str | None = None
         self._git_files = self._own_git_files()
@@ -538,6 +540,11 @@ class Workspace:
                 *(path for path in protected if path not in granted),
                 *(own for own in _OWN_PROGRAM if own.is_relative_to(self.folder)),
                 *(folder for folder in shared.tools if folder.is_dir()),
+                *(
+                    folder
+                    for folder in shared.skills()
+                    if not any(is_below(str(each), [str(folder)]) for each in (shared.home, shared.user_home))
+                ),
                 *read_only,
                 *(path for path in read if path not in granted),
             ),
