@@ -354,6 +354,25 @@ async def test_what_fails_once_is_looked_at_again(tmp_path: Path, monkeypatch: p
         assert len(await until(lambda: _noticed(model, 2))) == 2
 
 
+@requirement("capabilities:earned")
+async def test_what_a_process_that_ends_did_not_hear_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, never = Model(), anyio.Event()
+
+    async def silent(*_: object, **__: object) -> None:
+        model.noticed.append("")
+        await never.wait()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("satchel.runtime.earning.complete", silent)
+        async with opens(tmp_path, model) as satchel:
+            await convert(satchel, "12", "26.2", "5")
+            await until(lambda: _noticed(model))
+    async with opens(tmp_path, model) as satchel:
+        assert (await proposed(satchel)).name == "miles_to_km"
+
+
 async def _noticed(model: Model, least: int = 1) -> list[str]:
     return model.noticed if len(model.noticed) >= least else []
 

@@ -65,7 +65,7 @@ _ALIKE: Final = 0.5
 """The part of the words that two messages share if the same calls followed them. A pair like "count the lines of
 may.csv" and "count the lines of june.csv, please" has five of seven."""
 _SEEN: Final = "earned.json"
-"""The file with the digests of what a model was asked about, so that nothing is asked or proposed twice."""
+"""The file with the digests of what a model has answered about, so that nothing is asked or proposed twice."""
 _REDACTED: Final = "[redacted:"
 _SLOT: Final = re.compile(
     r"\"[^\"]*\"|'[^']*'|“[^”]*”|https?://\S+|[\w~/.-]*[/.][\w/.-]+(?![\w/.(-])|[-+]?\d[\d.,:]*"
@@ -279,19 +279,29 @@ class Earning:
         if model.provider == "none":
             return
         await self._distilling.may_spend_unasked()
-        keys = frozenset[str]().union(*(time.keys for time in group))
-        seen = [*await anyio.to_thread.run_sync(self._seen), *map(_digest, sorted(keys))]
-        await anyio.to_thread.run_sync(replace_file, self._file, json.dumps(seen))
         said = "\n\n".join(f"Time {number}\n{time.text}" for number, time in enumerate(group, start=1))
         message = Message(role="user", blocks=(TextBlock(text=said),))
         request = ModelRequest(system=_SYSTEM, messages=(message,), max_tokens=_ANSWER_TOKENS)
+        keys = sorted(frozenset[str]().union(*(time.keys for time in group)))
         asked: list[Asked] = []
+        is_cut_off = False
         try:
             answer = (await complete(model, request, purpose=EARN, asked=asked)).message.text
+            with anyio.CancelScope(shield=True):
+                await self._answered(answer, group, id=_digest(keys[0]))
+        except anyio.get_cancelled_exc_class():
+            is_cut_off = True
+            raise
         finally:
             with anyio.CancelScope(shield=True):
                 if self._home.memory is not None:
                     await self._home.memory.note_cost(asked)
+                # `satchel ask` ends when its own answer is there; the next process asks again.
+                if not is_cut_off:
+                    seen = [*await anyio.to_thread.run_sync(self._seen), *map(_digest, keys)]
+                    await anyio.to_thread.run_sync(replace_file, self._file, json.dumps(seen))
+
+    async def _answered(self, answer: str, group: Sequence[_Time], *, id: str) -> None:
         for value in values_in(answer):
             if isinstance(value, dict) and value.get("worth") is True:
                 try:
@@ -300,7 +310,7 @@ class Earning:
                     _log.info("What a model would make of it is not borne out by the log: %s", error)
                     return
                 if await self._lookup.similar(wanted) is None:
-                    await self._propose(wanted, cases, times, id=_digest(min(keys)))
+                    await self._propose(wanted, cases, times, id=id)
                 return
 
     async def _propose(
