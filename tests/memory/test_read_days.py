@@ -96,7 +96,9 @@ async def test_a_note_may_name_its_days_as_dates_and_none_that_nobody_said() -> 
     exam = "Pia: has her driving test in July 2026"
     assert (await stored("2026-05-08", "pia has driving test in july", exam, "lasting", ""))[2] == exam
     with pytest.raises(ValueError, match="not enough values"):
-        await stored("2026-05-08", "pia has driving test in july", exam.replace("July", "August"), "lasting", "")
+        await stored(
+            "2026-05-08", "pia has driving test in july", exam.replace("July", "August"), "lasting", ""
+        )
     with pytest.raises(ValueError, match="not enough values"):
         await stored("2026-05-08", text, "User: away on 2026-05-29", "lasting", "")
 

@@ -393,7 +393,13 @@ async def test_what_is_long_makes_room_and_what_is_near_comes_before_what_is_far
                 until="for three weeks",
                 importance=4,
             ),
-            fact("Ear operation on 9 March.", "my ear is done on 9 March", "event", when="9 March", importance=4),
+            fact(
+                "Ear operation on 9 March.",
+                "my ear is done on 9 March",
+                "event",
+                when="9 March",
+                importance=4,
+            ),
             fact(
                 "The user takes Iva to ballet on Wednesdays at 17:00; keep it in mind when planning anything.",
                 "Ballet Wednesdays at 17",

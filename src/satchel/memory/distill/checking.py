@@ -448,9 +448,9 @@ def _is_named(
                 return True
             if start < end and one.start <= end and start <= one.end:
                 return True
-    return all(str(day) in named or any(_is_said(day, piece) for piece in sources) for day in (start, end)) or (
-        start < end and any(_is_month_said(start, end, piece) for piece in sources)
-    )
+    return all(
+        str(day) in named or any(_is_said(day, piece) for piece in sources) for day in (start, end)
+    ) or (start < end and any(_is_month_said(start, end, piece) for piece in sources))
 
 
 def _is_said(day: date, piece: EpisodePart) -> bool:
