@@ -54,7 +54,7 @@ _NEVER_DROPPED: Final = 5
 _DAYS_OF_IMPORTANCE: Final = 3
 """One step of importance weighs as much as so many days."""
 _SHORT_CHARS: Final = 60
-"""Of the words of a line, where the whole words of all lines have no room."""
+"""Of the words of a line that has no room with all of them."""
 _LASTS: Final = timedelta(hours=1)
 """An appointment stays for this long after its hour: its end is seldom said."""
 _CLOCK: Final = re.compile(
@@ -216,21 +216,18 @@ def _composed(
         range(len(entries)),
         key=lambda at: (not entries[at].is_never_dropped(today), -entries[at].weight(today), at),
     )
-    for most_chars in (None, _SHORT_CHARS):
-        left = budget_tokens - tokens_of(head + AGENDA_TAIL)
-        taken: dict[int, AgendaLine] = {}
-        dropped: list[AgendaLine] = []
-        for at in by_weight if budget_tokens > 0 else ():
-            line = _line(entries[at], most_chars)
-            cost = tokens_of(line.text + "\n")
-            if cost > left and not entries[at].is_never_dropped(today):
-                dropped.append(line)
-                continue
-            left -= cost
-            taken[at] = line
-        if not dropped:
-            break
-    left_out += [(line, "no room left") for line in dropped]
+    left = budget_tokens - tokens_of(head + AGENDA_TAIL)
+    taken: dict[int, AgendaLine] = {}
+    for at in by_weight if budget_tokens > 0 else ():
+        line = _line(entries[at])
+        if tokens_of(line.text + "\n") > left:
+            line = _line(entries[at], _SHORT_CHARS)
+        cost = tokens_of(line.text + "\n")
+        if cost > left and not entries[at].is_never_dropped(today):
+            left_out.append((line, "no room left"))
+            continue
+        left -= cost
+        taken[at] = line
     lines = [taken[at] for at in sorted(taken)]
     body = "".join(f"{line.text}\n" for line in lines) or f"{AGENDA_EMPTY}\n"
     text = head + body + AGENDA_TAIL

@@ -313,7 +313,6 @@ class Surface:
     async def _hits(
         self, lines: Sequence[ChosenLine], weighed: Weighed, sure: Any, asked: _Asked
     ) -> list[Hit]:
-        """The lines that are left, and behind each what it leads to."""
         now = self._space.clock.now()
         older = {weighed.records[at].id: places for at, places in weighed.kinds.items()}
 

@@ -242,7 +242,6 @@ def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
 
 
 def _sentences(part: str) -> list[str]:
-    """A short passage as it is, or, in a script without spaces, its sentences."""
     if part.count(" ") * _LONGEST_WORD_CHARS >= len(part):
         return [part]
     found = _SENTENCE.findall(part)
@@ -268,7 +267,6 @@ def _cut(text: str, max_tokens: int) -> str:
 
 
 def _best_slice(content: str, wanted: set[int]) -> str:
-    """The part of a long text that has most of the stems; the first of several."""
     if len(content) <= _SLICE_CHARS:
         return content
     starts = range(0, min(len(content), _SEARCHED_CHARS), _SLICE_CHARS - _SLICE_OVERLAP_CHARS)

@@ -26,7 +26,7 @@ __all__ = ["FILLED", "FRAME_TOKENS", "rendered", "section_for", "tokens_of_line"
 FILLED: Final = 0.8
 """The share of the room that is filled: what comes on top until the next reading fits into the rest."""
 _OVER: Final = "Over: "
-_STAYS: Final = ("answers", "user", "people")
+_STAYS: Final = ("answers", "user", "people", "limits")
 _DATED_AFTER: Final = timedelta(days=60)
 """What was said longer ago stands with its day, but in the sections of what stays: a debt may have been paid."""
 _KEPT_BACK: Final = "it is confidential"
@@ -49,7 +49,6 @@ def tokens_of_line(text: str) -> float:
 
 
 def _tokens_of_section(section: Section) -> float:
-    """Tokens of a section's heading, not rounded."""
     return tokens_of(f"{SECTIONS[section]}:\n")
 
 
