@@ -394,7 +394,7 @@ async def test_what_is_long_makes_room_and_what_is_near_comes_before_what_is_far
                 importance=4,
             ),
             fact(
-                "Ear operation on 9 March.",
+                "Ear operation on 9 March at 7:30 in Firule.",
                 "my ear is done on 9 March",
                 "event",
                 when="9 March",
@@ -414,6 +414,8 @@ async def test_what_is_long_makes_room_and_what_is_near_comes_before_what_is_far
         assert [line.days.split(" to ")[0] for line in found.memories] == ["Wed 2026-03-04", "Mon 2026-03-09"]
         assert "ballet on Wednesdays" in found.text
         assert found.tokens <= 100
+        # A fact that says what was moved calls off no other fact.
+        assert "7:30 in Firule" in (await life.memory.agenda(budget_tokens=400)).text
         assert not any(line.whole_ids for line in found.memories if "…" in line.text)
 
 

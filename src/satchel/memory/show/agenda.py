@@ -325,6 +325,8 @@ def _called_off(entries: Sequence[_Entry], changes: Sequence[Appointment]) -> di
             and _is_later(change, entry.found)
             and change.rid != entry.found.rid
             and not _is_elsewhere(change, entry)
+            # Of what a model read, it says which fact replaces which: "no lifting after the operation, now on Friday".
+            and (change.change != "moved" or None in (entry.found.memory.time, change.memory.time))
             and (entry.stems & words or is_day_alone)
         }
         for key, (entry, shared) in meant.items():
