@@ -220,7 +220,7 @@ def _composed(
     taken: dict[int, AgendaLine] = {}
     for at in by_weight if budget_tokens > 0 else ():
         line = _line(entries[at])
-        if tokens_of(line.text + "\n") > left:
+        if tokens_of(line.text + "\n") > left and not entries[at].is_never_dropped(today):
             line = _line(entries[at], _SHORT_CHARS)
         cost = tokens_of(line.text + "\n")
         if cost > left and not entries[at].is_never_dropped(today):
