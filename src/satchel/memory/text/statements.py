@@ -43,7 +43,7 @@ __all__ = [
     "without_times",
 ]
 
-VERSION: Final = 7
+VERSION: Final = 6
 """Of everything in here that decides what is stored; a memory that was read by another version is read again."""
 
 SECTIONS: Final = ("name", "answers", "health", "home", "work", "people", "more")
@@ -296,7 +296,7 @@ def _days(text: str, said_at: datetime, sentences: Sequence[Sentence], locale: s
         if sentence is None:
             continue
         words = text[sentence.start : sentence.end]
-        if patterns["asks"].match(words) or words.rstrip("\"' )").endswith(_ASKS):
+        if words.rstrip("\"' )").endswith(_ASKS):
             continue
         change = _change(words)
         yearly = 0
@@ -417,7 +417,7 @@ def _compiled(patterns: Sequence[str]) -> re.Pattern[str]:
 @cache
 def _patterns() -> Mapping[str, re.Pattern[str]]:
     names = (
-        "first_person", "lasting", "requests", "asks", "cancelled", "moved", "yearly", "clock", "days", "habit", "own",
+        "first_person", "lasting", "requests", "cancelled", "moved", "yearly", "clock", "days", "habit", "own",
         "wishes", "please",
     )  # fmt: skip
     given_up = re.compile(f"(?:{'|'.join(_data()['given_up'])})$", re.IGNORECASE)
