@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -117,6 +117,58 @@ async def test_what_ended_since_the_user_last_spoke_stands_once_more_as_over() -
         assert await lines(memory) == ["The dentist is on 2 April", "Over: No lifting until 10 March"]
         await say(memory, "I am back.", clock, 3)
         assert await lines(memory) == ["The dentist is on 2 April"]
+
+
+async def test_what_can_change_and_was_said_long_ago_stands_with_its_day() -> None:
+    async with opened() as (memory, clock):
+        await memory.add("The user works for Orsi, who owes 300 since January.", importance=4)
+        await memory.add("Linh is the user's wife.", importance=4)
+        await take(memory)
+        clock.advance(150 * 86_400)
+        page = await memory.page()
+        assert page is not None
+        assert [one.text for one in page.memories] == [
+            '- "Linh is the user\'s wife."',
+            '- 2026-03-02 "The user works for Orsi, who owes 300 since January."',
+        ]
+        assert "2026-03-02" not in page.text.splitlines()[2]
+
+
+async def test_what_mattered_most_for_somebodys_health_is_told_as_past_for_half_a_year() -> None:
+    async with opened() as (memory, clock):
+        facts = [
+            {"content": "Ear operation on 9 March.", "quote": "Ear operation on 9 March", "when": "9 March",
+             "time": "event", "section": "limits", "importance": 5},
+            {"content": "No coffee on 9 March.", "quote": "no coffee then", "when": "9 March",
+             "time": "event", "section": "limits", "importance": 3},
+            {"content": "Fire drill on 9 March.", "quote": "fire drill that day", "when": "9 March",
+             "time": "event", "section": "running", "importance": 5},
+        ]  # fmt: skip
+
+        async def say(text: str, *facts: dict[str, Any], off: Sequence[str] = ()) -> None:
+            await memory.add_episodes(
+                [Episode(session=text, turn=1, speaker="user", text=text, said_at=clock.now())]
+            )
+            answer = {"facts": facts, "off": off}
+            await memory.distill(model=ScriptedModel(lambda _: json.dumps(answer)))
+
+        await say("Ear operation on 9 March, no coffee then, fire drill that day", *facts)
+        for day in (20, 20):
+            clock.advance(day * 86_400)
+            name = {
+                "content": "User: Ivo.",
+                "quote": f"i am ivo, day {day}",
+                "time": "lasting",
+                "section": "user",
+            }
+            await say(f"i am ivo, day {day}", name)
+        page = await memory.page()
+        assert page is not None
+        assert [one.text for one in page.memories][1:] == ['- "Over: Ear operation on 9 March (2026-03-09)."']
+        clock.advance(160 * 86_400)
+        page = await memory.page()
+        assert page is not None
+        assert "operation" not in page.text
 
 
 async def test_what_is_over_replaced_or_no_longer_true_leaves_the_page_without_a_model() -> None:

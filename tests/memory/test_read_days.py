@@ -61,6 +61,10 @@ async def stored(
          ["2026-01-26", "2026-02-01"], None),
         ("2026-05-05", "zero biegania do poniedziałku 1 czerwca", "period", "", "do poniedziałku 1 czerwca",
          ["2026-05-05", "2026-06-01"], None),
+        # In place of the words, a day that was said; none that wasn't.
+        ("2026-09-19", "grandpa is 80 on saturday 24 october", "event", "2026-10-24", "", ["2026-10-24"], None),
+        ("2026-09-19", "the jury sits on 2 october", "deadline", "", "2026-10-02", [], ("2026-10-02", "2026-10-02")),
+        ("2026-09-19", "the jury sits on 2 october", "event", "2026-10-09", "", [], ("", "")),
         # A day that the words contradict is none: another weekday, another number, another month, too far away.
         ("2026-01-19", "el lunes 26 entra el albañil", "event", "el lunes 26", "", ["2026-01-27"], ("", "")),
         ("2026-01-19", "el lunes 26 entra el albañil", "event", "el lunes 26", "", ["2026-10-26"], ("", "")),
@@ -89,6 +93,12 @@ async def test_a_note_may_name_its_days_as_dates_and_none_that_nobody_said() -> 
     assert (await stored("2026-05-08", text, note, "lasting", ""))[2] == note
     today = "User decided on 2026-05-08 to take the swap"
     assert (await stored("2026-05-08", text, today, "lasting", ""))[2] == today
+    exam = "Pia: has her driving test in July 2026"
+    assert (await stored("2026-05-08", "pia has driving test in july", exam, "lasting", ""))[2] == exam
+    with pytest.raises(ValueError, match="not enough values"):
+        await stored(
+            "2026-05-08", "pia has driving test in july", exam.replace("July", "August"), "lasting", ""
+        )
     with pytest.raises(ValueError, match="not enough values"):
         await stored("2026-05-08", text, "User: away on 2026-05-29", "lasting", "")
 

@@ -374,6 +374,49 @@ async def test_where_there_is_no_room_importance_decides_and_a_deadline_that_mus
         assert {why for _, why in found.left_out} == {"no room left"}
         tiny = await life.memory.agenda(budget_tokens=10)
         assert [line.days for line in tiny.memories] == ["by Mon 2026-03-09"]
+        life.clock.at = datetime(2026, 3, 5, 7, tzinfo=UTC)
+        today = await life.memory.agenda(budget_tokens=10)
+        assert {line.days for line in today.memories} == {"Thu 2026-03-05", "by Mon 2026-03-09"}
+
+
+@requirement("memory:agenda:room")
+async def test_what_is_long_makes_room_and_what_is_near_comes_before_what_is_far() -> None:
+    async with opened() as life:
+        await life.says(
+            "No diving from 9 March for three weeks after my ear is done on 9 March. Ballet Wednesdays at 17.",
+            fact(
+                "The user may not dive, fly or swim under water from 9 March for three weeks after the ear operation, "
+                "which the clinic in Split moved from February.",
+                "No diving from 9 March for three weeks",
+                "period",
+                when="from 9 March",
+                until="for three weeks",
+                importance=4,
+            ),
+            fact(
+                "Ear operation on 9 March at 7:30 in Firule.",
+                "my ear is done on 9 March",
+                "event",
+                when="9 March",
+                importance=4,
+            ),
+            fact(
+                "The user takes Iva to ballet on Wednesdays at 17:00; keep it in mind when planning anything.",
+                "Ballet Wednesdays at 17",
+                "recurrence",
+                when="Wednesdays",
+                every=["wednesday"],
+                importance=3,
+            ),
+            at=TUESDAY,
+        )
+        found = await life.memory.agenda(budget_tokens=100)
+        assert [line.days.split(" to ")[0] for line in found.memories] == ["Wed 2026-03-04", "Mon 2026-03-09"]
+        assert "ballet on Wednesdays" in found.text
+        assert found.tokens <= 100
+        # A fact that says what was moved calls off no other fact.
+        assert "7:30 in Firule" in (await life.memory.agenda(budget_tokens=400)).text
+        assert not any(line.whole_ids for line in found.memories if "…" in line.text)
 
 
 @requirement("memory:agenda:read-by-a-model")

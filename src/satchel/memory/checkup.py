@@ -230,7 +230,6 @@ async def repair(space: Space, *, secrets: bool, progress: Callable[[int], None]
 
 
 async def _check_memories(space: Space, progress: Callable[[int], None]) -> _Counts:
-    """Check all memories, 500 at a time."""
     seen = _Counts()
     now, after = space.now_micros(), 0
     while rows := await space.read(_rows, after):
@@ -249,7 +248,6 @@ async def _check_memories(space: Space, progress: Callable[[int], None]) -> _Cou
 
 
 async def _changes_with_secrets(space: Space) -> list[int]:
-    """The numbers of the history entries that contain secrets."""
     found: list[int] = []
     after = 0
     while rows := await space.read(_changes_after, after):
@@ -444,8 +442,6 @@ def _index_words(connection: Connection, space: int, rids: Sequence[int]) -> Non
 
 
 def _redacted_json(text: str) -> str:
-    """JSON with the secrets in its strings redacted."""
-
     def clean(value: Any) -> Any:
         if isinstance(value, str):
             return redact(value)
@@ -466,7 +462,6 @@ def _redact_changes(connection: Connection, ids: Sequence[int]) -> None:
 
 
 def _with_problems(found: Checkup) -> Checkup:
-    """Add messages about what has to be repaired and what is pending."""
     problems = list(found.database)
     for count, one, many, rest in (
         (

@@ -684,7 +684,8 @@ class Memory:
         lasting statements about themselves where no fact says them. What came from outside is never in it. The same
         store gives the same bytes. Nothing is counted as used.
 
-        The block is never longer than `budget_tokens`, by an estimate that is rather too high; 0 gives an empty one.
+        The block is not longer than `budget_tokens`, by an estimate that is rather too high, but for what is today and
+        deadlines that must not be missed; 0 gives an empty one.
         `granted` is as in `surface`.
         """
         if budget_tokens <= 0:
@@ -779,7 +780,8 @@ class Memory:
         It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
         superseded or forgotten, or was called off or moved by a later statement about it, is left out.
 
-        The block is never longer than `budget_tokens`, by an estimate that is rather too high; 0 gives an empty one.
+        The block is not longer than `budget_tokens`, by an estimate that is rather too high, but for what is today and
+        deadlines that must not be missed; 0 gives an empty one.
         `granted` is as in `surface`.
         """
         if budget_tokens <= 0:

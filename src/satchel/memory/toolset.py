@@ -54,7 +54,6 @@ _READS = Annotations(read_only=True, destructive=False, idempotent=True, open_wo
 
 
 def _field(type: str, description: str = "", **limits: object) -> dict[str, object]:
-    """The JSON Schema of a field."""
     return {"type": type, **limits, **({"description": description} if description else {})}
 
 
@@ -319,7 +318,6 @@ class MemoryTools:
         return tuple(files), lines
 
     async def _search(self, words: str, *, limit: int, **filters: Any) -> Sequence[Hit]:
-        """The hits of all that is read, best first."""
         found = [hit for one in self._read for hit in await one.search(words, limit=limit, **filters)]
         return found if len(self._read) == 1 else sorted(found, key=lambda hit: -hit.score)[:limit]
 
@@ -411,7 +409,6 @@ class MemoryTools:
 
 
 def _head_of(answer: DeepAnswer) -> str:
-    """What stands above an answer that rests on something."""
     if not answer.hits:
         return ""
     by_model = "Put together from memory by a model; [id] names what each statement rests on.\n"
@@ -434,13 +431,11 @@ def _newest(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _filters(input: Mapping[str, Any]) -> dict[str, Any]:
-    """The filters of a search from a tool's input."""
     names = ("tags", "memory_type", "kind", "tier", "speaker", "since", "until", "as_of")
     return {name: input[name] for name in names if name in input}
 
 
 def _lines(hits: Sequence[Hit], words: str) -> str:
-    """One line for each hit."""
     stems = lexicon.stems_of(words)
     lines = []
     for hit in hits:

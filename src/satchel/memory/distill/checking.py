@@ -86,9 +86,9 @@ def check(
         return "it states as true about the user what only an outside source says"
     resolve = partial(resolve_dates, locale=locale)
     said_at = sources[0].said_at
-    places = _Places(window, sources, locale)
-    time_of_it = places.time_of(proposal)
     said = _dates_in(window, sources, quote, resolve)
+    places = _Places(window, sources, locale, said)
+    time_of_it = places.time_of(proposal)
     if places.read(proposal) is not None:
         # A note with days of its own has them as dates; in "her morning shift", no word is a day.
         said = {f"\0{words}": day for words, day in said.items()}
@@ -128,6 +128,7 @@ class _Places:
     window: Window
     sources: Sequence[EpisodePart]
     locale: str
+    said: Mapping[str, ResolvedDate]
 
     def _piece(self, words: str) -> EpisodePart | None:
         """The piece that words stand in: a source of the fact, or else the last one. None where nobody said them."""
@@ -172,15 +173,24 @@ class _Places:
 
     def read(self, proposal: Proposal) -> tuple[date, date] | None:
         """The days that the model reads in the words for a time; None where the words have others, nobody said them, or
-        they are computed.
+        they are computed. In place of the words it may write a day that was said.
         """
-        first, last = day_of(proposal.first, self._said_on), day_of(proposal.last, self._said_on)
+        first = day_of(proposal.first or proposal.when, self._said_on)
+        last = day_of(proposal.last or proposal.until, self._said_on)
         first, last = first or last, last or first
         if first is None or last is None or last < first:
             return None
         words = " ".join(words for words in (proposal.when, proposal.until) if self._piece(words) is not None)
+        if not words:
+            days = [
+                ResolvedDate(text=str(day), offset=0, start=day, end=day)
+                for text, day in ((proposal.when, first), (proposal.until, last))
+                if _ISO.fullmatch(text)
+            ]
+            is_said = days and all(_is_named(day, self.said, (), self.sources) for day in days)
+            return (first, last) if is_said else None
         said = said_in(words)
-        if not words or not fits(said, first, last, self._said_on):
+        if not fits(said, first, last, self._said_on):
             return None
         # Of what lasts, the grammar doesn't know whether its days are over.
         is_computed = not said.is_dated and proposal.time != "lasting" and self._can_compute(proposal)
@@ -438,13 +448,22 @@ def _is_named(
                 return True
             if start < end and one.start <= end and start <= one.end:
                 return True
-    return all(str(day) in named or any(_is_said(day, piece) for piece in sources) for day in (start, end))
+    return all(
+        str(day) in named or any(_is_said(day, piece) for piece in sources) for day in (start, end)
+    ) or (start < end and any(_is_month_said(start, end, piece) for piece in sources))
 
 
 def _is_said(day: date, piece: EpisodePart) -> bool:
     said_on = piece.said_at.date()
     number = day.day in said_in(piece.text).numbers
     return day == said_on or (number and fits(DayWords((), (day.day,)), day, day, said_on))
+
+
+def _is_month_said(first: date, last: date, piece: EpisodePart) -> bool:
+    """Whether the month of some days is named, and near: "june", in May, for June 2026."""
+    month = frozenset({("month", first.month)})
+    is_one = first.month == last.month and any(month & meant for meant in said_in(piece.text).names)
+    return is_one and fits(DayWords((month,), ()), first, last, piece.said_at.date())
 
 
 def _is_absolute(found: ResolvedDate, resolve: _Resolve) -> bool:

@@ -393,6 +393,5 @@ def _normalised(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def _has_no_new_number(fact: CheckedFact) -> bool:
-    """Whether every number in a restatement is in the fact that it restates."""
     assert fact.known is not None
     return set(re.findall(r"\d+", fact.proposal.content)) <= set(re.findall(r"\d+", fact.known.content))

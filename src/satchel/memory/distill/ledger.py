@@ -68,7 +68,6 @@ def _pending(space: int) -> Any:
 
 
 def _failures(space: int) -> Any:
-    """The windows that failed since the last one that was read."""
     last_read = (
         select(func.coalesce(func.max(distill_windows.c.id), 0))
         .where(distill_windows.c.space_id == space, distill_windows.c.outcome.in_(("facts", "nothing")))
@@ -365,7 +364,6 @@ def _confirm(
 def _add_sources(
     connection: Connection, rid: int, sources: Sequence[EpisodePart], at: int, relation: str
 ) -> None:
-    """Link a fact to its source episodes."""
     common = {"source_rid": rid, "relation": relation, "weight": 1.0, "created_at": at}
     rows = [{**common, "target_rid": piece.rid} for piece in sources]
     connection.execute(insert(edges).on_conflict_do_nothing(), rows)

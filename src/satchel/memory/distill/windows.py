@@ -263,7 +263,6 @@ def shown_to_gate(stretch: Stretch) -> str:
 
 
 def _ends_of(text: str, tokens: int) -> str:
-    """The first and the last so many tokens of a text that has more than both."""
     if estimate_tokens(text) <= 2 * tokens:
         return text
     first = _fitting_end(text, 0, len(text), tokens)

@@ -166,7 +166,6 @@ async def search_deeply(
 async def _ask(
     model: ChatModel, system: str, text: str, *, purpose: str, max_tokens: int, asked: list[Asked]
 ) -> str:
-    """What a model answers; "" where it fails."""
     request = ModelRequest(
         system=system,
         messages=(Message(role="user", blocks=(TextBlock(text=text),)),),
@@ -257,7 +256,6 @@ def _told(hits: Sequence[Hit]) -> tuple[Hit, ...]:
 async def _with_neighbours(
     memory: Searchable, fused: Sequence[Hit], *, as_of: datetime | None
 ) -> tuple[Hit, ...]:
-    """The best hits, and what is tied to the first of them and still holds."""
     # What is tied takes the last places, so what stands there now is not sure of being shown.
     known = {hit.memory.id for hit in fused[: MOST_FOUND - _FROM_GRAPH]}
     tied: dict[str, Hit] = {}
@@ -328,7 +326,6 @@ def _without_inventions(text: str, known: Collection[str]) -> str:
 
 
 def _cited(text: str, ids: Sequence[str]) -> tuple[str, ...]:
-    """Which of the ids a text cites, in the order of the text."""
     found = {id: text.find(f"[{id}]") for id in ids}
     return tuple(sorted((id for id in ids if found[id] >= 0), key=lambda id: found[id]))
 
@@ -342,7 +339,6 @@ def _tagged(record: MemoryRecord) -> str:
 
 
 def _listed(hits: Sequence[Hit], question: str) -> str:
-    """The memories as quotations, best first."""
     if not hits:
         return "Nothing was found."
     stems = lexicon.stems_of(question)

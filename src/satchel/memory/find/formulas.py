@@ -152,5 +152,4 @@ def _hit(record: MemoryRecord, score: float, parts: Mapping[str, float]) -> Hit:
 
 
 def _sorted(hits: list[Hit]) -> list[Hit]:
-    """The best first; of equal ones, what was stored last."""
     return sorted(hits, key=lambda hit: hit.score)[::-1]

@@ -123,7 +123,6 @@ class Search:
         return tuple(replace(hit, is_over=True) if hit.memory.is_over(now) else hit for hit in hits)
 
     async def _presented(self, query: str, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
-        """The same hits, the first of them with what is shown of them."""
         replies = [hit.memory for hit in hits[:_PRESENTED] if presenting.is_short_reply(hit.memory)]
         asked = await self._space.read(presenting.questions_before, replies) if replies else {}
         stems = lexicon.stems_of(query[:_PRESENTED_CHARS])

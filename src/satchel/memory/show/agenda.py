@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from itertools import count
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.memory.show.standing import Standing, StandingLine, standing_to_json
@@ -49,7 +50,11 @@ _MOST_ON_A_LINE: Final = 3
 _MOST_CHECKED: Final = 40
 """The most important, then the soonest, are checked for what was said later; the agenda has room for four."""
 _NEVER_DROPPED: Final = 5
-"""The importance from which a deadline stands in the agenda, whatever room there is."""
+"""The importance from which a deadline stands in the agenda, whatever room there is; what is today always does."""
+_DAYS_OF_IMPORTANCE: Final = 3
+"""One step of importance weighs as much as so many days."""
+_SHORT_CHARS: Final = 60
+"""Of the words of a line that has no room with all of them."""
 _LASTS: Final = timedelta(hours=1)
 """An appointment stays for this long after its hour: its end is seldom said."""
 _CLOCK: Final = re.compile(
@@ -71,7 +76,6 @@ class AgendaLine(StandingLine):
         days: The same with their weekdays, as "Thu 2026-11-26", after `lead`.
         doubt: Why it may not take place, as ", perhaps called off"; "" where nobody said so.
         lead: "by " for a deadline, "until " for what goes on already, or "".
-        is_never_dropped: It must not be missed, whatever room there is.
         more: What else is said about the same thing on the same day, with the words.
     """
 
@@ -80,7 +84,6 @@ class AgendaLine(StandingLine):
     days: str
     doubt: str = ""
     lead: str = ""
-    is_never_dropped: bool = False
     more: tuple[tuple[MemoryRecord, str], ...] = ()
 
     @property
@@ -123,12 +126,15 @@ class _Entry:
         """Of the most important memory on its line."""
         return max(one.found.memory.importance for one in (self, *self.more))
 
-    @property
-    def is_never_dropped(self) -> bool:
-        """Whether it must not be missed."""
-        return any(
+    def is_never_dropped(self, today: date) -> bool:
+        """Whether it must not be missed, whatever room there is."""
+        return self.first == today or any(
             one.lead == "by " and one.found.memory.importance >= _NEVER_DROPPED for one in (self, *self.more)
         )
+
+    def weight(self, today: date) -> float:
+        """What has the lower one goes first, where there is no room."""
+        return self.importance - (self.first - today).days / _DAYS_OF_IMPORTANCE
 
 
 async def compose(
@@ -206,15 +212,18 @@ def _composed(
     entries: Sequence[_Entry], today: date, budget_tokens: int, left_out: list[tuple[AgendaLine, str]]
 ) -> Agenda:
     head = AGENDA_HEAD.format(day=day_of_agenda(today))
+    by_weight = sorted(
+        range(len(entries)),
+        key=lambda at: (not entries[at].is_never_dropped(today), -entries[at].weight(today), at),
+    )
     left = budget_tokens - tokens_of(head + AGENDA_TAIL)
     taken: dict[int, AgendaLine] = {}
-    by_weight = sorted(
-        range(len(entries)), key=lambda at: (not entries[at].is_never_dropped, -entries[at].importance, at)
-    )
     for at in by_weight if budget_tokens > 0 else ():
         line = _line(entries[at])
+        if tokens_of(line.text + "\n") > left and not entries[at].is_never_dropped(today):
+            line = _line(entries[at], _SHORT_CHARS)
         cost = tokens_of(line.text + "\n")
-        if cost > left and not entries[at].is_never_dropped:
+        if cost > left and not entries[at].is_never_dropped(today):
             left_out.append((line, "no room left"))
             continue
         left -= cost
@@ -316,6 +325,8 @@ def _called_off(entries: Sequence[_Entry], changes: Sequence[Appointment]) -> di
             and _is_later(change, entry.found)
             and change.rid != entry.found.rid
             and not _is_elsewhere(change, entry)
+            # Of what a model read, it says which fact replaces which: "no lifting after the operation, now on Friday".
+            and (change.change != "moved" or None in (entry.found.memory.time, change.memory.time))
             and (entry.stems & words or is_day_alone)
         }
         for key, (entry, shared) in meant.items():
@@ -389,26 +400,27 @@ def _is_one_thing(entry: _Entry, other: _Entry) -> bool:
     )
 
 
-def _line(entry: _Entry) -> AgendaLine:
-    memory = entry.found.memory
-    parts = (entry, *entry.more)
+def _line(entry: _Entry, most_chars: int | None = None) -> AgendaLine:
+    found = [(one.found.memory, one.found.words) for one in (entry, *entry.more)]
+    if most_chars is not None:
+        found = [(memory, shorten(words, most_chars, placeholder=" …")) for memory, words in found]
+    (memory, words), *more = found
     # The line begins with its days, so they need not be in its words as well.
-    words = [
-        _COMPUTED.sub(lambda days: "" if str(entry.first) in days[0] else days[0], one.found.words)
-        for one in parts
+    said = [
+        _COMPUTED.sub(lambda days: "" if str(entry.first) in days[0] else days[0], words)
+        for _, words in found
     ]
     days = f"{entry.lead}{days_of_agenda(entry.first, entry.last)}"
-    text = agenda_line(memory.id, words, days=days, doubt=entry.doubt)
+    text = agenda_line(memory.id, said, days=days, doubt=entry.doubt)
     return AgendaLine(
         memory=memory,
-        words=entry.found.words,
+        words=words,
         first=entry.first,
         last=entry.last,
         days=days,
         doubt=entry.doubt,
         lead=entry.lead,
-        is_never_dropped=entry.is_never_dropped,
-        more=tuple((one.found.memory, one.found.words) for one in entry.more),
+        more=tuple(more),
         text=text,
         tokens=estimate_tokens(text + "\n"),
     )

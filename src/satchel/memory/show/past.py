@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from satchel.memory.text.dates import ResolvedDate
     from satchel.memory.text.statements import Sentence
 
-__all__ = ["asks_about_past", "is_past_appointment"]
+__all__ = ["LASTING_IMPORTANCE", "asks_about_past", "is_past_appointment"]
 
 _MOST_CHARS: Final = 200
 """A longer memory says more than an appointment."""
-_LASTING_IMPORTANCE: Final = 5
+LASTING_IMPORTANCE: Final = 5
 _MOST_OTHER_WORDS: Final = 4
 """Of a part of a sentence that names no day: "dentist on 5 May, third floor"."""
 _MOST_DAYS: Final = 8
@@ -47,7 +47,7 @@ def is_past_appointment(memory: MemoryRecord, today: date) -> bool:
     What was over already when it was said is no appointment: that the cat died on 3 March holds for good. Facts are
     often noted after the day, with the year left out: such a day counts as over when it is over in either year.
     """
-    if memory.importance >= _LASTING_IMPORTANCE or len(memory.content) > _MOST_CHARS:
+    if memory.importance >= LASTING_IMPORTANCE or len(memory.content) > _MOST_CHARS:
         return False
     if not any(char.isdecimal() for char in memory.content):
         return False

@@ -249,7 +249,6 @@ def _holds(memory: MemoryRecord, now: datetime) -> bool:
 
 
 def _has_faded(memory: MemoryRecord, now: datetime) -> bool:
-    """Whether it was meant to matter for some days only, and these are over."""
     return memory.tier == "short_term" and decay.priority_now(memory, now) < decay.FLOOR
 
 

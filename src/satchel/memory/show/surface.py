@@ -16,7 +16,7 @@ from satchel.memory.records import Context, Discretion, Hit, MemoryRecord, Recal
 from satchel.memory.show import judging
 from satchel.memory.show.choosing import LINE_FEATURES, NeedWeights, is_assistants, shipped_weights, sureness
 from satchel.memory.show.following import follow
-from satchel.memory.show.past import asks_about_past, is_past_appointment
+from satchel.memory.show.past import LASTING_IMPORTANCE, asks_about_past, is_past_appointment
 from satchel.memory.show.sphere_fit import closed_spheres, opened_by
 from satchel.memory.show.weighing import Weighed, weigh, why_not_new
 from satchel.memory.spheres import FOR_GUESTS, is_granted
@@ -155,8 +155,7 @@ class Surface:
             with_past=asks_about_past(texts[-1]),
         )
         corrections = [hit for hit in await self._corrections(showing) if showing.may_tell(hit.memory)]
-        with_over = asked.with_past or showing.judge is not None
-        weighed = await weigh(self._space, texts, self._visible(showing, with_over=with_over, asked=True))
+        weighed = await weigh(self._space, texts, self._visible(showing, with_over=True, asked=True))
         if weighed is None:
             context = block_of(
                 corrections, stems=(), budget_tokens=showing.budget_tokens, limit=showing.limit
@@ -265,7 +264,11 @@ class Surface:
                     stating[one].why_not = "a newer value is before the model"
 
     async def _leave_out_over(self, lines: Sequence[ChosenLine], weighed: Weighed) -> None:
-        """Leave out what is over, and what tells only of that, unless one stands beside what it may have replaced."""
+        """Leave out what is over, and what tells only of that, unless one stands beside what it may have replaced.
+
+        A fact that mattered most is told as past where the message is about it: what an operation leaves to take care
+        of is needed long after its day.
+        """
         now = self._space.clock.now()
         alone = {line.at for line in lines if line.why_not}
         own = [
@@ -279,7 +282,8 @@ class Surface:
         def read() -> None:
             for line in own:
                 record = line.record
-                if record.is_over(now) or record.id in over or is_past_appointment(record, now.date()):
+                is_over = record.importance < LASTING_IMPORTANCE and record.is_over(now)
+                if is_over or record.id in over or is_past_appointment(record, now.date()):
                     line.why_not = "is over"
 
         # Reading the days in a text takes 0.3 ms: too long for the event loop.
@@ -309,7 +313,6 @@ class Surface:
     async def _hits(
         self, lines: Sequence[ChosenLine], weighed: Weighed, sure: Any, asked: _Asked
     ) -> list[Hit]:
-        """The lines that are left, and behind each what it leads to."""
         now = self._space.clock.now()
         older = {weighed.records[at].id: places for at, places in weighed.kinds.items()}
 

@@ -204,7 +204,6 @@ def _measured(
     gate: RelevanceGate | None,
     vectors: Matrix | None,
 ) -> Weighed | None:
-    """What is known of the memories that say something new and have not faded."""
     if evidence is None:
         return None
     rids = evidence.rids.tolist()

@@ -177,7 +177,6 @@ class Capture:
         return drafts, unplaced
 
     async def _said_only(self, text: str) -> str:
-        """The text without what Satchel itself put into the conversation."""
         return await self._space.read(said_only, text) if may_repeat(text) else strip_injected(text)
 
     async def draft(self, new: NewMemory) -> MemoryDraft | None:
@@ -241,7 +240,6 @@ class Capture:
 
 
 def _of_picture(name: str, said: str) -> str:
-    """What is known of a picture that nobody has described."""
     words = " ".join(said.split())
     words = words if len(words) <= _MOST_AROUND else f"{words[:_MOST_AROUND]}…"
     return f"Picture {name}, sent with: “{words}”" if words else f"Picture {name}"

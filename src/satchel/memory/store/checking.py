@@ -106,7 +106,6 @@ def _content(text: str) -> str:
 
 
 def _importance(value: object) -> int:
-    """An importance from 1 to 5."""
     importance = whole(value, "importance")
     if not 1 <= importance <= 5:
         raise UsageError(f"The importance is {importance}; it goes from 1 (trivial) to 5 (critical).")

@@ -135,7 +135,6 @@ class Claims:
         return await self._backend.write(claim, wait_s=wait_s)
 
     async def _keep(self, work: str, names: Sequence[str]) -> None:
-        """Renew a claim while its work goes on."""
         while True:
             await anyio.sleep(_RENEWED_EVERY_S)
             until = self._micros() + round(_LEASE_S * 1_000_000)
@@ -169,7 +168,6 @@ _RELEASE_OWN = Prepared(_OF_PIECES.where(claims.c.owner == bindparam("owner")))
 
 
 def _held(connection: Connection, work: str, now: int) -> frozenset[str]:
-    """The pieces that somebody alive is doing."""
     # A lease that ends later than any lease can was given before the clock was set back.
     latest = now + 2 * round(_LEASE_S * 1_000_000)
     rows = _HELD.run(connection, {"work": work, "now": now, "latest": latest})
@@ -178,7 +176,6 @@ def _held(connection: Connection, work: str, now: int) -> frozenset[str]:
 
 
 def _release(connection: Connection, work: str, names: Sequence[str], *, owner: str | None = None) -> None:
-    """Remove claims; those of one owner, or of whoever had them."""
     release = _RELEASE if owner is None else _RELEASE_OWN
     release.run(connection, {"work": work, "pieces": json.dumps(list(names)), "owner": owner})
 

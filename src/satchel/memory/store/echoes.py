@@ -107,7 +107,6 @@ def _said_on(connection: Connection, space: int, day: date) -> Sequence[MemoryRe
 
 
 def _is_shown(line: _Line, by_day: Mapping[date, Sequence[MemoryRecord]]) -> bool:
-    """Whether a memory would be shown as this line, whole or in part."""
     words = line.words.removeprefix("… ").removesuffix(" …")
     inner = json.dumps(words, ensure_ascii=False)[1:-1]
     head = _plain(line.head)

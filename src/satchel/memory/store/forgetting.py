@@ -289,7 +289,6 @@ def _edges(
 
 
 def _texts_of(connection: Connection, space: int, rows: Mapping[int, Any]) -> dict[int, tuple[str, ...]]:
-    """What each memory says, and what it said before it was edited."""
     earlier = earlier_contents(connection, space, [row.id for row in rows.values()])
     return {rid: tuple(dict.fromkeys((row.content, *earlier.get(row.id, ())))) for rid, row in rows.items()}
 
@@ -369,7 +368,6 @@ def _candidates(
     shown_in: Collection[str],
     odd: _Odd,
 ) -> Iterator[Any]:
-    """The memories that may hold one of the needles, some of them twice."""
     query = select(
         memories.c.rid,
         memories.c.id,
@@ -416,7 +414,6 @@ def _bases_of(connection: Connection, rid: int) -> list[Any]:
 def _redact_changes(
     connection: Connection, space: int, id: str, replace: Callable[[str], tuple[str, str]]
 ) -> None:
-    """Take the words out of the history of a memory that stays."""
     rows = connection.execute(
         select(changes.c.id, changes.c.why, changes.c.before, changes.c.after).where(
             changes.c.space_id == space, changes.c.memory_id == id
@@ -641,7 +638,6 @@ def _tombstone(row: Any, space: int, at: int, changed: int, hasher: WordHasher |
 
 
 def _counts(connection: Connection, column: Any, rids: Sequence[int]) -> dict[int, int]:
-    """Rows by the value of `column`, for these values."""
     query = select(column, func.count()).where(column.in_(among(rids))).group_by(column)
     return {row[0]: row[1] for row in connection.execute(query)}
 

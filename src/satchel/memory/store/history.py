@@ -219,7 +219,6 @@ def write_change(
 
 
 def _readable(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields with times in ISO 8601."""
     offset = fields.get("said_offset_min", 0)
     shown: dict[str, Any] = {}
     for name, value in fields.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, select, update
@@ -27,7 +28,7 @@ from satchel.storage import Prepared
 __all__ = [
     "accept",
     "drop_facts",
-    "ended_since",
+    "ended",
     "holding",
     "insert_version",
     "newest",
@@ -222,6 +223,9 @@ def drop_facts(connection: Connection, space: int, gone: Collection[str], change
 
 # ---- The facts
 
+_CARE: Final = timedelta(days=182)
+"""For so long, what ended and mattered most for somebody's health is told as past."""
+_LASTING_IMPORTANCE: Final = 5
 _NEWEST_SAID = Prepared(
     select(memories.c.said_at)
     .where(
@@ -248,24 +252,31 @@ def holding(connection: Connection, space: int, ids: Iterable[str], *, at: int) 
     }
 
 
-def ended_since(
-    connection: Connection, space: int, ids: Iterable[str], *, at: int
+def ended(
+    connection: Connection, space: int, lines: Sequence[PageLine], *, at: int
 ) -> dict[str, MemoryRecord]:
-    """Those of some memories whose own time ended since the user last spoke, by id; not what was replaced."""
-    found = _NEWEST_SAID.named(connection, {"space": space})
-    if not found:
-        return {}
+    """The facts of some lines whose own time ended since the user last spoke, by id; not what was replaced.
+
+    Of health, what mattered most stays for half a year: after an operation, there is something to take care of.
+    """
+    said = _NEWEST_SAID.named(connection, {"space": space})
     now = from_micros(at)
-    held = holding(connection, space, ids, at=found[0].said_at)
+    ids = {id for line in lines for id in line.facts}
+    held = holding(connection, space, ids, at=said[0].said_at) if said else {}
+    health = {id for line in lines if line.section == "limits" and line.text for id in line.facts}
+    records = records_by_id(connection, space, sorted(held.keys() | health))
     return {
         id: record
-        for id, record in held.items()
+        for id, record in records.items()
         if record.is_over(now)
         and record.valid_to is not None
         and record.time is not None
         and record.time.last is not None
         # Replaced before its day, it would have ended then.
         and record.valid_to.astimezone(record.said_at.tzinfo).date() > record.time.last
+        and (id in held or (record.importance >= _LASTING_IMPORTANCE and now < record.valid_to + _CARE))
+        and record.trust != "outside"
+        and record.discretion != "withheld"
     }
 
 

@@ -67,7 +67,6 @@ def _without_private(text: str, mark: str) -> str:
 
 
 def _private_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Where the outermost `<private>` parts stand, with their tags."""
     depth = start = 0
     for tag in _PRIVATE_TAG.finditer(text):
         if not tag[1]:

@@ -117,7 +117,6 @@ def content_hash(content: str) -> str:
 
 
 def _digest(*parts: object) -> str:
-    """A hash of a list; the encoding is unambiguous."""
     text = "".join(f"{len(str(part))}:{part};" for part in parts)
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

@@ -242,7 +242,6 @@ def excerpt(content: str, stems: Iterable[int], max_tokens: int) -> str | None:
 
 
 def _sentences(part: str) -> list[str]:
-    """A short passage as it is, or, in a script without spaces, its sentences."""
     if part.count(" ") * _LONGEST_WORD_CHARS >= len(part):
         return [part]
     found = _SENTENCE.findall(part)
@@ -268,7 +267,6 @@ def _cut(text: str, max_tokens: int) -> str:
 
 
 def _best_slice(content: str, wanted: set[int]) -> str:
-    """The part of a long text that has most of the stems; the first of several."""
     if len(content) <= _SLICE_CHARS:
         return content
     starts = range(0, min(len(content), _SEARCHED_CHARS), _SLICE_CHARS - _SLICE_OVERLAP_CHARS)
@@ -309,13 +307,12 @@ def short_id(id: str) -> str:
 
 def profile_line(id: str, words: str, *, said_at: datetime | None) -> str:
     """A line of the profile, without its end; `said_at` stands in it where the words are a turn's."""
-    day = "" if said_at is None else f" {said_at.year:04d}-{said_at.month:02d}-{said_at.day:02d}"
-    return f"{short_id(id)}{day} {quoted(words)}"
+    return f"{short_id(id)}{'' if said_at is None else f' {said_at.date()}'} {quoted(words)}"
 
 
-def page_line(words: str) -> str:
-    """A line of the page, without its end."""
-    return f"- {quoted(words)}"
+def page_line(words: str, *, said_at: datetime | None = None) -> str:
+    """A line of the page, without its end; with `said_at`, with the day on which that was so."""
+    return f"- {'' if said_at is None else f'{said_at.date()} '}{quoted(words)}"
 
 
 def agenda_line(id: str, words: Sequence[str], *, days: str, doubt: str) -> str:

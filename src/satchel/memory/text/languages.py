@@ -110,7 +110,6 @@ def _scripts(text: str) -> Counter[str]:
 
 @cache
 def _voters() -> Mapping[str, tuple[str, ...]]:
-    """The languages that have each function word."""
     found: dict[str, list[str]] = {}
     for line in read_lines("function_words.txt"):
         code, *words = line.split()

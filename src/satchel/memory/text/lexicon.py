@@ -76,7 +76,6 @@ _MAX_HASHES = 200_000  # About 20 MB. A vocabulary is far smaller; random words 
 
 
 def _plain(text: str) -> str:
-    """The text in lower case, without accents."""
     if text.isascii():
         return text.lower()
     folded = unicodedata.normalize("NFKD", text.lower())
@@ -84,7 +83,6 @@ def _plain(text: str) -> str:
 
 
 def _identifier_parts(text: str) -> Iterator[str]:
-    """The words in identifiers such as `getUserName`."""
     for word in _WORD.findall(text):
         if _CAMEL.search(word):
             yield from (part.lower() for part in _CAMEL_PARTS.findall(word))
@@ -127,7 +125,6 @@ def hash_stem(word: str) -> int:
 
 @cache
 def _common() -> dict[int, float]:
-    """The frequencies in `data/common_words.json`, by hash."""
     text = read_text_file("common_words.json")
     return {zlib.crc32(stem.encode()) or 1: share for stem, share in json.loads(text).items()}
 

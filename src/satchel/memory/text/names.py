@@ -82,7 +82,6 @@ def _known(text: str, names: Container[str]) -> set[str]:
 
 
 def _names(text: str) -> Iterator[tuple[str, str]]:
-    """Each name with the two words before it, in lower case."""
     for sentence in _SENTENCE.split(text) if language_of(text) != _ALL_CAPITALS else ():
         words = list(_WORD.finditer(sentence))
         for at, word in enumerate(words[1:], 1):

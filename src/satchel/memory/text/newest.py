@@ -106,7 +106,6 @@ def newest_of_each(memories: Sequence[MemoryRecord]) -> dict[int, tuple[int, ...
 
 
 def _is_several(text: str) -> bool:
-    """Whether a text has more than one sentence."""
     return any(
         not _ABBREVIATED.search(text[: match.start()])
         for match in _SENTENCE_END.finditer(text)

@@ -393,7 +393,6 @@ def _yearly(words: str, known: date | None, locale: str) -> int:
 
 
 def _word_start(text: str, at: int) -> int:
-    """The beginning of the first whole word from a place on."""
     if at <= 0:
         return 0
     space = text.find(" ", at)
@@ -430,7 +429,6 @@ def _patterns() -> Mapping[str, re.Pattern[str]]:
 
 @cache
 def _requests() -> re.Pattern[str]:
-    """What a request, a greeting or thanks begins with."""
     return _compiled(read_lines("requests.txt"))
 
 
@@ -440,7 +438,6 @@ def _sections() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 def _weights() -> Mapping[str, float]:
-    """Of the features, and the bias."""
     weights: Mapping[str, float] = _data()["weights"]
     return weights
 

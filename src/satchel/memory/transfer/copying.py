@@ -135,7 +135,6 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
 
 
 def _forgotten_in(path: Path) -> set[str]:
-    """The memories that were forgotten and not stored again."""
     found: set[str] = set()
     with suppress(FileNotFoundError), path.open("rb") as lines:
         for raw in lines:
@@ -148,7 +147,6 @@ def _forgotten_in(path: Path) -> set[str]:
 
 
 def _batches(path: Path, start: int) -> Iterator[list[bytes]]:
-    """Whole lines from a place on, several hundred at once."""
     with suppress(FileNotFoundError), path.open("rb") as stream:
         stream.seek(start)
         while lines := stream.readlines(1 << 20):

@@ -194,7 +194,6 @@ def _file(path: Path, root: Path, found: os.stat_result) -> Iterator[SourceFile 
 
 
 def _members(path: Path, name: str) -> Iterator[SourceFile | LeftOut]:
-    """The files in an archive that may contain memories."""
     # Imported when used: it loads all decompressors, and few imports need it.
     import zipfile  # noqa: PLC0415
 

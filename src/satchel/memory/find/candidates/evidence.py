@@ -125,7 +125,6 @@ def _third(found: Any) -> float | None:
 
 
 def _all_cosines(index: Index, vectors: Matrix | None) -> Any:
-    """The best cosine of every row with each vector, shape (q, rows)."""
     if vectors is None or not index.embedded_count:
         return np.empty((0, len(index)), dtype=np.float32)
     cosines = np.full((len(vectors), len(index)), np.nan, dtype=np.float32)
@@ -142,7 +141,6 @@ def _cues(index: Index, vectors: Matrix | None) -> Any:
 
 
 def _called(index: Index, asked: ComparedMessage) -> Any:
-    """How much each row is about what the message calls for."""
     called = np.zeros(len(index), dtype=np.float32)
     if asked.topics is None or asked.calls is None or not index.embedded_count:
         return called

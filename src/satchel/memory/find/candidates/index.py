@@ -214,7 +214,6 @@ class Index:
         self._of_stems_bytes = 0
 
     def _append(self, found: Sequence[Any]) -> Ints:
-        """Add rows; gives their numbers."""
         self._forget_derived()
         first = len(self)
         born = np.arange(first, first + len(found), dtype=np.int64)
@@ -231,7 +230,6 @@ class Index:
         return born
 
     def _take(self, vectors: Vectors, found: Iterable[Any]) -> None:
-        """Take in rows (rid, vectors)."""
         for part in _in_parts(found):
             rids, stored = zip(*part, strict=True)
             vectors.append(self.rows_of(rids), stored)

@@ -295,7 +295,6 @@ def _token_parts(
     tokens: TokenVectors,
     read: Callable[[Sequence[int]], Mapping[int, bytes]],
 ) -> dict[str, Any]:
-    """The parts that compare tokens."""
     needed = distinct(np.concatenate([chosen.rows, chosen.previous[chosen.previous >= 0]]))
     bags = index.bags(needed, read)
     found = match(
@@ -328,7 +327,6 @@ def _is_in(ascending: Ints, rows: Ints) -> Any:
 
 
 def _sum_of(parts: Mapping[str, Any]) -> Any:
-    """The weighted mean of the parts of each row."""
     return sum(WEIGHTS[name] * part for name, part in parts.items()) / sum(map(WEIGHTS.__getitem__, parts))
 
 

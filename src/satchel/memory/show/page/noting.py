@@ -14,7 +14,7 @@ from satchel.memory.show.page.rendering import FILLED, FRAME_TOKENS, section_for
 from satchel.memory.show.profile import is_own
 from satchel.memory.store import statement_rows
 from satchel.memory.store.page_lines import MOST_CHARS, PageLine, PageVersion, Section, State
-from satchel.memory.store.page_rows import holding, insert_version, newest, set_changed, words_of
+from satchel.memory.store.page_rows import ended, holding, insert_version, newest, set_changed, words_of
 from satchel.memory.store.repository import read_records
 from satchel.memory.store.tables import memories, spaces
 
@@ -58,6 +58,8 @@ def note(
     there = {id for line in before for id in line.facts}
     given = [id for id, section in sections.items() if section is not None and id not in there]
     held = holding(connection, space, {*there, *given}, at=at)
+    # What ended stands on the page as over; a version that is written meanwhile keeps it.
+    told = ended(connection, space, before, at=at) | held
     standing: list[PageLine] = []
     gone: set[str] = set()
     for line in before:
@@ -66,14 +68,15 @@ def note(
             continue
         gone.update(id for id in line.facts if id in off)
         standing += [
-            replace(line, text=words_of(held[id]), facts=(id,))
+            replace(line, text=words_of(told[id]), facts=(id,))
             for id in line.facts
-            if line.text and id in held and id not in off
+            if line.text and id in told and id not in off
         ]
     fresh = {fact.id: fact for fact in _waiting(connection, space, base, there, at=at)}
     fresh |= {id: fact for id, fact in held.items() if id in given}
     new: list[PageLine] = []
-    taken = [line.text for line in standing] + [words_of(held[id]) for id in given if id in held]
+    taken = [line.text for line in standing if line.by == "user" or not held.keys().isdisjoint(line.facts)]
+    taken += [words_of(held[id]) for id in given if id in held]
     left = budget_tokens * FILLED - FRAME_TOKENS - sum(map(tokens_of_line, taken))
     for fact in fresh.values():
         if fact.id in sections:

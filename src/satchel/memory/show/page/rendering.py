@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -26,6 +26,9 @@ __all__ = ["FILLED", "FRAME_TOKENS", "rendered", "section_for", "tokens_of_line"
 FILLED: Final = 0.8
 """The share of the room that is filled: what comes on top until the next reading fits into the rest."""
 _OVER: Final = "Over: "
+_STAYS: Final = ("answers", "user", "people", "limits")
+_DATED_AFTER: Final = timedelta(days=60)
+"""What was said longer ago stands with its day, but in the sections of what stays: a debt may have been paid."""
 _KEPT_BACK: Final = "it is confidential"
 _NOT_GRANTED: Final = "is of no sphere that was granted"
 _SECTION_OF: Final[Mapping[str, Section]] = {
@@ -46,7 +49,6 @@ def tokens_of_line(text: str) -> float:
 
 
 def _tokens_of_section(section: Section) -> float:
-    """Tokens of a section's heading, not rounded."""
     return tokens_of(f"{SECTIONS[section]}:\n")
 
 
@@ -81,7 +83,8 @@ def rendered(
         for id in line.facts:
             if (fact := held.get(id) or ended.get(id)) is None:
                 continue
-            one = _line(fact, line.section, until=line.until, by=line.by, mark="" if id in held else _OVER)
+            mark = "" if id in held else _OVER
+            one = _line(fact, line.section, until=line.until, by=line.by, today=today, mark=mark)
             if not is_granted(fact.spheres, granted):
                 left_out.append((one, _NOT_GRANTED))
             elif id not in held:
@@ -94,7 +97,7 @@ def rendered(
                 lines.append(one)
     there = {line.id for line in lines}
     lines += [
-        _line(memory, section_for(memory.content), by="pin", words=shown_words(memory.content))
+        _line(memory, section_for(memory.content), by="pin", today=today, words=shown_words(memory.content))
         for memory in pinned
         if memory.id not in there and is_granted(memory.spheres, granted)
     ]
@@ -133,12 +136,14 @@ def _line(
     *,
     until: date | None = None,
     by: Literal["model", "user", "pin"],
+    today: date,
     words: str = "",
     mark: str = "",
 ) -> ShownLine:
     # The line says what its memory says now.
     words = " ".join(words.split()) or words_of(fact)
-    text = page_line(f"{mark}{words}")
+    is_old = section not in _STAYS and today - fact.said_at.date() > _DATED_AFTER
+    text = page_line(f"{mark}{words}", said_at=fact.said_at if is_old else None)
     return ShownLine(
         memory=fact,
         words=words,

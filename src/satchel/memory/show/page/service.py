@@ -61,7 +61,7 @@ class Pages:
             return version, {
                 "held": rows.holding(connection, space, ids, at=at),
                 "pinned": rows.pinned(connection, space, at=at),
-                "ended": rows.ended_since(connection, space, ids, at=at),
+                "ended": rows.ended(connection, space, version.lines, at=at),
             }
 
         found = await self._space.read(read)

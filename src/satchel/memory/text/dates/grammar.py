@@ -139,7 +139,6 @@ class Language:
 
     @cached_property
     def _words(self) -> dict[str, list[tuple[tuple[str, ...], str, Any]]]:
-        """Words with their symbol and value, by their first token."""
         found: dict[str, list[tuple[tuple[str, ...], str, Any]]] = {}
         for symbol, values in self._data["words"].items():
             for value, forms in values.items():
@@ -169,7 +168,6 @@ class Language:
 
     @cached_property
     def _literals(self) -> set[str]:
-        """The words that stand in the rules themselves."""
         found: set[str] = set()
         nodes = list(self._rules.values())
         while nodes:

@@ -466,12 +466,10 @@ def _joined(start: Span | None, end: Span | None) -> Span | None:
 
 
 def _latest(cycle: Cycle, day: date) -> Span | None:
-    """The last round that begins on or before a day."""
     return max((span for span in cycle.around(day) if span.first <= day), key=lambda s: s.first, default=None)
 
 
 def _earliest(cycle: Cycle, day: date) -> Span | None:
-    """The first round that begins on or after a day."""
     return next((span for span in cycle.around(day) if span.first >= day), None)
 
 

@@ -255,7 +255,6 @@ def _inside(phrase: Phrase, before: Phrase, tokens: list[Token], spoken: Languag
 
 
 def _place(phrase: Phrase, text: str, tokens: list[Token]) -> tuple[int, int]:
-    """Where a phrase begins and ends, without the full stop of its sentence."""
     end = tokens[phrase.end - 1].end
     return tokens[phrase.start].start, end - (text[end - 1] == ".")
 
@@ -271,7 +270,6 @@ def _needs_tense(value: Value) -> bool:
 
 
 def _picked(value: Value, clauses: Clauses | None, place: tuple[int, int], today: date) -> Span | None:
-    """The days that a phrase means in its clause."""
     if clauses is None or not _needs_tense(value):
         return value if isinstance(value, Span) else None
     tense = clauses.tense(*place)
@@ -371,7 +369,6 @@ def _is_chinese(char: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _speakers() -> dict[str, tuple[Language, ...]]:
-    """The languages that have a word."""
     found: dict[str, tuple[Language, ...]] = {}
     for name in LANGUAGES:
         for word in language(name).vocabulary:
