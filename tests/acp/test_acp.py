@@ -490,6 +490,7 @@ async def test_the_command_serves_an_editor_and_ends_with_its_stream(tmp_path: P
             env=environ,
             cwd=tmp_path,
             use_unstable_protocol=True,
+            transport_kwargs={"shutdown_timeout": MOST_S},  # else it is ended after 2 s
         ) as (client, process):
             await client.initialize(protocol_version=PROTOCOL_VERSION)
             id = (await client.new_session(cwd=str(tmp_path))).session_id
