@@ -27,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -71,7 +72,11 @@ def measured(turns: int) -> dict[str, float]:
         environ = {"HOME": folder, "PATH": os.environ["PATH"], "SATCHEL_HOME": str(home)}
         command = [sys.executable, "-m", "satchel", "serve", "--port", "0"]
         began_s = time.monotonic()
-        with subprocess.Popen(command, env=environ, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        with (
+            subprocess.Popen(command, env=environ, cwd=folder, stderr=subprocess.PIPE, text=True) as process,
+            ExitStack() as stack,  # ends it also where a chat fails
+        ):
+            stack.callback(process.terminate)
             assert process.stderr is not None
             found = None
             while found is None:
@@ -90,7 +95,6 @@ def measured(turns: int) -> dict[str, float]:
                     if number in (0, turns):
                         rows.append(_cpu_s(process.pid))
             status = Path(f"/proc/{process.pid}/status").read_text()
-            process.terminate()
     first_cpu_s, last_cpu_s = rows
     return {
         "bare_cpu_s": bare_s,
