@@ -52,7 +52,7 @@ lock: ## resolve the dependencies anew (needs uv); UPGRADE=--upgrade takes newer
 
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header
 
-BENCHMARKS := start hook turn_cpu parallel_tools chain long_session remembered_turn many_sessions server sandbox discovery capabilities embedding memory_search growth retrieval surfacing lived background wishes
+BENCHMARKS := start hook turn_cpu parallel_tools chain long_session remembered_turn many_sessions server sandbox discovery capabilities embedding memory_search growth retrieval surfacing ten_thousand lived background wishes
 
 bench: .venv/dev.stamp ## measure beside baselines of the same run, ten minutes; BENCHMARKS="start chain" chooses, SET and TOOLS add
 	@for name in $(BENCHMARKS); do \

@@ -31,6 +31,7 @@ class Tools:
 
     def __init__(self, bench: Workbench, toolset: CapabilityTools, folder: Path) -> None:
         self.bench, self.toolset, self.folder = bench, toolset, folder
+        self.roots: tuple[Path, ...] = ()
 
     async def names(self) -> list[str]:
         return [tool.spec.name for tool in await self.toolset.tools()]
@@ -43,17 +44,17 @@ class Tools:
             if not isinstance(target, Redirect):
                 return ToolResult(text=target, is_error=True)
             tool, given = target.tool, dict(target.input)
-        return await tool.call(given, context(self.folder))
+        return await tool.call(given, context(self.folder, self.roots))
 
 
-def context(folder: Path) -> ToolContext:
+def context(folder: Path, roots: tuple[Path, ...]) -> ToolContext:
     async def nothing(_: Mapping[str, Any]) -> None: ...
 
     async def here(function: Callable[..., Any], /, *args: Any) -> Any:
         return function(*args)
 
     return ToolContext(
-        session_id="s1", turn=1, call_id="c1", cwd=folder, roots=(), spill_dir=folder / "spilled", state={},
+        session_id="s1", turn=1, call_id="c1", cwd=folder, roots=roots, spill_dir=folder / "spilled", state={},
         progress=nothing, blocking=here, clock=ManualClock(), timeout_s=100,
     )  # fmt: skip
 
@@ -252,6 +253,14 @@ async def test_files_that_a_run_leaves_are_kept_where_the_file_tools_read_them(t
             Artifact(path="/e", content=b"x"),
         )
         tools.bench.sandbox.answers = [RunResult(status=Status.OK, result="Done.", artifacts=left)]
+        assert [file.name for file in (await tools.call("cap_greet", city="Ulm")).files[:2]] == [
+            "b.txt",
+            "chart.bin",
+        ]
+        tools.bench.sandbox.answers, tools.roots = (
+            [RunResult(status=Status.OK, result="Done.", artifacts=left)],
+            (tmp_path,),
+        )
         result = await tools.call("cap_greet", city="Ulm")
         kept = tmp_path / "spilled" / "c1-files" / "a" / "b.txt"
         assert result.text == f"Done.\nFiles that it made: {kept}, {kept.with_name('chart.bin')}"

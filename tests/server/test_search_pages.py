@@ -57,7 +57,7 @@ def test_one_search_finds_conversations_memories_documents_and_settings(
     assert told["Memories"][0]["path"] == f"/memories/{kept}"
     assert list(told) == ["Conversations", "Memories", "Documents"]
     settings = groups_of(open_page(page_client, "/search?q=day+dollars"))["Settings"]
-    assert ("/settings?q=budget.day_usd", "Budget: Day in dollars") in settings
+    assert ("/settings?q=budget.day_usd", "Most that a day may cost, in dollars") in settings
     assert ("/usage", "Usage") in groups_of(open_page(page_client, "/search?q=cost"))["Settings"]
     assert "Nothing about" in words_of(open_page(page_client, "/search?q=qqqqzz"))
 

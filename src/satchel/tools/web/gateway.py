@@ -93,7 +93,7 @@ class Gateway:
         )
 
     def _is_known(self, asked: RequestHead) -> bool:
-        said = [value for name, value in asked.headers if name == b"proxy-authorization"]
+        said = [value for name, value in asked.headers if name.lower() == b"proxy-authorization"]
         expected = b"Basic " + base64.b64encode(f"{USER}:{self.password}".encode())
         return len(said) == 1 and hmac.compare_digest(said[0], expected)
 
