@@ -16,7 +16,7 @@ from dbos import DBOS, DBOSConfig, SetWorkflowID
 
 from satchel.storage.jobs import jobs_engine
 
-__all__ = ["Jobs"]
+__all__ = ["BuildJobs"]
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ _PENDING: Final = ("PENDING", "ENQUEUED", "DELAYED")
 _CLOSING_S: Final = 5
 
 
-class Jobs:
+class BuildJobs:
     """The jobs of a home. A process has one at a time, and another process with the same database another name."""
 
     def __init__(self, database: Path, *, executor: str, workers: int, run: Callable[[str], None]) -> None:

@@ -29,7 +29,7 @@ ask for the next one."""
 
 
 class JobRunner(Protocol):
-    """See `satchel.builder.jobs.Jobs`. All of it blocks."""
+    """See `satchel.builder.jobs.BuildJobs`. All of it blocks."""
 
     def ensure(self, build_id: str, attempts: int) -> None: ...  # noqa: D102
     def take_over(self, alive: frozenset[str]) -> int: ...  # noqa: D102

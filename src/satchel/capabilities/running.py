@@ -47,7 +47,7 @@ __all__ = [
     "LayerMaker",
     "NotTried",
     "Outcome",
-    "Outside",
+    "OutsideCalls",
     "Runner",
     "Secrets",
     "counted_by",
@@ -85,7 +85,7 @@ Secrets: TypeAlias = Callable[[str], str | None]
 Clean: TypeAlias = Callable[[str], Awaitable[str]]
 
 
-class Outside(Protocol):
+class OutsideCalls(Protocol):
     """What capabilities call besides each other: tools of MCP servers, and the user's language model."""
 
     async def __call__(
@@ -244,7 +244,7 @@ class Runner:
     secret: Secrets
     clean: Clean | None = None
     may_call: Callable[[str], Awaitable[None]] | None = None
-    outside: Outside | None = None
+    outside: OutsideCalls | None = None
 
     async def run(
         self,

@@ -12,7 +12,7 @@ from click.shell_completion import CompletionItem
 __all__ = [
     "JSON",
     "CapabilityName",
-    "Group",
+    "CommandGroup",
     "LazyGroup",
     "Named",
     "SessionId",
@@ -38,7 +38,7 @@ def confirm(question: str, *, default: bool = False) -> None:
         raise click.exceptions.Exit(1)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group whose help shows the first sentence of each command in full."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -53,7 +53,7 @@ class Group(click.Group):
         ]
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """A group whose commands are imported when they are run."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, tuple[str, str]], **kwargs: Any) -> None:

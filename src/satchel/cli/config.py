@@ -11,7 +11,7 @@ from typing import Any
 import anyio
 import click
 
-from satchel.cli.commands import Group, SettingKey, Text, confirm, json_option
+from satchel.cli.commands import CommandGroup, SettingKey, Text, confirm, json_option
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.config import (
@@ -35,7 +35,7 @@ from satchel.errors import NotFound, UsageError
 __all__ = ["config"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def config() -> None:
     """Show and change the settings."""
 

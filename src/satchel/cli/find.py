@@ -14,7 +14,7 @@ from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
 
 if TYPE_CHECKING:
-    from satchel.server.pages.search import Group
+    from satchel.server.pages.search import ResultGroup
 
 __all__ = ["find"]
 
@@ -28,7 +28,7 @@ def find(words: tuple[str, ...], as_json: bool) -> None:
     Each result has the path of its page, as `satchel serve` shows it; in it is the id that other commands take.
     """
 
-    async def body() -> list[Group]:
+    async def body() -> list[ResultGroup]:
         # Imported on demand: it loads what draws pages.
         from satchel.server.pages.search import find_everything  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import click
 
-from satchel.cli.commands import Group, Text, confirm, json_option
+from satchel.cli.commands import CommandGroup, Text, confirm, json_option
 from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.config import Settings, new_mcp_server, plain_values
@@ -45,7 +45,7 @@ _MAX_PASTED = 65_536
 """The longest pasted address, in characters."""
 
 
-@click.group("mcp-server", cls=Group)
+@click.group("mcp-server", cls=CommandGroup)
 def mcp_server() -> None:
     """List, add, try and remove MCP servers, and log in to remote ones."""
 

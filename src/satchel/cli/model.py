@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import click
 
-from satchel.cli.commands import Group, Text, json_option
+from satchel.cli.commands import CommandGroup, Text, json_option
 from satchel.cli.home import fetch_line
 from satchel.cli.opening import opened
 from satchel.cli.output import say, say_json, tell
@@ -20,7 +20,7 @@ __all__ = ["model"]
 _MOST_SHOWN = 12
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def model() -> None:
     """List and test language models, fetch the embedding model."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from satchel.cli.commands import Group, confirm, json_option
+from satchel.cli.commands import CommandGroup, confirm, json_option
 from satchel.cli.output import say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.config.plugins import Plugin, disable, enable, find_plugins, problems
@@ -12,7 +12,7 @@ from satchel.config.plugins import Plugin, disable, enable, find_plugins, proble
 __all__ = ["plugin"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def plugin() -> None:
     """List, enable and disable plugins.
 

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import click
 
-from satchel.cli.commands import Group, SessionId, Text, confirm, json_option
+from satchel.cli.commands import CommandGroup, SessionId, Text, confirm, json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
@@ -27,7 +27,7 @@ _INSTRUCTIONS = click.option(
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def projects() -> None:
     """Make, list, change and delete projects, and move conversations.
 

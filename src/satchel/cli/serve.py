@@ -66,13 +66,17 @@ def serve(
             await _open_there(settings, other)
             return None
         # FastAPI and uvicorn are imported only here.
-        from satchel.server.listening import Given, serve_people  # noqa: PLC0415
+        from satchel.server.listening import FrontDoorSocket, serve_people  # noqa: PLC0415
         from satchel.server.listening import serve as serve_http  # noqa: PLC0415
 
         if fd is None and has_people(settings.home):
             await serve_people(settings, tell=tell, inherited=listener)
             return None
-        given = None if fd is None else Given(socket.socket(fileno=fd), sys.stdin.readline().strip(), url)
+        given = (
+            None
+            if fd is None
+            else FrontDoorSocket(socket.socket(fileno=fd), sys.stdin.readline().strip(), url)
+        )
         async with opened(settings) as satchel, anyio.create_task_group() as group:
             if given is not None:
                 group.start_soon(_end_with_stdin)

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import click
 
-from satchel.cli.commands import Group, json_option
+from satchel.cli.commands import CommandGroup, json_option
 from satchel.cli.output import say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.config import process_environ
@@ -18,7 +18,7 @@ from satchel.runtime.serving import serving
 __all__ = ["service"]
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def service() -> None:
     """Keep `satchel serve` running in the background, with systemd."""
 

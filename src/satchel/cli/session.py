@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import anyio
 import click
 
-from satchel.cli.commands import Group, SessionId, Text, confirm, json_option
+from satchel.cli.commands import CommandGroup, SessionId, Text, confirm, json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import is_terminal, say, say_json, tell
 from satchel.cli.settings import read_settings
@@ -32,7 +32,7 @@ def _with_sessions(function: Callable[[SessionStore], Awaitable[T]]) -> T:
     return anyio.run(body)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def session() -> None:
     """List, show, search, rename, pin, archive, export and delete conversations."""
 

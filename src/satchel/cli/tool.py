@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import anyio
 import click
 
-from satchel.cli.commands import Group, Text, confirm, json_option
+from satchel.cli.commands import CommandGroup, Text, confirm, json_option
 from satchel.cli.opening import opened
 from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
@@ -41,7 +41,7 @@ def _with_satchel(function: Callable[[Satchel], Awaitable[T]]) -> T:
     return anyio.run(body)
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def tool() -> None:
     """List, show, run, approve and create tools.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from satchel.cli.commands import Group, Text, confirm, json_option
+from satchel.cli.commands import CommandGroup, Text, confirm, json_option
 from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock, local_day
@@ -39,7 +39,7 @@ _limits = (
 )
 
 
-@click.group(cls=Group)
+@click.group(cls=CommandGroup)
 def user() -> None:
     """Let several people use this server, each with a Satchel of their own.
 

@@ -31,7 +31,7 @@ from satchel.memory.text.framing import OVER, earlier, excerpt, origin_of, quote
 from satchel.memory.text.newest import newest_of_each
 from satchel.messages import FileBlock
 from satchel.models.port import ChatModel
-from satchel.tools.display import Display, Shown, any_result, ends, fields
+from satchel.tools.display import Display, ShownResult, any_result, ends, fields
 from satchel.tools.function import Call, FunctionTool
 from satchel.tools.kept import keep, kept_path
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult, ToolSpec
@@ -169,13 +169,13 @@ _HOLD = _spec(
 )
 
 
-def _show(input: Mapping[str, Any], text: str) -> Shown:
+def _show(input: Mapping[str, Any], text: str) -> ShownResult:
     found = [
         re.sub(r"^- \S+ \(score [\d.]+\) ", "", row) for row in text.splitlines() if row.startswith("- ")
     ]
     if not found:
         return any_result(input, text)
-    return Shown(
+    return ShownResult(
         summary=counted(len(found), "memory", "memories"), lines=ends(found, head=_SHOWN_LINES, tail=0)
     )
 

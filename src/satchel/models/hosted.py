@@ -33,7 +33,7 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AnswerAssembler", "Delta", "HostedModel", "Result", "estimated_usage"]
+__all__ = ["AnswerAssembler", "Delta", "HostedModel", "CompleteAnswer", "estimated_usage"]
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
@@ -50,7 +50,7 @@ MAX_ADAPTATIONS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class CompleteAnswer:
     """A complete answer. `usage` is None if the endpoint reported none."""
 
     blocks: tuple[Block, ...]
@@ -74,7 +74,7 @@ class AnswerAssembler(Protocol):
         """Add an answer that arrived in one piece."""
         ...
 
-    def result(self) -> Result:
+    def result(self) -> CompleteAnswer:
         """The answer so far."""
         ...
 

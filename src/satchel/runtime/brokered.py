@@ -48,7 +48,7 @@ class Brokered:
     async def __call__(
         self, name: str, input: Mapping[str, Any], *, by: str, session_id: str, is_trial: bool
     ) -> tuple[str, bool]:
-        """See `Outside`."""
+        """See `OutsideCalls`."""
         if name.startswith(MCP):
             return await self._tool(name, input, by=by, is_trial=is_trial)
         return await self._ask_model(input, self.hubs.get(session_id)), True

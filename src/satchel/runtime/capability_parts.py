@@ -11,7 +11,7 @@ from satchel.capabilities.checking import Registrar
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.moving import Mover
 from satchel.capabilities.records import tool_name
-from satchel.capabilities.running import Outside, Runner
+from satchel.capabilities.running import OutsideCalls, Runner
 from satchel.capabilities.toolset import CapabilityTools, Documents
 from satchel.errors import Refused, StorageError
 from satchel.events import Notice
@@ -50,7 +50,7 @@ class CapabilityParts:
 
     @classmethod
     async def open(
-        cls, parts: Parts, home: Home, *, documents: Documents, outside: Outside
+        cls, parts: Parts, home: Home, *, documents: Documents, outside: OutsideCalls
     ) -> CapabilityParts | None:
         """Open them; None if the database can't be opened, which the home's notices say.
 

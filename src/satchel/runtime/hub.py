@@ -87,7 +87,7 @@ from satchel.sessions import EphemeralJournal, Journal, Words, live_redactor
 from satchel.sessions.attachments import MOST_FILES
 from satchel.sessions.view import SessionView, turns_in
 from satchel.tools import ModeGate, Registry, ToolResult
-from satchel.tools.builtin.jobs import MOST_RESULT, Job, Jobs, source_of
+from satchel.tools.builtin.jobs import MOST_RESULT, BackgroundCommands, Job, source_of
 from satchel.tools.builtin.jobs import STATE_KEY as JOBS
 from satchel.tools.builtin.todo import STATE_KEY as TO_DO
 from satchel.tools.kept import kept_path
@@ -297,7 +297,7 @@ class SessionHub:
             self._stand_in_line(message)
         self.questions.restore(replay.questions)
         self._lost_jobs = replay.jobs
-        self.jobs = Jobs(
+        self.jobs = BackgroundCommands(
             spawn=parts.background.start,
             on_end=self._tell_end,
             clock=parts.clock,

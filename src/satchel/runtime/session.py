@@ -30,7 +30,7 @@ from satchel.runtime.build_news import BuildNews
 from satchel.runtime.hub import SessionHub
 from satchel.runtime.turns import RunningTurn, TurnResult
 from satchel.tools import ModeGate, Registry, ToolResult
-from satchel.tools.builtin.jobs import Jobs
+from satchel.tools.builtin.jobs import BackgroundCommands
 
 __all__ = ["Sampling", "Session"]
 
@@ -67,7 +67,7 @@ class Session:
         return self._hub.deliveries.awaits_build
 
     @property
-    def jobs(self) -> Jobs:
+    def jobs(self) -> BackgroundCommands:
         """The commands that run in the background, until the session is closed."""
         return self._hub.jobs
 

@@ -13,7 +13,7 @@ from satchel.events import Observation
 from satchel.memory import toolset as memory_tools
 from satchel.tools import deferral
 from satchel.tools.builtin.toolset import BUILT_IN
-from satchel.tools.display import Display, Line, Shown, any_result
+from satchel.tools.display import Display, Line, ShownResult, any_result
 from satchel.tools.mcp import resources
 from satchel.tools.web import browser, fetch, search
 from satchel.wording import one_line
@@ -83,7 +83,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST_COUNTED
 
 
-def show_observation(event: Observation, input: Mapping[str, Any]) -> Shown:
+def show_observation(event: Observation, input: Mapping[str, Any]) -> ShownResult:
     """A call's result as the session has it.
 
     Args:
@@ -102,7 +102,7 @@ def text_for_people(event: Observation) -> str:
     return event.text
 
 
-def show_result(tool: str, input: Mapping[str, Any], text: str, *, is_error: bool = False) -> Shown:
+def show_result(tool: str, input: Mapping[str, Any], text: str, *, is_error: bool = False) -> ShownResult:
     """A call's result.
 
     Args:

@@ -38,9 +38,9 @@ async def run_worker(settings: Settings, *, once: bool, tell: Callable[[str], No
 
         def launch(run: Callable[[str], None]) -> JobRunner:
             # It takes seconds to load, and only a process that has the lock needs it.
-            from satchel.builder.jobs import Jobs  # noqa: PLC0415
+            from satchel.builder.jobs import BuildJobs  # noqa: PLC0415
 
-            return Jobs(
+            return BuildJobs(
                 settings.home / "jobs.db", executor=executor, workers=settings.builder.workers, run=run
             )
 

@@ -30,7 +30,7 @@ from anyio.abc import ByteStream
 from satchel.addresses import DEFAULT_PORTS, Resolve, ascii_host, is_public, resolve_name
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.port import Denial, Network
-from satchel.sandbox.relay import Refusal, Relay, RelayLimits, RequestHead, Route
+from satchel.sandbox.relay import Relay, RelayLimits, RelayRefusal, RequestHead, Route
 
 __all__ = [
     "HostPattern",
@@ -228,11 +228,11 @@ class EgressProxy:
         finally:
             free.release()
 
-    async def _decide(self, asked: RequestHead) -> Route | Refusal:
+    async def _decide(self, asked: RequestHead) -> Route | RelayRefusal:
         try:
             host, port, path, host_header = _destination(asked)
         except ValueError as error:
-            return Refusal(
+            return RelayRefusal(
                 status="400 Bad Request", text=f"This proxy passes on http:// URLs and CONNECT: {error}."
             )
         if self._left_bytes <= 0:
@@ -244,17 +244,17 @@ class EgressProxy:
         try:
             addresses = await self._rules.addresses(host, port)
         except OSError as error:
-            return Refusal(status="502 Bad Gateway", text=f"There is no host {host!r}: {error}.")
+            return RelayRefusal(status="502 Bad Gateway", text=f"There is no host {host!r}: {error}.")
         if isinstance(addresses, Denial):
             return self._refuse(addresses)
         return Route(host=host, port=port, addresses=addresses, path=path, host_header=host_header)
 
-    def _refuse(self, denied: Denial) -> Refusal:
+    def _refuse(self, denied: Denial) -> RelayRefusal:
         self._keep(denied)
         allowed = ", ".join(map(str, self._rules.patterns)) or "none"
         if self._rules.public:
             allowed = "every public host"
-        return Refusal(
+        return RelayRefusal(
             # Most clients show this line and drop the text.
             status=f"403 Refused by the sandbox: {denied.reason}"[:300],
             text=(

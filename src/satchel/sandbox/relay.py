@@ -19,7 +19,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from satchel.sandbox.hello import MOST_HELLO_BYTES, server_name
 
-__all__ = ["RequestHead", "Decide", "Refusal", "Relay", "RelayLimits", "Route"]
+__all__ = ["RequestHead", "Decide", "RelayRefusal", "Relay", "RelayLimits", "Route"]
 
 _HOP_BY_HOP = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"proxy-authorization", b"upgrade", b"te", b"trailer")
@@ -65,7 +65,7 @@ class Route:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
+class RelayRefusal:
     """Why a request goes nowhere.
 
     Attributes:
@@ -78,7 +78,7 @@ class Refusal:
     headers: Sequence[str] = ()
 
 
-Decide: TypeAlias = Callable[[RequestHead], Awaitable[Route | Refusal]]
+Decide: TypeAlias = Callable[[RequestHead], Awaitable[Route | RelayRefusal]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,14 +146,14 @@ class _Connection:
             with anyio.fail_after(self._limits.head_s):
                 asked = _parsed(await self._asked.receive_until(b"\r\n\r\n", self._limits.head_bytes))
             decided = await self._relay.decide(asked)
-            if isinstance(decided, Refusal):
+            if isinstance(decided, RelayRefusal):
                 await self._say(decided)
                 return
             try:
                 server = await self._dial(decided)
             except (OSError, TimeoutError) as error:
                 text = f"{decided.host}:{decided.port} does not answer: {str(error) or 'it took too long'}."
-                await self._say(Refusal(status="502 Bad Gateway", text=text))
+                await self._say(RelayRefusal(status="502 Bad Gateway", text=text))
                 return
             async with server:
                 self._touch()
@@ -225,7 +225,7 @@ class _Connection:
                 text = (
                     "A body of unknown length is not passed on. Send it with a Content-Length, or use https."
                 )
-                await self._say(Refusal(status="501 Not Implemented", text=text))
+                await self._say(RelayRefusal(status="501 Not Implemented", text=text))
                 return
         kept = [name + b": " + value for name, value in _end_to_end(asked.headers) if name.lower() != b"host"]
         head = [
@@ -272,7 +272,7 @@ class _Connection:
         if self._relay.may_pass is not None and not self._relay.may_pass(len(piece)):
             self._scope.cancel()
 
-    async def _say(self, refusal: Refusal) -> None:
+    async def _say(self, refusal: RelayRefusal) -> None:
         body = refusal.text.encode()
         more = "".join(f"{header}\r\n" for header in refusal.headers)
         await self._client.send(

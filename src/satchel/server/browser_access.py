@@ -26,7 +26,7 @@ from satchel.runtime.browsers import Browsers
 __all__ = [
     "FORM_TOKEN_FIELD",
     "FORM_TOKEN_HEADER",
-    "Access",
+    "Gatekeeper",
     "BrowserAccess",
     "browser_of",
     "form_token_of",
@@ -96,7 +96,7 @@ def _token(browser: str) -> str:
     return hmac.new(browser.encode(), b"form", sha256).hexdigest()
 
 
-class Access(Protocol):
+class Gatekeeper(Protocol):
     """Who gets in."""
 
     def is_token(self, given: str) -> bool:
@@ -127,7 +127,7 @@ class BrowserAccess:
     browsers: Browsers
 
     def is_token(self, given: str) -> bool:
-        """See `Access`."""
+        """See `Gatekeeper`."""
         return self.browsers.is_token(given)
 
     def admit(self, scope: Scope) -> bool:

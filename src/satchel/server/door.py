@@ -105,7 +105,7 @@ def front_door(processes: PersonProcesses, *, clock: Clock) -> RequestGate:
 
 @dataclass(frozen=True, slots=True)
 class _PeopleAccess:
-    """Lets in who is somebody, and notes who. It is the gate's `Access`."""
+    """Lets in who is somebody, and notes who. It is the gate's `Gatekeeper`."""
 
     people: People
     logins: Logins

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from satchel.addresses import DEFAULT_PORTS, host_and_port
 from satchel.clock import Clock
 from satchel.server.binding import Hosts
-from satchel.server.browser_access import Access, place_of, replayed, with_place, within
+from satchel.server.browser_access import Gatekeeper, place_of, replayed, with_place, within
 from satchel.server.json_answers import json_bytes
 from satchel.server.metrics import Metrics
 from satchel.server.pages.rendering import error_page, wants_page
@@ -100,7 +100,7 @@ class RequestGate:
         self,
         app: ASGIApp,
         *,
-        access: Access,
+        access: Gatekeeper,
         hosts: Hosts,
         requests_per_s: float,
         clock: Clock,

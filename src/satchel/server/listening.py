@@ -32,7 +32,7 @@ from satchel.server.binding import check_binding, tls_files, url_of
 from satchel.server.connection import GuardedConnection
 from satchel.server.door import front_door
 
-__all__ = ["Given", "serve", "serve_hooks", "serve_people", "served"]
+__all__ = ["FrontDoorSocket", "serve", "serve_hooks", "serve_people", "served"]
 
 _STOP_TURNS_S: Final = 4.0
 """The ends of turns are written within two or three seconds, see `SessionHub`; a tool that doesn't stop is left."""
@@ -53,7 +53,7 @@ async def serve(
     tell: Callable[[str], None],
     offer_login: Callable[[str], Awaitable[None]] | None = None,
     inherited: int | None = None,
-    given: Given | None = None,
+    given: FrontDoorSocket | None = None,
 ) -> int | None:
     """Serve until SIGTERM or SIGINT, or until a page asks for a restart. A second signal exits without waiting for
     running work.
@@ -181,7 +181,7 @@ async def served(
     *,
     file: str = SERVE_FILE,
     listener: socket.socket | None = None,
-    given: Given | None = None,
+    given: FrontDoorSocket | None = None,
 ) -> AsyncIterator[tuple[str, App]]:
     """Serve while the block runs; gives the address and the application. `file` says where it listens; without a
     `listener`, one is made. Errors as in `serve`.
@@ -223,7 +223,7 @@ async def served(
                 group.cancel_scope.cancel()
 
 
-class Given(NamedTuple):
+class FrontDoorSocket(NamedTuple):
     """What a person's process gets from the front door: its socket, what clients send, and where they find it."""
 
     listener: socket.socket

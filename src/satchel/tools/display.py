@@ -18,7 +18,7 @@ __all__ = [
     "Display",
     "Kind",
     "Line",
-    "Shown",
+    "ShownResult",
     "Style",
     "any_result",
     "compact",
@@ -49,7 +49,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownResult:
     """A result for people.
 
     Attributes:
@@ -114,7 +114,7 @@ def _data_in(text: str) -> Any:
         return None
 
 
-def any_result(_input: Mapping[str, Any], text: str) -> Shown:
+def any_result(_input: Mapping[str, Any], text: str) -> ShownResult:
     """A result as its text looks: JSON as `key: value`, everything else as its first and last lines."""
     text = text.strip()
     data = _data_in(text)
@@ -122,13 +122,15 @@ def any_result(_input: Mapping[str, Any], text: str) -> Shown:
         data = data["result"]  # the envelope of an executable says nothing that the heading does not
     elif isinstance(data, dict) and data.get("tool_success") is False:
         output = "\n".join(str(data.get(name) or "").strip() for name in ("stdout", "stderr"))
-        return Shown(summary=one_line(str(data.get("error", ""))), lines=ends(output.strip().splitlines()))
+        return ShownResult(
+            summary=one_line(str(data.get("error", ""))), lines=ends(output.strip().splitlines())
+        )
     rows = text.splitlines() if data is None else readable(data)
     if not rows:
-        return Shown(summary="no output")
+        return ShownResult(summary="no output")
     if len(rows) == 1:
-        return Shown(summary=one_line(rows[0]))
-    return Shown(summary=counted(len(rows), "line"), lines=ends(rows))
+        return ShownResult(summary=one_line(rows[0]))
+    return ShownResult(summary=counted(len(rows), "line"), lines=ends(rows))
 
 
 def every_field(input: Mapping[str, Any]) -> str:
@@ -156,7 +158,7 @@ def describe_search(input: Mapping[str, Any]) -> str:
     return f"{input.get('pattern', '')}{f' in {where}' if where else ''}{also}"
 
 
-def show_found(rows: Sequence[str], what: str, *, nothing: str) -> Shown:
+def show_found(rows: Sequence[str], what: str, *, nothing: str) -> ShownResult:
     """What a search found: how many rows, and the note in brackets at their end.
 
     Args:
@@ -165,10 +167,10 @@ def show_found(rows: Sequence[str], what: str, *, nothing: str) -> Shown:
         nothing: How a result begins that found nothing.
     """
     if not rows or rows[0].startswith(nothing):
-        return Shown(summary=one_line("\n".join(rows)))
+        return ShownResult(summary=one_line("\n".join(rows)))
     found = sum(1 for row in rows if not row.startswith("["))
     note = rows[-1].strip("[]") if rows[-1].startswith("[") else ""
-    return Shown(summary=counted(found, what) + (f" ({one_line(note, 80)})" if note else ""))
+    return ShownResult(summary=counted(found, what) + (f" ({one_line(note, 80)})" if note else ""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +190,7 @@ class Display:
     """
 
     call: Callable[[Mapping[str, Any]], str] = every_field
-    result: Callable[[Mapping[str, Any], str], Shown] = any_result
+    result: Callable[[Mapping[str, Any], str], ShownResult] = any_result
     shows_errors: bool = False
     kind: Kind = "other"
     question: str = ""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from satchel.addons.agui.runs import (
     NAMESPACE,
     ResumeEntry,
-    RunInput,
+    RunAgentInput,
     asked_of,
     consent_in,
     run_events,
@@ -40,7 +40,7 @@ _STREAM: Final[dict[int | str, Any]] = {
     responses=_STREAM,
     summary="Run the agent (AG-UI)",
 )
-async def run(service: Serves, request: RunInput) -> Response:
+async def run(service: Serves, request: RunAgentInput) -> Response:
     """Run the agent in a thread and stream the events of AG-UI 1.0.
 
     A run that ends with the outcome `interrupt` waits for a permission or an answer: the next run of the thread gives
@@ -55,7 +55,7 @@ async def run(service: Serves, request: RunInput) -> Response:
     return EventStream(events, stopping=service.stopping, metrics=service.metrics, resumes=False)
 
 
-async def _resumed(service: Service, request: RunInput, entries: Sequence[ResumeEntry]) -> Response:
+async def _resumed(service: Service, request: RunAgentInput, entries: Sequence[ResumeEntry]) -> Response:
     session_id = await session_of_thread(service, NAMESPACE, request.threadId)
     async with service.sessions.used(session_id, interactive=True) as session:
         running = None

@@ -37,7 +37,7 @@ from satchel.server.problems import problem_of
 from satchel.server.streams import DataEvent
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
 
-__all__ = ["NAMESPACE", "ResumeEntry", "RunInput", "asked_of", "consent_in", "run_events", "text_in"]
+__all__ = ["NAMESPACE", "ResumeEntry", "RunAgentInput", "asked_of", "consent_in", "run_events", "text_in"]
 
 NAMESPACE: Final = "agui"
 _VERSION: Final = "1.0"
@@ -75,7 +75,7 @@ class ResumeEntry(_FromFrontEnd):
     payload: Any = None
 
 
-class RunInput(_FromFrontEnd):
+class RunAgentInput(_FromFrontEnd):
     """A request to run the agent (RunAgentInput)."""
 
     model_config = ConfigDict(
@@ -102,7 +102,7 @@ class RunInput(_FromFrontEnd):
     )
 
 
-def asked_of(request: RunInput) -> ClientRequest:
+def asked_of(request: RunAgentInput) -> ClientRequest:
     """What a run asks for.
 
     Raises:
@@ -222,7 +222,7 @@ def text_in(entry: ResumeEntry) -> str | None:
 async def run_events(
     records: AsyncGenerator[Record, None],
     *,
-    request: RunInput,
+    request: RunAgentInput,
     session_id: str,
     waiting: Sequence[Question] = (),
 ) -> AsyncGenerator[DataEvent, None]:

@@ -20,7 +20,7 @@ from satchel.messages import (
 )
 from satchel.models.encoding import encode, parse_object
 from satchel.models.files import FilePart, Takes, part_of
-from satchel.models.hosted import Delta, Result
+from satchel.models.hosted import CompleteAnswer, Delta
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import FileReader, ToolDefinition
 
@@ -342,13 +342,13 @@ class MessagesAnswer:
             case _:
                 return [ToolInputDelta(call_id=part.id, tool=part.name, text=text)]
 
-    def result(self) -> Result:
+    def result(self) -> CompleteAnswer:
         """The answer so far."""
         blocks = tuple(block for part in self._parts.values() if (block := part.block()) is not None)
         stop: StopReason = _STOP_REASONS.get(self._stop or "", "other")
         if stop in ("end_turn", "other") and any(isinstance(block, ToolUseBlock) for block in blocks):
             stop = "tool_use"
-        return Result(blocks=blocks, stop_reason=stop, usage=self._counted(), model=self._model)
+        return CompleteAnswer(blocks=blocks, stop_reason=stop, usage=self._counted(), model=self._model)
 
     def _counted(self) -> Usage | None:
         # Anthropic counts cached tokens separately from the input; our count includes them.

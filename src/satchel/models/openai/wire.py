@@ -20,7 +20,7 @@ from satchel.messages import (
 )
 from satchel.models.encoding import encode, parse_object
 from satchel.models.files import FilePart, Takes, part_of
-from satchel.models.hosted import Delta, Result
+from satchel.models.hosted import CompleteAnswer, Delta
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import FileReader, ToolDefinition
 
@@ -336,7 +336,7 @@ class ChatAnswer:
             call.parts.append(arguments)
             events.append(ToolInputDelta(call_id=call.id, tool=call.name, text=clean_text(arguments)))
 
-    def result(self) -> Result:
+    def result(self) -> CompleteAnswer:
         """The answer so far."""
         blocks: list[Block] = []
         if self._thinking or self._proof:
@@ -348,7 +348,7 @@ class ChatAnswer:
         if self._calls and stop in ("end_turn", "other"):
             # Some endpoints also say "stop" after calls.
             stop = "tool_use"
-        return Result(blocks=tuple(blocks), stop_reason=stop, usage=self._usage, model=self._model)
+        return CompleteAnswer(blocks=tuple(blocks), stop_reason=stop, usage=self._usage, model=self._model)
 
 
 def _text_of_parts(content: Any) -> str:

@@ -17,7 +17,7 @@ from satchel.server.pages.settings import found_settings
 from satchel.server.pages.site import page
 from satchel.server.service import Serves
 
-__all__ = ["Group", "Result", "find_everything", "router"]
+__all__ = ["ResultGroup", "SearchResult", "find_everything", "router"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -27,7 +27,7 @@ _SNIPPET_CHARS: Final = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class SearchResult:
     """One of them: the path of its page, what it says, and what it is about."""
 
     path: str
@@ -36,7 +36,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ResultGroup:
     """The results of one kind.
 
     Attributes:
@@ -45,7 +45,7 @@ class Group:
     """
 
     name: str
-    results: Sequence[Result] = ()
+    results: Sequence[SearchResult] = ()
     more: str = ""
     problem: str = ""
 
@@ -59,28 +59,28 @@ async def search(
     return await page(request, "search.html", title="Search", q=q.strip(), groups=groups)
 
 
-async def find_everything(satchel: Satchel, words: str) -> list[Group]:
+async def find_everything(satchel: Satchel, words: str) -> list[ResultGroup]:
     """The best of every kind that has something. A kind that can't be searched now says why."""
-    groups: list[Group] = []
+    groups: list[ResultGroup] = []
     for name, find in _KINDS.items() if words.strip() else ():
         try:
             groups += await find(satchel, words.strip())
         except SatchelError as error:
-            groups.append(Group(name=name, problem=str(error)))
+            groups.append(ResultGroup(name=name, problem=str(error)))
     return [group for group in groups if group.results or group.problem]
 
 
-async def _conversations(satchel: Satchel, words: str) -> Sequence[Group]:
+async def _conversations(satchel: Satchel, words: str) -> Sequence[ResultGroup]:
     store = satchel.sessions
     wanted = words.lower().split()
     infos = [*await store.listed(), *await store.listed(archived=True)]
     titled = {
-        info.id: Result(path=f"/chat/{info.id}", words=info.title, meta=f"{info.last_at:%-d %B %Y}")
+        info.id: SearchResult(path=f"/chat/{info.id}", words=info.title, meta=f"{info.last_at:%-d %B %Y}")
         for info in infos
         if info.turns and all(word in info.title.lower() for word in wanted)
     }
     said = [
-        Result(
+        SearchResult(
             path=f"/chat/{hit.session_id}#turn-{hit.turn}",
             words=hit.snippet,
             meta=f"{said_where(hit.kind)} in “{hit.title or 'Untitled'}”",
@@ -88,12 +88,14 @@ async def _conversations(satchel: Satchel, words: str) -> Sequence[Group]:
         for hit in await store.search(words, limit=2 * _MOST)
         if hit.session_id not in titled
     ]
-    return (Group(name="Conversations", results=[*titled.values(), *said][:_MOST], more="/sessions?q="),)
+    return (
+        ResultGroup(name="Conversations", results=[*titled.values(), *said][:_MOST], more="/sessions?q="),
+    )
 
 
-async def _memories(satchel: Satchel, words: str) -> Sequence[Group]:
-    memories: list[Result] = []
-    passages: list[Result] = []
+async def _memories(satchel: Satchel, words: str) -> Sequence[ResultGroup]:
+    memories: list[SearchResult] = []
+    passages: list[SearchResult] = []
     if satchel.memory is None:
         raise StorageError("Memory is off (memory.enabled) or could not be opened.")
     for hit in await satchel.memory.search(words, limit=4 * _MOST, relevant_only=True, folded=True):
@@ -102,29 +104,29 @@ async def _memories(satchel: Satchel, words: str) -> Sequence[Group]:
             continue  # What models said is found among the conversations.
         file = memory.source.document.rpartition("/")[2]
         (passages if file else memories).append(
-            Result(
+            SearchResult(
                 path=f"/memories/{memory.id}",
                 words=one_line(memory.content, _SNIPPET_CHARS),
                 meta=f"{file}, {memory.source.place}" if file else f"{memory.said_at:%-d %B %Y}",
             )
         )
     return (
-        Group(name="Memories", results=memories[:_MOST], more="/memories?q="),
-        Group(name="Documents", results=passages[:_MOST]),
+        ResultGroup(name="Memories", results=memories[:_MOST], more="/memories?q="),
+        ResultGroup(name="Documents", results=passages[:_MOST]),
     )
 
 
-async def _capabilities(satchel: Satchel, words: str) -> Sequence[Group]:
+async def _capabilities(satchel: Satchel, words: str) -> Sequence[ResultGroup]:
     if satchel.capabilities is None:
         raise StorageError("Capabilities are unavailable. `satchel doctor` shows why.")
     found = await satchel.capabilities.lookup.search(
         words, limit=_MOST, statuses=("active", "building", "proposed", "failed", "disabled")
     )
     return (
-        Group(
+        ResultGroup(
             name="Capabilities",
             results=[
-                Result(
+                SearchResult(
                     path=f"/capabilities/{one.capability.name}",
                     words=one.capability.name,
                     meta=one_line(one.capability.description, _SNIPPET_CHARS),
@@ -136,9 +138,9 @@ async def _capabilities(satchel: Satchel, words: str) -> Sequence[Group]:
     )
 
 
-async def _settings(_: Satchel, words: str) -> Sequence[Group]:
-    found = [Result(path=path, words=name, meta=about) for path, name, about in found_settings(words)]
-    return (Group(name="Settings", results=found[:_MOST], more="/settings?q="),)
+async def _settings(_: Satchel, words: str) -> Sequence[ResultGroup]:
+    found = [SearchResult(path=path, words=name, meta=about) for path, name, about in found_settings(words)]
+    return (ResultGroup(name="Settings", results=found[:_MOST], more="/settings?q="),)
 
 
 _KINDS: Final = {

@@ -40,7 +40,7 @@ from satchel.messages import FileBlock, Usage
 from satchel.runtime.tool_display import describe_call, describe_progress, display_of, show_observation
 from satchel.server.pages.markdown import MarkdownBlocks
 from satchel.sessions.view import LastWords, Said, SessionView, ToolCall
-from satchel.tools.display import Shown
+from satchel.tools.display import ShownResult
 from satchel.tools.visible import visible
 
 __all__ = [
@@ -87,7 +87,7 @@ class LedgerCall:
     progress: str
     part: Progress
     reason: str
-    shown: Shown | None = None
+    shown: ShownResult | None = None
     full: str = ""
     made: Sequence[str] = ()
     beneath: Sequence[LedgerCall] = ()

@@ -19,7 +19,7 @@ from satchel.tools.boxed.notes import Refusals, data_of, refusal_notes
 from satchel.tools.builtin.fence import shown
 from satchel.tools.builtin.jobs import show_job, start_job
 from satchel.tools.builtin.record import BuiltIn
-from satchel.tools.display import Display, Shown, ends, fields
+from satchel.tools.display import Display, ShownResult, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
@@ -331,14 +331,14 @@ def _describe(input: Mapping[str, Any]) -> str:
     return fields("command")(input) + (" (in the background)" if input.get("background") else "")
 
 
-def _show(input: Mapping[str, Any], text: str) -> Shown:
+def _show(input: Mapping[str, Any], text: str) -> ShownResult:
     outcome, *rows = text.splitlines() or [""]
     if not outcome.startswith(("exit code:", "stopped after", "ended by signal")):
         return show_job(input, text)  # in the background, refused, cancelled or failed before a command ran
     if rows and rows[0] == "stdout:":
         del rows[0]
     summary = "" if outcome == "exit code: 0" else outcome.replace("exit code: ", "exit code ")
-    return Shown(summary=summary if rows else f"{summary}, no output".lstrip(", "), lines=ends(rows))
+    return ShownResult(summary=summary if rows else f"{summary}, no output".lstrip(", "), lines=ends(rows))
 
 
 BASH: Final = BuiltIn(

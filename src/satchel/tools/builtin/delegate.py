@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from satchel.tools.builtin.record import BuiltIn
-from satchel.tools.display import Display, Shown, ends, fields
+from satchel.tools.display import Display, ShownResult, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 
@@ -48,9 +48,9 @@ def delegate_tool() -> Tool:
     )
 
 
-def _show(_input: Mapping[str, Any], text: str) -> Shown:
+def _show(_input: Mapping[str, Any], text: str) -> ShownResult:
     *rows, last = text.strip().splitlines() or [""]
-    return Shown(summary=last.strip("[]"), lines=ends([row for row in rows if row.strip()]))
+    return ShownResult(summary=last.strip("[]"), lines=ends([row for row in rows if row.strip()]))
 
 
 DELEGATE: Final = BuiltIn(

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from satchel.tools.display import Line, Shown, Style
+from satchel.tools.display import Line, ShownResult, Style
 from satchel.wording import LINE_CHARS, counted, one_line
 
 __all__ = ["show_change", "unified_diff"]
@@ -67,11 +67,11 @@ def _range(start: int, length: int) -> str:
     return f"{start + 1 if length else start},{length}"
 
 
-def show_change(_input: Mapping[str, Any], text: str) -> Shown:
+def show_change(_input: Mapping[str, Any], text: str) -> ShownResult:
     """The result of a tool that changes a file: a sentence, and below it the diff."""
     summary, *rows = text.splitlines() or [""]
     rows = [row for row in rows if not row.startswith(("--- ", "+++ "))]
     lines = [Line(text=row[:LINE_CHARS], style=STYLES.get(row[:1], "plain")) for row in rows[:SHOWN_LINES]]
     if len(rows) > SHOWN_LINES:
         lines.append(Line(text=f"… {counted(len(rows) - SHOWN_LINES, 'more line')}"))
-    return Shown(summary=one_line(summary), lines=tuple(lines))
+    return ShownResult(summary=one_line(summary), lines=tuple(lines))

@@ -23,7 +23,7 @@ from satchel.tools.builtin.viewing import (
     is_picture,
     notebook_text,
 )
-from satchel.tools.display import Display, Shown
+from satchel.tools.display import Display, ShownResult
 from satchel.tools.documents.reading import NoText
 from satchel.tools.function import function_tool
 from satchel.tools.kept import keep_seen
@@ -428,13 +428,13 @@ def _describe(input: Mapping[str, Any]) -> str:
     return f"{input.get('path', '')}{part}{lines}"
 
 
-def _show(_input: Mapping[str, Any], text: str) -> Shown:
+def _show(_input: Mapping[str, Any], text: str) -> ShownResult:
     rows = text.splitlines()
     numbered = sum(1 for row in rows if re.match(r" *-?\d+\t", row))
     if not numbered:
-        return Shown(summary=one_line(text))
+        return ShownResult(summary=one_line(text))
     part = re.fullmatch(r"\[(lines .*?)(?:; (?:continue|go on) with .*)?\]", rows[-1])
-    return Shown(summary=part[1] if part else counted(numbered, "line"))
+    return ShownResult(summary=part[1] if part else counted(numbered, "line"))
 
 
 FILE_READ: Final = BuiltIn(

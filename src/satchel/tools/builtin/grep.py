@@ -22,7 +22,7 @@ from satchel.tools.builtin.fence import Fence, Place
 from satchel.tools.builtin.record import TEXT, BuiltIn
 from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
 from satchel.tools.builtin.tree import GlobPattern, walk
-from satchel.tools.display import Display, Shown, describe_search, show_found
+from satchel.tools.display import Display, ShownResult, describe_search, show_found
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
@@ -386,7 +386,7 @@ class _Reader:
         return self._names[path]
 
 
-def _show(input: Mapping[str, Any], text: str) -> Shown:
+def _show(input: Mapping[str, Any], text: str) -> ShownResult:
     what = "line" if input.get("output", "content") == "content" else "file"
     return show_found([row for row in text.splitlines() if row != "--"], what, nothing="No match for ")
 

@@ -16,7 +16,7 @@ from satchel.clock import Clock
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.sandbox.process import StreamName
 from satchel.tools.builtin.record import BuiltIn
-from satchel.tools.display import Display, Shown, any_result, ends, fields
+from satchel.tools.display import Display, ShownResult, any_result, ends, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 
@@ -26,7 +26,7 @@ __all__ = [
     "STATE_KEY",
     "Execute",
     "Job",
-    "Jobs",
+    "BackgroundCommands",
     "described",
     "jobs_of",
     "start_job",
@@ -146,7 +146,7 @@ class Job:
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Jobs:
+class BackgroundCommands:
     """The background commands of one open session.
 
     Attributes:
@@ -224,14 +224,14 @@ class Jobs:
             await job.ended.wait()
 
 
-def jobs_of(context: ToolContext) -> Jobs:
+def jobs_of(context: ToolContext) -> BackgroundCommands:
     """The background commands of a call's session.
 
     Raises:
         UsageError: The call belongs to no session.
     """
     jobs = context.state.get(STATE_KEY)
-    if not isinstance(jobs, Jobs):
+    if not isinstance(jobs, BackgroundCommands):
         raise UsageError("A command can run in the background only in a conversation, with which it ends.")
     return jobs
 
@@ -249,7 +249,7 @@ async def start_job(
         notes: What the model has to know as long as it runs.
 
     Raises:
-        UsageError: As `Jobs.start`, or the call belongs to no session.
+        UsageError: As `BackgroundCommands.start`, or the call belongs to no session.
     """
     job = jobs_of(context).start(command, execute, untrusted=untrusted)
     await job.wait(AT_ONCE_S)
@@ -284,14 +284,14 @@ def source_of(number: int) -> str:
     return f"background command {number}"
 
 
-def show_job(input: Mapping[str, Any], text: str) -> Shown:
+def show_job(input: Mapping[str, Any], text: str) -> ShownResult:
     """How people see what `described` makes."""
     state, *rows = text.splitlines() or [""]
     if not state.startswith("Background command "):
         return any_result(input, text)
     if rows and rows[0] == "output:":
         del rows[0]
-    return Shown(summary=state, lines=ends([row for row in rows if not row.startswith(f"[{_HINT}")]))
+    return ShownResult(summary=state, lines=ends([row for row in rows if not row.startswith(f"[{_HINT}")]))
 
 
 def jobs_tool() -> Tool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from satchel.tools.builtin.record import BuiltIn
-from satchel.tools.display import Display, Shown, fields
+from satchel.tools.display import Display, ShownResult, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 from satchel.wording import one_line
@@ -40,7 +40,7 @@ THINK: Final = BuiltIn(
     make=lambda _: think_tool(),
     display=Display(
         call=fields("thought"),
-        result=lambda _, text: Shown(summary="" if text == NOTED else one_line(text)),
+        result=lambda _, text: ShownResult(summary="" if text == NOTED else one_line(text)),
         kind="think",
     ),
 )

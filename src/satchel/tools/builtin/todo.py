@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from satchel.tools.builtin.record import BuiltIn
-from satchel.tools.display import Display, Line, Shown, Style
+from satchel.tools.display import Display, Line, ShownResult, Style
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Effect, Tool, ToolContext, ToolResult
 from satchel.wording import counted, one_line
@@ -66,16 +66,16 @@ def _describe(input: Mapping[str, Any]) -> str:
     return counted(len(items), "step") if isinstance(items, list) else ""
 
 
-def show_items(_input: Mapping[str, Any], text: str) -> Shown:
+def show_items(_input: Mapping[str, Any], text: str) -> ShownResult:
     """The items of a list, one a row of the text."""
     rows = text.splitlines()
     signs = [row[:4] for row in rows]
     if not all(sign in _SHOWN for sign in signs):
-        return Shown(summary=one_line(text))
+        return ShownResult(summary=one_line(text))
     lines = [Line(text=_SHOWN[row[:4]][0] + row[4:], style=_SHOWN[row[:4]][1]) for row in rows[:_SHOWN_LINES]]
     if len(rows) > _SHOWN_LINES:
         lines.append(Line(text=f"… {len(rows) - _SHOWN_LINES} more"))
-    return Shown(summary=f"{signs.count('[x] ')} of {len(rows)} done", lines=tuple(lines))
+    return ShownResult(summary=f"{signs.count('[x] ')} of {len(rows)} done", lines=tuple(lines))
 
 
 TODO: Final = BuiltIn(

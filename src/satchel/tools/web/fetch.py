@@ -11,7 +11,7 @@ from typing import Any, Final
 import anyio
 
 from satchel.errors import SatchelError
-from satchel.tools.display import Display, Shown, any_result, fields
+from satchel.tools.display import Display, ShownResult, any_result, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
 from satchel.tools.web.fetching import Fetcher
@@ -130,14 +130,14 @@ def _result(url: str, offset: int, found: _Fetched) -> ToolResult:
     )
 
 
-def _show(input: Mapping[str, Any], text: str) -> Shown:
+def _show(input: Mapping[str, Any], text: str) -> ShownResult:
     heading = text.partition("\n\n")[0]
     parts = dict(re.findall(r"^(Title|URL): (.*)$", heading, re.MULTILINE))
     notes = re.findall(r"^(Characters .*?|The server answered .*?)(?:;.*|:.*)?$", heading, re.MULTILINE)
     if "URL" not in parts:
         return any_result(input, text)
     title = [one_line(parts["Title"], 60)] if "Title" in parts else []
-    return Shown(summary=" · ".join([*title, short_address(parts["URL"].split(" ")[0]), *notes]))
+    return ShownResult(summary=" · ".join([*title, short_address(parts["URL"].split(" ")[0]), *notes]))
 
 
 def short_address(url: str) -> str:

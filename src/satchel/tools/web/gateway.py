@@ -19,7 +19,7 @@ import anyio
 from anyio.abc import SocketAttribute, SocketListener
 
 from satchel.errors import SatchelError
-from satchel.sandbox.relay import Refusal, Relay, RequestHead, Route
+from satchel.sandbox.relay import Relay, RelayRefusal, RequestHead, Route
 from satchel.tools.web.addresses import AddressRules
 
 __all__ = ["USER", "Gateway", "Spawn"]
@@ -76,14 +76,16 @@ class Gateway:
             self._scope.cancel()
             await self._is_over.wait()
 
-    async def _decide(self, asked: RequestHead) -> Route | Refusal:
+    async def _decide(self, asked: RequestHead) -> Route | RelayRefusal:
         if not self._is_known(asked):
-            return Refusal(status="407 Proxy Authentication Required", text=_STRANGER, headers=[_ASKS_WHO])
+            return RelayRefusal(
+                status="407 Proxy Authentication Required", text=_STRANGER, headers=[_ASKS_WHO]
+            )
         try:
             target = await self._rules.check(f"https://{asked.place}" if asked.tunnels else asked.place)
         except SatchelError as error:
             self._keep(asked.place, str(error))
-            return Refusal(status="403 Forbidden", text=str(error))
+            return RelayRefusal(status="403 Forbidden", text=str(error))
         return Route(
             host=target.host,
             port=target.port,

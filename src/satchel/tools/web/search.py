@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from satchel.errors import SatchelError
-from satchel.tools.display import Display, Line, Shown, fields
+from satchel.tools.display import Display, Line, ShownResult, fields
 from satchel.tools.function import function_tool
 from satchel.tools.port import Tool, ToolContext, ToolResult
 from satchel.tools.web.engines import Engine
@@ -71,16 +71,16 @@ def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
     )
 
 
-def _show(_input: Mapping[str, Any], text: str) -> Shown:
+def _show(_input: Mapping[str, Any], text: str) -> ShownResult:
     found = re.findall(r"^\d+\. (.*)\n   (\S+)", text, re.MULTILINE)
     if not found:
-        return Shown(summary=one_line(text))
+        return ShownResult(summary=one_line(text))
     lines = [
         Line(text=f"{one_line(title, 60)} · {short_address(url)}") for title, url in found[:_SHOWN_RESULTS]
     ]
     if len(found) > _SHOWN_RESULTS:
         lines.append(Line(text=f"… {len(found) - _SHOWN_RESULTS} more"))
-    return Shown(summary=counted(len(found), "result"), lines=tuple(lines))
+    return ShownResult(summary=counted(len(found), "result"), lines=tuple(lines))
 
 
 DISPLAY: Final = Display(call=fields("query"), result=_show, kind="search")
