@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,12 @@ from satchel.capabilities.tables import capability_runs, metadata
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, Refused, StorageUnwritable, UsageError
 from satchel.storage import Database
-from tests.capabilities.world import BY_BUILDER, GREET, draft, open_catalogue, register
+from tests.capabilities.world import BY_BUILDER, GREET, cases, draft, open_catalogue, register
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
+SAID = 'Ann said "call me" on Mönday'
 GREETING = Wanted(name="greet", description="Greet a city.")
 
 
@@ -431,3 +433,26 @@ async def test_forgetting_empties_the_inputs_and_errors_that_records_of_runs_kee
         await forget_inputs(catalogue._database)
         [run] = await catalogue.runs("greet")
         assert (run.status, run.error, run.input) == ("error", "", None)
+
+
+@requirement("capabilities:earned:forgotten")
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"cases": cases({"name": "b", "input": {"city": f"{SAID}!"}, "expect": {"contains": "Hello"}})},
+        {"code": GREET.code + f"# {json.dumps(SAID)}\n"},
+        {"code": GREET.code + "EXAMPLE = 'Ann said \"call me\" on M\\u00f6nday'\n"},
+        {"description": f"Greets, as in '{SAID}'."},
+        {},
+    ],
+)
+async def test_a_forgotten_input_is_found_however_it_is_written(
+    tmp_path: Path, place: dict[str, Any]
+) -> None:
+    case = {"name": "a", "input": {"city": SAID}, "expect": {"contains": "Hello"}}
+    lines = GREET.cases + cases(case) + place.pop("cases", "")
+    async with open_catalogue(tmp_path) as catalogue:
+        await register(catalogue, spoilt=draft(cases=lines, **place))
+        assert await catalogue.forget_cases("greet", [case]) is (
+            lines == GREET.cases + cases(case) and not place
+        )

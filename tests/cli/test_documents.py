@@ -202,8 +202,9 @@ def test_an_odt_is_read_with_its_headings_and_tables(run: Run, tmp_path: Path) -
         archive.writestr(
             "content.xml",
             f"<o:d {names}><o:body><o:text><t:tracked-changes><t:p>parsnip</t:p></t:tracked-changes>"
-            '<t:h t:outline-level="2">Terms</t:h><t:p>Pay<t:s/>within <t:span>nine</t:span> weeks.</t:p>'
+            '<t:h t:outline-level="2">Terms</t:h><t:p>Pay<t:s/>within <t:span>nine<o:annotation><t:p>parsnip</t:p></o:annotation></t:span> weeks.</t:p>'
             "<b:table><b:table-row><b:table-cell><t:p>gasket</t:p></b:table-cell><b:table-cell><t:p>17</t:p>"
+            "<b:table><b:table-row><b:table-cell><t:p>sprocket</t:p></b:table-cell></b:table-row></b:table>"
             "</b:table-cell></b:table-row></b:table></o:text></o:body></o:d>",
         )
     assert run("memory", "add-file", str(path)).code == 0

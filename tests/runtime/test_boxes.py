@@ -676,6 +676,23 @@ async def test_an_mcp_server_runs_boxed_in_auto_and_a_change_of_mode_does_not_mo
 
 
 @requirement("mcp:boxed")
+async def test_what_a_command_leaves_in_its_caches_is_no_program_of_a_server(tmp_path: Path) -> None:
+    async with world(tmp_path, config=with_server(tmp_path)) as one:
+        left = one.work / "left"
+        place = "$(/usr/bin/python3 -c 'import site; print(site.getusersitepackages())')"
+        program = f"open('{left}', 'w').close()"
+        await one.bash(f'mkdir -p "{place}" && echo "{program}" > "{place}/usercustomize.py"')
+        await one.bash("/usr/bin/python3 -c pass")
+        assert left.exists()
+        left.unlink()
+    script: list[Any] = []
+    async with opened(tmp_path, ScriptedModel(script), agent__mode="auto") as satchel:
+        again = World(satchel, await satchel.session(), script, tmp_path / "work", tmp_path)
+        assert "int main" in await again.call("mcp__peek__peek", path=f"{again.work}/main.c")
+        assert not left.exists()
+
+
+@requirement("mcp:boxed")
 async def test_a_setting_that_a_boxed_server_writes_in_a_call_is_set_aside(tmp_path: Path) -> None:
     async with world(tmp_path, config=with_server(tmp_path)) as one:
         code, task = one.work / "part/code.py", one.work / "part/.vscode/tasks.json"

@@ -143,7 +143,23 @@ async def test_nothing_is_sent_unless_a_variable_names_the_receiver(
 ) -> None:
     assert spans_for({}) is None
     await turn(tmp_path, scripted(), {**told(receiver), "OTEL_SDK_DISABLED": "true"})
+    await turn(tmp_path, scripted(), {**told(receiver), "OTEL_TRACES_EXPORTER": "none"})
     assert receiver.bodies == []
+
+
+@requirement("observed:spans")
+@pytest.mark.parametrize("name", ["password:hunter2", "one_two"])
+async def test_a_name_that_the_model_made_up_is_not_told(
+    tmp_path: Path, receiver: Receiver, name: str
+) -> None:
+    await turn(tmp_path, ScriptedModel([Reply(calls=[Call(name=name, input={})]), "No."]), told(receiver))
+    assert name.encode() not in b"".join(receiver.bodies)
+    assert "execute_tool other" in [span.name for span in receiver.spans]
+
+
+@requirement("observed:spans")
+async def test_a_variable_that_the_sdk_refuses_stops_nothing(tmp_path: Path, receiver: Receiver) -> None:
+    assert await turn(tmp_path, scripted(), {**told(receiver), "OTEL_BSP_MAX_QUEUE_SIZE": "100"})
 
 
 @requirement("observed:spans")

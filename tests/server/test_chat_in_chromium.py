@@ -257,6 +257,12 @@ def test_a_diagram_is_drawn_in_a_frame_that_reaches_nothing_and_its_source_is_co
         for reach in ("fetch('/')", "parent.document.title", "document.cookie", "localStorage.length"):
             with pytest.raises(PlaywrightError):
                 inside.evaluate(f"(async () => await {reach})()")
+        inside.evaluate(
+            "document.body.insertAdjacentHTML('beforeend', '<i onclick=\"window.ran = 1\"></i>'); "
+            "document.body.append(Object.assign(document.createElement('script'), {text: 'window.ran = 1'})); "
+            "document.body.querySelector('i').click()"
+        )
+        assert inside.evaluate("window.ran") is None
         background = "getComputedStyle(document.querySelector('.node rect')).fill"
         light = inside.evaluate(background)
         page.emulate_media(color_scheme="dark")

@@ -524,6 +524,22 @@ async def content(client: Client, uri: str) -> bytes:
     return one.text.encode() if isinstance(one, TextResourceContents) else base64.b64decode(one.blob)
 
 
+async def odd_skills(world: World) -> None:
+    """Skills that can't be served beside one that can."""
+    for name, fields, file in (
+        ("zza-dates", "metadata: {2026-01-01: x}\n", "a.md"),
+        ("zzb-blank", "", "notes.md "),
+        ("zzc-bytes", "", os.fsdecode(b"\xff.md")),
+        ("zzd-large", "", "large.bin"),
+    ):
+        folder = world.home / "skills" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Odd.\n{fields}---\n")
+        (folder / file).write_text("x")
+    with (world.home / "skills" / "zzd-large" / "large.bin").open("wb") as sparse:
+        sparse.truncate(3 << 30)
+
+
 @requirement("mcp-server:skills")
 @BOTH
 async def test_skills_are_listed_with_digests_and_read_byte_for_byte_and_nothing_beside_them_is(
@@ -545,6 +561,9 @@ async def test_skills_are_listed_with_digests_and_read_byte_for_byte_and_nothing
         assert (await skills(client, "skills/get", uri=first["uri"])).skill == first
         listed = {one.uri: one for one in (await client.list_resources()).resources}
         assert listed[first["uri"]].description == "Tidies notes."
+        await odd_skills(world)
+        assert first in (await skills(client, "skills/list")).skills
+        assert first["uri"] in [str(one.uri) for one in (await client.list_resources()).resources]
         for uri in (
             "skill://tidy-notes/.env",
             "skill://tidy-notes/link.md",

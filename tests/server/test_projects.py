@@ -94,7 +94,7 @@ def test_documents_of_a_project_are_found_in_it_and_go_with_it(world: World, cli
         assert "quagmire-7" not in known  # its passages stand apart
         assert text_of(inside).split("\n")[0] not in known  # a model's words, though they rest on a document
         goes = words_of(here.xpath("//details[summary='Delete…']")[0])
-        assert "and 2 documents with the files that were sent for good" in goes
+        assert "and 2 documents with the files you sent" in goes
         [read_it] = here.xpath("//a[text()='Boiler']/@href")
         text = open_page(page, read_it)
         assert "quagmire-7" in words_of(text)
@@ -157,7 +157,7 @@ def test_a_project_on_its_pages(world: World, client: httpx2.Client) -> None:
         )
         assert back.status_code == 303
         shown = open_page(page, here)
-        assert "deletes its instructions, 1 conversation and" in words_of(shown)
+        assert "deletes for good its instructions, 1 conversation and" in words_of(shown)
         send(page, shown, here, {"name": "Orchard", "instructions": "Speak of pears."})
         assert "Orchard" in words_of(open_page(page, "/projects"))
         send(page, open_page(page, here), f"{here}/archive")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import statistics
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -94,6 +95,7 @@ _MAX_ERROR: Final = 4_000
 """Characters of an error that a run's record keeps: the end of a traceback."""
 _LEAST_WORDS: Final = 8
 """Characters of an input that say something of the user; shorter ones are units, codes and numbers."""
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[abfnrtv])")
 _MAX_INPUT: Final = 16_384
 
 
@@ -786,7 +788,8 @@ class Catalogue:
                 created_at=capability.created_at,
                 now=self._clock.now(),
             )
-            if any(text.encode() in content for text in words for content in made.files.values()):
+            written = [_only_words(content.decode("utf-8", "replace")) for content in made.files.values()]
+            if any(_only_words(text) in content for text in words for content in written):
                 raise UsageError("Its words are not only in its cases.")
             return made
 
@@ -1262,6 +1265,12 @@ def _time(microseconds: int) -> datetime:
 
 def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
+
+
+def _only_words(text: str) -> str:
+    """A text without its signs and escapes, which JSON, Python and Markdown write differently."""
+    plain = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else " ", text)
+    return " ".join(re.findall(r"\w+", plain)).casefold()
 
 
 def _texts_in(value: Any) -> Iterator[str]:

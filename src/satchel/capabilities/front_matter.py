@@ -117,7 +117,7 @@ def front_fields(text: str) -> dict[str, Any]:
     assert match is not None
     try:
         fields = json.loads(json.dumps(yaml.safe_load(match["yaml"]), default=str))
-    except (yaml.YAMLError, ValueError, RecursionError):
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError):  # a key may be a date
         fields = _fields(match["yaml"], [])
     return dict(fields)
 

@@ -68,6 +68,8 @@ FILING: Mapping[str, Filing] = {
 _MEMORY_CHARS = 160
 _PAGE_CHARS = 400
 _MOST_LEFT_OUT = 10
+_NO_ROOM = "No line has room: raise memory.agenda_tokens."
+_NOTHING_AHEAD = "Nothing is known of today and the next seven days."
 _MOST_FORGOTTEN = 100
 """The most ids of a receipt; a document may have thousands of passages."""
 
@@ -212,10 +214,12 @@ def agenda_lines(agenda: Agenda, *, budget_tokens: int) -> tuple[list[str], list
     ]
     if not budget_tokens:
         return lines, ["The agenda is off (memory.agenda_tokens = 0)."]
-    notes = [] if lines else ["Nothing is known of today and the next seven days."]
+    # A memory that names its day twice says itself what it says.
+    left_out = [(line, why) for line, why in agenda.left_out if line.id not in why]
+    has_no_room = any(why == "no room left" for _, why in left_out)
+    notes = [] if lines else [_NO_ROOM if has_no_room else _NOTHING_AHEAD]
     notes += [
-        _left_out(line.id, f"{line.first}: {line.words}", why)
-        for line, why in agenda.left_out[:_MOST_LEFT_OUT]
+        _left_out(line.id, f"{line.first}: {line.words}", why) for line, why in left_out[:_MOST_LEFT_OUT]
     ]
     return lines, notes
 

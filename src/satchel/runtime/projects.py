@@ -73,12 +73,15 @@ def what_goes(
 ) -> str:
     """What deleting a project takes away, as a sentence that is shown beforehand. `memories` counts passages, too."""
     memories -= sum(one.passages for one in documents)
-    kept = f"{counted(memories, 'memory', 'memories')}"
-    if documents:
-        kept = f"{kept} and {counted(len(documents), 'document')} with the files that were sent"
+    goes = [
+        "its instructions",
+        counted(conversations, "conversation"),
+        counted(memories, "memory", "memories"),
+        *([f"{counted(len(documents), 'document')} with the files you sent"] if documents else []),
+    ]
     return (
-        f"Deleting the project {project.name} deletes its instructions, {counted(conversations, 'conversation')}"
-        f"{',' if documents else ' and'} {kept} for good. What you want to keep of it, move out or download first."
+        f"Deleting the project {project.name} deletes for good {', '.join(goes[:-1])} and {goes[-1]}. What you want to "
+        "keep of it, move out or download first."
     )
 
 

@@ -6,8 +6,9 @@ it took and how it ended, and never a word of what was said: no message, input, 
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SpanSink", "Spans", "spans_for"]
 
+_log = logging.getLogger(__name__)
+
 _TRACES: Final = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 _ALL: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
 _BEFORE_A_CALL: Final = (
@@ -65,14 +68,22 @@ def spans_for(environ: Mapping[str, str]) -> Spans | None:
         endpoint = f"{base.rstrip('/')}/v1/traces"
     if not endpoint:
         return None
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if "true" in _said(environ, "OTEL_SDK_DISABLED") or "none" in _said(environ, "OTEL_TRACES_EXPORTER"):
         return None
     try:  # half a second, and only for who wants it
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError:
         return None
-    return Spans(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    try:
+        return Spans(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    except ValueError as error:  # of another variable, such as OTEL_BSP_MAX_QUEUE_SIZE
+        _log.warning("No spans are sent: %s", error)
+        return None
+
+
+def _said(environ: Mapping[str, str], name: str) -> Sequence[str]:
+    return [each.strip() for each in environ.get(name, "").lower().split(",")]
 
 
 class Spans:
@@ -160,7 +171,9 @@ class SpanSink:
         _finish(span, at)
 
     def _tool_call(self, event: Observation, at: datetime) -> None:
-        name = event.tool if _NAME.fullmatch(event.tool) else "other"
+        # What never started may be a name that the model made up.
+        is_known = event.duration_ms > 0 or event.call_id in self._refused
+        name = event.tool if is_known and _NAME.fullmatch(event.tool) else "other"
         error = "refused" if event.call_id in self._refused else "tool_error" if event.is_error else ""
         began = at - timedelta(milliseconds=event.duration_ms)
         _finish(self._span("execute_tool", name, began, {"gen_ai.tool.name": name}), at, error=error)

@@ -17,7 +17,7 @@ from satchel.capabilities.front_matter import front_fields
 from satchel.capabilities.records import skill_name
 from satchel.capabilities.skills import DOCUMENT, Skill
 from satchel.capabilities.toolset import OwnTool
-from satchel.errors import NotFound, StorageError, UsageError
+from satchel.errors import NotFound, SatchelError, StorageError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.agent_calls import AgentCalls
 from satchel.tools.visible import visible
@@ -131,7 +131,7 @@ class ServedSkills:
             if uri.startswith(prefix) and file in one.files:
                 try:
                     content = await anyio.to_thread.run_sync(one.read, file)
-                except (OSError, UsageError) as error:
+                except (OSError, UsageError, ValueError) as error:
                     raise NotFound(f"{visible(uri[:200])!r} can't be read: {error}") from error
                 return content, mimetypes.guess_type(file)[0] or "application/octet-stream"
         raise NotFound(f"There is no resource {visible(uri[:200])!r}.")
@@ -163,7 +163,11 @@ class ServedSkills:
 
 
 def _on_disk(skill: Skill, file: str) -> bytes:
-    return skill.path(file).read_bytes()
+    with skill.path(file).open("rb") as opened:
+        content = opened.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise UsageError(f"{visible(file)} of the skill {skill.name} is larger than {_MOST_BYTES:,} bytes.")
+    return content
 
 
 def _of(files: Mapping[str, bytes], file: str) -> bytes:
@@ -173,5 +177,5 @@ def _of(files: Mapping[str, bytes], file: str) -> bytes:
 def _entry(one: _Served) -> dict[str, Any] | None:
     try:
         return one.entry()
-    except (OSError, UsageError):
+    except (OSError, SatchelError, ValueError):  # one odd skill, or name of a file, hides no other skill
         return None

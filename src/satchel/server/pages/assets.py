@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import re
+from base64 import b64encode
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -36,8 +38,9 @@ FRAMED: Final = {
     ),
     "x-dns-prefetch-control": "off",
 }
-"""What a frame of the chat page has: its scripts run and reach nothing, no network, no page, no cookie. The page around
-it allows frames of this server alone, so a script can't leave for another one either."""
+"""What a frame of the chat page has: its scripts run and reach no page, no cookie, and no address but by WebRTC, which
+browsers let no policy forbid. The page around it allows frames of this server alone, so a script can't leave for another
+one either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,18 @@ def asset_text(name: str) -> Markup:
 
 
 @cache
-def _diagram() -> bytes:
-    """The page that draws a diagram, with mermaid's script in it, compressed. A document without an origin could load
-    no script of this server's.
+def _diagram() -> tuple[bytes, dict[str, str]]:
+    """The page that draws a diagram, with mermaid's script in it, compressed, and its headers. A document without an
+    origin could load no script of this server's. What a diagram might smuggle in runs nothing: the page's own two
+    scripts run, by their hashes.
     """
     found = _assets()[1]
     script = gzip.decompress(found["mermaid.js.gz"].body)
-    return gzip.compress(found["diagram.html"].body.replace(b"/*mermaid*/", script), 6)
+    body = found["diagram.html"].body.replace(b"/*mermaid*/", script)
+    own = re.findall(rb"<script>(.*?)</script>", body, re.DOTALL)
+    hashes = " ".join(f"'sha256-{b64encode(sha256(each).digest()).decode()}'" for each in own)
+    policy = FRAMED["content-security-policy"].replace("script-src 'unsafe-inline'", f"script-src {hashes}")
+    return gzip.compress(body, 6), {**FRAMED, "content-security-policy": policy}
 
 
 async def asset_answer(version: str, name: str, headers: Headers) -> Response:
@@ -109,6 +117,7 @@ async def asset_answer(version: str, name: str, headers: Headers) -> Response:
     if asset.etag in headers.get("if-none-match", ""):
         return Response(status_code=304, headers=keep)
     if name == "diagram.html":
-        keep = {**keep, **FRAMED, "content-encoding": "gzip"}
-        return Response(await run_sync(_diagram), media_type=asset.media_type, headers=keep)
+        body, framed = await run_sync(_diagram)
+        keep = {**keep, **framed, "content-encoding": "gzip"}
+        return Response(body, media_type=asset.media_type, headers=keep)
     return Response(asset.body, media_type=asset.media_type, headers=keep)

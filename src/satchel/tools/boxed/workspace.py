@@ -250,6 +250,8 @@ class Workspace:
         self._running = 0
         self._looking = anyio.Lock()
         self.caches = shared.caches / sha256(os.fsencode(folder)).hexdigest()[:16]
+        # A command could leave a program or a `usercustomize.py` for an MCP server, which has keys.
+        self.server_caches = self.caches.with_name(f"{self.caches.name}-servers")
 
     # For deciding
 
@@ -294,7 +296,7 @@ class Workspace:
                 replace_file(self._note_of(server), "")
 
     def _note_of(self, server: str) -> Path:
-        return self._shared.notes / f"{self.caches.name}-fetched-{server}"
+        return self._shared.notes / f"{self.server_caches.name}-fetched-{server}"
 
     @property
     def areas(self) -> Sequence[str]:
@@ -426,12 +428,12 @@ class Workspace:
         """
         granted = dict.fromkeys(environ)
         async with (
-            self._in_box(box, read_only=read_only) as (_, opened),
+            self._in_box(box, read_only=read_only, caches=self.server_caches) as (_, opened),
             run_alongside(
                 argv,
                 cwd=cwd,
                 environ={
-                    **await self._environ(environ, granted=granted),
+                    **await self._environ(environ, granted=granted, caches=self.server_caches),
                     **({} if box.network else _OFFLINE),
                 },
                 on_stderr=on_stderr,
@@ -444,7 +446,7 @@ class Workspace:
     async def watching(self, box: Box) -> AsyncIterator[list[Moved]]:
         """Set aside what a program that runs `alongside` in the box leaves behind in the block; see `_set_aside`."""
         values = await self._shared.git_values()
-        plan = await self._off_loop(partial(self._plan, box, (), values))
+        plan = await self._off_loop(partial(self._plan, box, (), values, caches=self.server_caches))
         async with self._set_aside(plan) as moved:
             yield moved
 
@@ -489,22 +491,27 @@ class Workspace:
             return None
 
     async def _environ(
-        self, environ: Mapping[str, str], *, granted: Mapping[str, Any] | None = None
+        self,
+        environ: Mapping[str, str],
+        *,
+        granted: Mapping[str, Any] | None = None,
+        caches: Path | None = None,
     ) -> dict[str, str]:
         return boxed_environ(
             environ,
-            caches=self.caches,
+            caches=caches or self.caches,
             git_settings=self._shared.git_file,
             granted=(*self._shared.granted, *(granted or ())),
         )
 
     @asynccontextmanager
     async def _in_box(
-        self, box: Box, *, read_only: Sequence[Path] = ()
+        self, box: Box, *, read_only: Sequence[Path] = (), caches: Path | None = None
     ) -> AsyncIterator[tuple[_Plan, OpenBox]]:
-        await self._prepare_caches()
+        caches = caches or self.caches
+        await self._prepare_caches(caches)
         values = await self._shared.git_values()
-        plan = await self._off_loop(partial(self._plan, box, tuple(read_only), values))
+        plan = await self._off_loop(partial(self._plan, box, tuple(read_only), values, caches=caches))
         held = await self._hold(plan.spec)
         try:
             if held.box is None:
@@ -513,7 +520,9 @@ class Workspace:
         finally:
             held.users -= 1
 
-    def _plan(self, box: Box, read_only: tuple[Path, ...], values: tuple[tuple[str, str], ...]) -> _Plan:
+    def _plan(
+        self, box: Box, read_only: tuple[Path, ...], values: tuple[tuple[str, str], ...], *, caches: Path
+    ) -> _Plan:
         """Look at the workspace, and say what a box has to be like now."""
         shared, git, common = self._shared, self._git(), common_of(self.folder)
         granted = [Path(path) for path in box.write]
@@ -531,7 +540,7 @@ class Workspace:
             workspace=self.folder,
             home=shared.user_home,
             writable=(
-                self.caches,
+                caches,
                 *([git] if git is not None else ()),
                 *granted,
             ),
@@ -566,7 +575,7 @@ class Workspace:
             disk_mb=shared.limits.disk_mb,
         )
         around = (str(git),) if git is not None else ()
-        writable = (str(self.folder), str(self.caches), *around, *box.write)
+        writable = (str(self.folder), str(caches), *around, *box.write)
         return _Plan(spec, tops, tuple(granted), writable)
 
     def _is_guarded(self, path: Path) -> bool:
@@ -619,9 +628,9 @@ class Workspace:
         for spec in idle[: max(0, len(self._open) - _MOST_OPEN + 1)]:
             self._open.pop(spec).closing.set()
 
-    async def _prepare_caches(self) -> None:
+    async def _prepare_caches(self, caches: Path) -> None:
         text = await self._shared.git_settings()
-        await self._off_loop(make_folder, self.caches)
+        await self._off_loop(make_folder, caches)
         await self._off_loop(_write_git_settings, self._shared, text)
 
     async def _off_loop(self, function: Callable[..., Any], *args: Any) -> Any:

@@ -430,7 +430,7 @@ class McpServer:
         hidden = cwd.is_relative_to(self._host.home)
         return stdio_transport(
             replace(entry, command=str(named) if "/" in entry.command else entry.command),
-            cwd=workspace.caches if hidden else cwd,
+            cwd=workspace.server_caches if hidden else cwd,
             environ=environ,
             log=self.log.hear,
             on_gone=self._leave,

@@ -28,7 +28,8 @@ async function send(files) {
   picker.value = "";
   button.disabled = false;
   if (!problems.length) { location.reload(); return; }
-  progress.textContent = problems.join(" ");
+  const others = files.length - problems.length;
+  progress.textContent = problems.join(" ") + (others ? ` The other ${others === 1 ? "one is" : `${others} are`} remembered: load the page again to see.` : "");
 }
 
 async function one(file) {

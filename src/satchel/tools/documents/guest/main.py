@@ -244,7 +244,8 @@ def _xlsx(path: Path) -> tuple[str, Iterator[Section]]:
 def _odt(path: Path) -> tuple[str, Iterator[Section]]:
     _unpacked(path)
     with zipfile.ZipFile(path) as archive:
-        content, meta = _xml(archive.read("content.xml")), _xml(archive.read("meta.xml"))
+        content = _xml(archive.read("content.xml"))
+        about = _xml(archive.read("meta.xml")).iter() if "meta.xml" in archive.namelist() else ()
 
     def lines(parent: ElementTree.Element) -> Iterator[str]:
         for at in parent:
@@ -259,19 +260,32 @@ def _odt(path: Path) -> tuple[str, Iterator[Section]]:
                 case "p":
                     yield _odt_words(at) + "\n"
                 case "table":
-                    rows = (row for row in at.iter() if row.tag.endswith("}table-row"))
+                    rows = _odt_rows(at)
                     yield "\n" + _table(["\n".join(lines(cell)) for cell in row] for row in rows) + "\n"
                 case _:
                     yield from lines(at)
 
-    title = next((at.text for at in meta.iter() if at.tag.endswith("}title")), None)
+    title = next((at.text for at in about if at.tag.endswith("}title")), None)
     body = next(at for at in content.iter() if at.tag.endswith("}body"))
     return title or "", _by_heading("\n".join(lines(body)))
 
 
+def _odt_rows(at: ElementTree.Element) -> Iterator[ElementTree.Element]:
+    """The rows of a table itself, which may stand in groups; those of a table in a cell are the cell's."""
+    for part in at:
+        kind = part.tag.rpartition("}")[2]
+        if kind == "table-row":
+            yield part
+        elif kind != "table":
+            yield from _odt_rows(part)
+
+
 def _odt_words(at: ElementTree.Element) -> str:
     """The text of a paragraph, in which blanks, tabs and line breaks are elements."""
-    blank = {"s": " ", "tab": " ", "line-break": "\n"}.get(at.tag.rpartition("}")[2], "")
+    kind = at.tag.rpartition("}")[2]
+    if kind == "annotation":  # a remark at its margin
+        return ""
+    blank = {"s": " ", "tab": " ", "line-break": "\n"}.get(kind, "")
     return blank + (at.text or "") + "".join(_odt_words(part) + (part.tail or "") for part in at)
 
 
