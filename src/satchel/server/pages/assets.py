@@ -39,8 +39,8 @@ FRAMED: Final = {
     "x-dns-prefetch-control": "off",
 }
 """What a frame of the chat page has: its scripts run and reach no page, no cookie, and no address but by WebRTC, which
-browsers let no policy forbid. The page around it allows frames of this server alone, so a script can't leave for another
-one either."""
+browsers let no policy forbid. The page around it allows frames of this server alone, so a script can't leave for
+another one either."""
 
 
 @dataclass(frozen=True, slots=True)
