@@ -181,20 +181,20 @@ class Search:
         include_superseded: bool,
         without_session: str | None = None,
         exclude: Collection[str] = (),
-        with_over: bool = True,
+        over_from: int = 0,
         without: Collection[Discretion] = (),
     ) -> VisibleOf:
         """Return what reads which memories may be found.
 
         Nothing of the session `without_session`, and nothing that is held back as in `without`. What is over because
-        its time is over is among them `with_over`; it is shown as past.
+        its time is over is among them from the importance `over_from` on; it is shown as past.
         """
         now, space = self._space.now_micros(), self._space.id
 
         def read(connection: Connection) -> Visible:
             hidden: list[int] = []
             if not include_superseded:
-                hidden += repository.expired_rids(connection, space, now, with_over=not with_over)
+                hidden += repository.expired_rids(connection, space, now, over_from=over_from)
             if without_session is not None:
                 hidden += repository.rids_of_session(connection, space, without_session)
             if without:

@@ -155,7 +155,8 @@ class Surface:
             with_past=asks_about_past(texts[-1]),
         )
         corrections = [hit for hit in await self._corrections(showing) if showing.may_tell(hit.memory)]
-        weighed = await weigh(self._space, texts, self._visible(showing, with_over=True, asked=True))
+        over_from = 0 if asked.with_past or showing.judge is not None else LASTING_IMPORTANCE
+        weighed = await weigh(self._space, texts, self._visible(showing, over_from=over_from, asked=True))
         if weighed is None:
             context = block_of(
                 corrections, stems=(), budget_tokens=showing.budget_tokens, limit=showing.limit
@@ -411,7 +412,9 @@ class Surface:
 
         return [Hit(memory=record, score=1.0, signals={}) for record in await space.read(read)]
 
-    def _visible(self, showing: Showing, *, with_over: bool = False, asked: bool = False) -> VisibleOf:
+    def _visible(
+        self, showing: Showing, *, over_from: int = LASTING_IMPORTANCE + 1, asked: bool = False
+    ) -> VisibleOf:
         """The memories that may be shown: valid, not shown before, not said in this session, and not held back.
 
         With `asked`, what is confidential is among them: a message may ask about it.
@@ -421,7 +424,7 @@ class Surface:
             include_superseded=False,
             without_session=showing.exclude_session,
             exclude=showing.exclude,
-            with_over=with_over,
+            over_from=over_from,
             without=("withheld",) if asked else HELD_BACK,
         )
 

@@ -728,18 +728,18 @@ _ENDED = select(memories.c.rid).where(
     memories.c.valid_to.is_not(None),
     memories.c.valid_to <= bindparam("at"),
 )
-_EXPIRED = {
-    True: Prepared(_ENDED),
-    False: Prepared(_ENDED.where(or_(memories.c.time.is_(None), _SUPERSEDED))),
-}
+_EXPIRED = Prepared(
+    _ENDED.where(or_(memories.c.time.is_(None), _SUPERSEDED, memories.c.importance < bindparam("over_from")))
+)
 
 
-def expired_rids(connection: Connection, space: int, at: int, *, with_over: bool) -> list[int]:
+def expired_rids(connection: Connection, space: int, at: int, *, over_from: int) -> list[int]:
     """The rids of the memories that no longer hold at a time, from a partial index of those with an end.
 
-    `with_over` adds what was never replaced, and is over because its time is over, as a trip.
+    What was never replaced, and is over because its time is over, as a trip, is not among them from the importance
+    `over_from` on.
     """
-    return [rid for (rid,) in _EXPIRED[with_over].run(connection, {"space": space, "at": at})]
+    return [rid for (rid,) in _EXPIRED.run(connection, {"space": space, "at": at, "over_from": over_from})]
 
 
 _HAS_PASSED = and_(memories.c.time.is_not(None), memories.c.valid_to <= bindparam("at"))
