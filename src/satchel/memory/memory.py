@@ -44,7 +44,7 @@ from satchel.memory.show import agenda, profile
 from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda
 from satchel.memory.show.page.records import PAGE_TOKENS, Page
 from satchel.memory.show.page.service import Pages
-from satchel.memory.show.profile import ID_CHARS, PROFILE_TOKENS, Profile
+from satchel.memory.show.profile import ID_CHARS, LATELY, PROFILE_TOKENS, Profile
 from satchel.memory.show.surface import Showing, Surface
 from satchel.memory.spheres import clean_spheres
 from satchel.memory.store import graph, history, lifecycle, page_rows, repository, spending, statement_rows
@@ -688,10 +688,7 @@ class Memory:
         deadlines that must not be missed; 0 gives an empty one.
         `granted` is as in `surface`.
         """
-        if budget_tokens <= 0:
-            return Profile()
-        await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await profile.compose(self._space, budget_tokens=budget_tokens, granted=granted)
+        return await self._profile(budget_tokens, granted)
 
     async def page(
         self,
@@ -727,10 +724,21 @@ class Memory:
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
-        The arguments are those of `page` and `profile`; 0 tokens go without one.
+        Without a page, nothing has read what was said: the user's last turns stand below the profile, whole, in up to
+        twice as many tokens. The arguments are those of `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
-        return found or await self.profile(budget_tokens=profile_tokens, granted=granted)
+        return found or await self._profile(profile_tokens, granted, lately_tokens=LATELY * profile_tokens)
+
+    async def _profile(
+        self, budget_tokens: int, granted: Collection[str], *, lately_tokens: int = 0
+    ) -> Profile:
+        if budget_tokens <= 0:
+            return Profile()
+        await self._upkeep.read_statements(most=BEFORE_PROFILE)
+        return await profile.compose(
+            self._space, budget_tokens=budget_tokens, granted=granted, lately_tokens=lately_tokens
+        )
 
     async def page_versions(self, *, limit: int = 20) -> tuple[PageVersion, ...]:
         """Return what the page was, the newest version first."""

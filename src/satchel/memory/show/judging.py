@@ -18,7 +18,14 @@ from satchel.errors import ModelError
 from satchel.memory.records import MemoryRecord
 from satchel.memory.store.spending import Asked, complete
 from satchel.memory.text.block import gist
-from satchel.memory.text.framing import day_of, estimate_tokens, fitting_words, origin_of, quoted
+from satchel.memory.text.framing import (
+    LINE_TOKENS,
+    day_of,
+    estimate_tokens,
+    fitting_words,
+    origin_of,
+    quoted,
+)
 from satchel.messages import Message, TextBlock
 from satchel.models.port import ChatModel, ModelRequest
 
@@ -27,7 +34,6 @@ __all__ = ["MOST_JUDGED", "Judgement", "judge"]
 MOST_JUDGED = 20
 WITHIN_S = 0.8
 """What somebody who waits for an answer hardly notices. A model that answers later is not waited for."""
-_LINE_TOKENS = 70  # As in the block that is shown.
 _MESSAGE_TOKENS = 200
 _MOST_READ_CHARS = 2_000  # Of a message; no text has so few tokens that more of it could be shown.
 _ANSWER_TOKENS = 300
@@ -73,7 +79,7 @@ async def judge(
         first.setdefault(gist(record.content), place)  # A dozen times "Noted." is one line.
     places, stems = tuple(first.values())[:MOST_JUDGED], tuple(stems)
     lines = [
-        f"{number}. {origin_of(record)}: {quoted(fitting_words(record.content, stems, _LINE_TOKENS, best)[0] or '')}"
+        f"{number}. {origin_of(record)}: {quoted(fitting_words(record.content, stems, LINE_TOKENS, best)[0] or '')}"
         for number, (record, best) in enumerate((candidates[place] for place in places), 1)
     ]
     said = [f"- {quoted(_ends_of(text))}" for text in texts]

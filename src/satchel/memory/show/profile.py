@@ -1,8 +1,9 @@
 """The profile: what holds about the user at all times, so that it need not be searched for. Reads only.
 
 It consists of what the user pinned, of current facts in the user's own words by importance, and of the user's own
-lasting statements where no fact says them; never of anything that came from outside. The same store gives the same
-bytes.
+lasting statements where no fact says them; never of anything that came from outside. Where no page stands in its place,
+the user's last turns follow, whole: no score says as well what a conversation goes on from. The same store gives the
+same bytes.
 """
 
 from __future__ import annotations
@@ -21,9 +22,12 @@ from satchel.memory.store import decay, statement_rows
 from satchel.memory.store.statement_rows import AGENDA_DAYS
 from satchel.memory.text import lexicon
 from satchel.memory.text.framing import (
+    LATELY_HEAD,
+    LINE_TOKENS,
     PROFILE_HEAD,
     PROFILE_TAIL,
     estimate_tokens,
+    excerpt,
     profile_line,
     restates,
     tokens_of,
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ID_CHARS",
+    "LATELY",
     "PROFILE_TOKENS",
     "Profile",
     "ProfileLine",
@@ -47,7 +52,9 @@ __all__ = [
 ]
 
 PROFILE_TOKENS: Final = 300
-"""Of the whole block (issue 11): eight facts, or ten statements."""
+"""Of what holds (issue 11): eight facts, or ten statements."""
+LATELY: Final = 2
+"""So many times as much for the last turns, where no page is: see decision 109."""
 
 ID_CHARS: Final = 17
 """A letter and 16 hexadecimal digits."""
@@ -75,7 +82,7 @@ class ProfileLine(StandingLine):
 
     Attributes:
         why: Why it is in the profile, in words.
-        section: One of `statements.SECTIONS`.
+        section: One of `statements.SECTIONS`, or "lately".
     """
 
     why: str
@@ -88,8 +95,10 @@ class Profile(Standing[ProfileLine]):
     __slots__ = ()
 
 
-async def compose(space: Space, *, budget_tokens: int, granted: Collection[str]) -> Profile:
-    """Compose the profile of a space; see `Memory.profile`."""
+async def compose(
+    space: Space, *, budget_tokens: int, granted: Collection[str], lately_tokens: int = 0
+) -> Profile:
+    """Compose the profile of a space; see `Memory.profile`. `lately_tokens` are for the user's last turns."""
     now = space.clock.now()
     found = await space.read(statement_rows.profile_candidates, at=space.now_micros(), today=now.date())
     found = replace(
@@ -98,7 +107,11 @@ async def compose(space: Space, *, budget_tokens: int, granted: Collection[str])
         facts=[one for one in found.facts if is_granted(one.spheres, granted)],
         statements=[one for one in found.statements if is_granted(one[0].spheres, granted)],
     )
-    return _compose(found, now, budget_tokens)
+    profile = _compose(found, now, budget_tokens)
+    if lately_tokens <= 0:
+        return profile
+    last = await space.read(statement_rows.lately, at=space.now_micros())
+    return _with_lately(profile, [one for one in last if is_granted(one.spheres, granted)], lately_tokens)
 
 
 def profile_to_json(profile: Profile) -> dict[str, Any]:
@@ -149,6 +162,28 @@ def _compose(found: ProfileCandidates, now: datetime, budget_tokens: int) -> Pro
         tokens=estimate_tokens(text),
         left_out=tuple(left_out[:_MOST_LEFT_OUT]),
     )
+
+
+def _with_lately(profile: Profile, last: Sequence[MemoryRecord], budget_tokens: int) -> Profile:
+    """The profile and below it the last turns, of which `last` has the newest first; a long one is cut."""
+    there = {id for line in profile.memories for id in line.whole_ids}
+    left = budget_tokens - tokens_of(LATELY_HEAD)
+    lines: list[ProfileLine] = []
+    for memory in last:
+        words = excerpt(memory.content, (), LINE_TOKENS)
+        if memory.id in there or not words or any(restates(words, other.words) for other in lines):
+            continue
+        line = _line(memory, words, "said last", "lately")
+        left -= tokens_of(line.text + "\n")
+        if left < 0:
+            break
+        lines.append(line)
+    if not lines:
+        return profile
+    lines.reverse()
+    body = (profile.text or PROFILE_HEAD + PROFILE_TAIL).removesuffix(PROFILE_TAIL)
+    text = body + LATELY_HEAD + "".join(f"{line.text}\n" for line in lines) + PROFILE_TAIL
+    return replace(profile, text=text, memories=(*profile.memories, *lines), tokens=estimate_tokens(text))
 
 
 def _lines(
@@ -256,13 +291,13 @@ def _age(memory: MemoryRecord, now: datetime) -> float:
     return (now - memory.said_at).total_seconds() / 86_400
 
 
-def _line(memory: MemoryRecord, words: str, why: str) -> ProfileLine:
+def _line(memory: MemoryRecord, words: str, why: str, section: str | None = None) -> ProfileLine:
     text = profile_line(memory.id, words, said_at=memory.said_at if memory.kind == "episode" else None)
     return ProfileLine(
         memory=memory,
         words=words,
         why=why,
-        section=section_of(words),
+        section=section or section_of(words),
         text=text,
         tokens=estimate_tokens(text + "\n"),
     )

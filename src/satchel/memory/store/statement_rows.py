@@ -25,6 +25,7 @@ __all__ = [
     "Unread",
     "appointments",
     "find_beginning",
+    "lately",
     "pinned_count",
     "profile_candidates",
     "rounds_of",
@@ -39,6 +40,8 @@ AGENDA_DAYS: Final = 7
 """After today."""
 _MOST_FACTS: Final = 80
 _MOST_STATEMENTS: Final = 80
+_MOST_LATELY: Final = 60
+"""Turns; 600 tokens hold fewer, unless they are of one word."""
 _MOST_APPOINTMENTS: Final = 200
 _MOST_CHANGES: Final = 50
 _READ_CHARS: Final = 4_000
@@ -234,6 +237,12 @@ _LASTING = Prepared(
     .order_by(statements.c.lasting.desc(), statements.c.rid.desc())
     .limit(_MOST_STATEMENTS)
 )
+_LATELY = Prepared(
+    select(memories.c.rid)
+    .where(memories.c.space_id == _SPACE, _IS_OWN, HOLDS)
+    .order_by(memories.c.said_at.desc(), memories.c.rid.desc())
+    .limit(_MOST_LATELY)
+)
 _PAST = Prepared(
     select(statements.c.rid, statements.c.start).where(
         statements.c.rid.in_(_RIDS),
@@ -301,6 +310,13 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
             if rid in chosen and rid in records
         },
     )
+
+
+def lately(connection: Connection, space: int, *, at: int) -> list[MemoryRecord]:
+    """The user's own last turns, the newest first."""
+    rids = [rid for (rid,) in _LATELY.run(connection, {"space": space, "at": at})]
+    records = read_records(connection, space, rids)
+    return [records[rid] for rid in rids if rid in records]
 
 
 def _words(content: str, row: Any) -> str:

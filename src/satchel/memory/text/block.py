@@ -55,8 +55,10 @@ _BLOCK = re.compile(
 )
 
 _QUOTED = r'"(?:[^"\\\n]|\\.)*"'
+_DAY = r"\d{4}-\d\d-\d\d"
 _STANDING_LINE = (
-    rf'(?:[^\n"]{{8,80}}|-) {_QUOTED}(?:; {_QUOTED})*|[A-Z][a-z, ]{{3,30}}:(?=[ \t]*\r?\n[ \t]*- ")'
+    rf'(?:[^\n"]{{8,80}}|-) {_QUOTED}(?:; {_QUOTED})*'
+    rf'|[A-Z][a-z, ]{{3,30}}:(?=[ \t]*\r?\n[ \t]*(?:-|[0-9a-z]{{8}})(?: {_DAY})? ")'
 )
 """A line of the profile or the agenda, or one of the page or its heading."""
 _AS_OF = re.escape(AS_OF).replace(re.escape("{day}"), "[0-9-]{10}")
