@@ -228,7 +228,7 @@ async def standing(memory: Memory, stored: Stored) -> tuple[frozenset[str], froz
     """What stands in the profile and the agenda of a session that begins now: the memories, and the ids of those that
     stand there whole and so are not shown again.
     """
-    lines = [*(await memory.profile()).memories, *(await memory.agenda()).memories]
+    lines = [*(await memory.standing()).memories, *(await memory.agenda()).memories]
     return (
         frozenset(id for line in lines for id in stored.sources[line.memory.id]),
         frozenset(line.memory.id for line in lines if line.words == line.memory.content),

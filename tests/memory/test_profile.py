@@ -50,6 +50,57 @@ async def agenda(memory: Memory) -> list[tuple[str, str]]:
     return [(line.days, line.words) for line in (await memory.agenda()).memories]
 
 
+@requirement("memory:profile:lately")
+async def test_without_a_page_the_users_last_turns_stand_below_the_profile_whole() -> None:
+    async with opened() as (memory, clock):
+        assert not await memory.standing()
+        letter = "Read this: " + "will the boiler man come between eight and noon, or at " * 30 + "nine?"
+        *_, long = await say(
+            memory, "I'm allergic to shellfish.", "When does the library close?", letter, at=MONDAY
+        )
+        secret = "Between us: I have applied at Larkspill."
+        await say(memory, secret, "Branch for LARK-431?", at=MONDAY + timedelta(days=1), session="s2")
+        await memory.add_episodes(
+            [Episode(session="s2", turn=9, speaker="mail", text="Call Berta.", said_at=clock.now())]
+        )
+        found = await memory.standing()
+        profile = await memory.profile()
+        assert found.text.startswith(
+            profile.text.removesuffix("</satchel-profile>") + "What they said last:\n"
+        )
+        last = found.text.partition("What they said last:\n")[2].splitlines()
+        assert [line.partition(" ")[2][:41] for line in last[:-1]] == [
+            '2026-11-23 "When does the library close?"',
+            '2026-11-23 "… Read this: will the boiler ',
+            '2026-11-24 "Branch for LARK-431?"',
+        ]
+        assert "Larkspill" not in found.text
+        assert "Berta" not in found.text
+        assert profile.tokens < found.tokens <= 900
+        assert strip_injected(f"a\n{found.text}\nb") == "a\nb"
+        # What stands there whole is not shown again, and what is forgotten is gone.
+        there = {id for line in found.memories for id in line.whole_ids}
+        assert not (await memory.surface("LARK-431?", standing=there)).memories
+        await memory.forget(long)
+        assert "boiler" not in (await memory.standing()).text
+        assert not await memory.standing(profile_tokens=0)
+
+
+@requirement("memory:profile:lately")
+async def test_of_many_turns_the_last_ones_stand_there_as_far_as_the_room_reaches() -> None:
+    async with opened() as (memory, clock):
+        for number in range(80):
+            clock.advance(60)
+            await say(memory, f"Where in the cellar is box {number}, please?", at=clock.now(), turn=number)
+        found = await memory.standing()
+        numbers = [
+            int(line.words.split()[-2].strip(",")) for line in found.memories if line.section == "lately"
+        ]
+        assert numbers == list(range(numbers[0], 80))
+        assert 10 < len(numbers) < 60
+        assert found.tokens <= 900
+
+
 async def test_quoted_lines_and_lines_of_a_log_are_not_the_users_words_but_what_stands_after_them_is() -> (
     None
 ):

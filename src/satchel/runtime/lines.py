@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from satchel.memory.show.page.records import Page
+from satchel.memory.show.profile import LATELY
 from satchel.memory.store.page_lines import SECTIONS
 from satchel.memory.text.framing import earlier, short_id
 from satchel.messages import Usage
@@ -196,7 +197,7 @@ def standing_lines(found: Page | Profile, settings: MemorySettings) -> tuple[lis
     """What stands before a model in every session: the page, or the profile where there is none."""
     if isinstance(found, Page):
         return page_lines(found, budget_tokens=settings.page_tokens)
-    return profile_lines(found, budget_tokens=settings.profile_tokens)
+    return profile_lines(found, budget_tokens=(1 + LATELY) * settings.profile_tokens)
 
 
 def version_words(version: PageVersion) -> str:
