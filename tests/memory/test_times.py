@@ -374,9 +374,17 @@ async def test_where_there_is_no_room_importance_decides_and_a_deadline_that_mus
         assert {why for _, why in found.left_out} == {"no room left"}
         tiny = await life.memory.agenda(budget_tokens=10)
         assert [line.days for line in tiny.memories] == ["by Mon 2026-03-09"]
+        # Nor is what the user stored by hand: no model has said of what kind its day is.
+        await life.memory.add("The tax return goes off on 7 March 2026.", importance=5)
+        tiny = await life.memory.agenda(budget_tokens=10)
+        assert [line.days for line in tiny.memories] == ["Sat 2026-03-07", "by Mon 2026-03-09"]
         life.clock.at = datetime(2026, 3, 5, 7, tzinfo=UTC)
         today = await life.memory.agenda(budget_tokens=10)
-        assert {line.days for line in today.memories} == {"Thu 2026-03-05", "by Mon 2026-03-09"}
+        assert {line.days for line in today.memories} == {
+            "Thu 2026-03-05",
+            "Sat 2026-03-07",
+            "by Mon 2026-03-09",
+        }
 
 
 @requirement("memory:agenda:room")

@@ -50,7 +50,8 @@ _MOST_ON_A_LINE: Final = 3
 _MOST_CHECKED: Final = 40
 """The most important, then the soonest, are checked for what was said later; the agenda has room for four."""
 _NEVER_DROPPED: Final = 5
-"""The importance from which a deadline stands in the agenda, whatever room there is; what is today always does."""
+"""The importance from which a deadline stands in the agenda, whatever room there is; what is today always does. What
+the user stored by hand with it may be a deadline: no model has said of what kind its day is."""
 _DAYS_OF_IMPORTANCE: Final = 3
 """One step of importance weighs as much as so many days."""
 _SHORT_CHARS: Final = 60
@@ -129,7 +130,9 @@ class _Entry:
     def is_never_dropped(self, today: date) -> bool:
         """Whether it must not be missed, whatever room there is."""
         return self.first == today or any(
-            one.lead == "by " and one.found.memory.importance >= _NEVER_DROPPED for one in (self, *self.more)
+            (one.lead == "by " or one.found.memory.time is None)
+            and one.found.memory.importance >= _NEVER_DROPPED
+            for one in (self, *self.more)
         )
 
     def weight(self, today: date) -> float:
