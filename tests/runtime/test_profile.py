@@ -220,7 +220,7 @@ async def test_slash_commands_show_both_and_pin(tmp_path: Path) -> None:
         await run(f"/pin {fern}")
         profile = await run("/profile")
         assert f"{fern}  The spare key is under the fern.  (more; pinned;" in profile
-        assert "of 300 tokens" in profile
+        assert "of 900 tokens" in profile
         assert "Thu 2026-11-26" in await run("/agenda")
         await run(f"/unpin {fern}")
         assert "pinned" not in (await run("/profile")).split("\n")[0]

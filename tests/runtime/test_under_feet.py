@@ -276,7 +276,7 @@ async def test_what_another_process_forgets_while_a_turn_finds_it_stays_in_no_lo
         id = await there.memory.add(SAID)
         session = await here.session()
         owner: Any = there.home.sessions if moment == "logs are redacted" else here.memory
-        name = "redact" if owner is there.home.sessions else moment
+        name = {"logs are redacted": "redact", "profile": "standing"}.get(moment, moment)
         real = getattr(owner, name)
 
         async def meanwhile(*args: Any, **keywords: Any) -> Any:
