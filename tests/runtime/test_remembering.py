@@ -254,7 +254,8 @@ async def test_a_judge_that_cannot_be_had_is_named_once_and_memory_chooses_witho
 async def test_what_a_search_finds_is_not_shown_where_it_does_not_help(tmp_path: Path) -> None:
     asked = "Is the capital of France on the Seine?"
     model = ScriptedModel(["Noted.", "It is."])
-    async with opened(tmp_path, model) as satchel:
+    # What was said last stands before every conversation, whatever it is about.
+    async with opened(tmp_path, model, memory__profile_tokens=0) as satchel:
         await (await satchel.session()).run_turn("The river in our town flooded France Street in spring.")
         assert satchel.memory is not None
         assert await satchel.memory.search(asked)
