@@ -13,7 +13,7 @@ from satchel.errors import StorageError
 from satchel.memory.find.candidates.cache import cache_of
 from satchel.memory.find.candidates.evidence import gather
 from satchel.memory.find.candidates.index import Index
-from satchel.memory.find.candidates.ranking import Ranked, rank, score, shortlist
+from satchel.memory.find.candidates.ranking import Ranked, rank
 from satchel.memory.find.candidates.vector_rows import read_tokens
 from satchel.memory.find.question import AskedWith, ParsedQuestion
 from satchel.memory.store import repository
@@ -169,28 +169,17 @@ class Candidates:
 
         def find() -> T:
             """Find in one visit to the thread: a visit costs as much CPU as reading thirty rows."""
-            chosen = shortlist(
+            found = rank(
                 index,
                 question,
-                vector,
                 limit=limit,
                 mode=mode,
-                only=None if visible is None else _rows_of(read(visible), index),
-            )
-            if chosen is None:
-                return read(lambda connection: then(connection, ()))
-            scores = score(
-                index,
-                question,
-                chosen,
-                mode=mode,
+                vector=vector,
                 tokens=tokens,
+                only=None if visible is None else _rows_of(read(visible), index),
                 read=lambda rids: read(lambda connection: read_tokens(connection, index.model, rids)),
+                factors=lambda rids: {} if factors is None else read(lambda at: factors(at, rids)),
             )
-            multiply: Mapping[int, Sequence[float]] = {}
-            if factors is not None:
-                multiply = read(lambda connection: factors(connection, chosen.rids.tolist()))
-            found = rank(index, question, chosen, scores, limit=limit, factors=multiply)
             return read(lambda connection: then(connection, found))
 
         return await self._thread.run(find)
