@@ -90,7 +90,7 @@ class Search:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
         query = printable(query)
         wanted = self._space.filter_of(filters)
-        if wanted.folded:
+        if wanted.get("folded"):
             every = await self.hits(
                 query,
                 limit=limit * _EVIDENCE_OF_ONE,
@@ -102,19 +102,19 @@ class Search:
             )
             evidence = await self._space.read(folding.read_evidence, [hit.memory.id for hit in every])
             return folding.folded_hits(every, evidence, limit=limit)
-        visible = self.visible(wanted, include_superseded=include_superseded or wanted.as_of is not None)
+        visible = self.visible(wanted, include_superseded=include_superseded or "as_of" in wanted)
         if mode == "keyword":
             hits = await self._by_keywords(query, visible, limit=limit)
         elif mode == "semantic":
             least = formulas.SEMANTIC_THRESHOLD if threshold is None else threshold
             found_so = await self._by_meaning(query, visible, limit=limit, threshold=least)
-            return self._with_over(await self.hits_as_of(found_so, wanted.as_of), wanted.as_of)
+            return self._with_over(await self.hits_as_of(found_so, wanted.get("as_of")), wanted.get("as_of"))
         else:
             answer = await self.find(query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid")
             hits = answer.hits(await self._relevant(answer.found) if relevant_only else answer.found)
         if threshold is not None:
             hits = tuple(hit for hit in hits if hit.score > threshold)
-        hits = self._with_over(await self.hits_as_of(hits, wanted.as_of), wanted.as_of)
+        hits = self._with_over(await self.hits_as_of(hits, wanted.get("as_of")), wanted.get("as_of"))
         return await self._presented(query, hits)
 
     def _with_over(self, hits: Sequence[Hit], moment: datetime | None) -> tuple[Hit, ...]:
@@ -172,7 +172,7 @@ class Search:
             offset=max(0, offset),
             facts_first=facts_first,
         )
-        return await self.as_written(found, wanted.as_of)
+        return await self.as_written(found, wanted.get("as_of"))
 
     def visible(
         self,
@@ -203,7 +203,7 @@ class Search:
                 hidden += repository.rids_of(connection, space, list(exclude))
             return Visible(
                 allowed=None
-                if wanted.is_empty
+                if not wanted
                 else frozenset(repository.matching_rids(connection, space, wanted)),
                 hidden=frozenset(hidden),
             )

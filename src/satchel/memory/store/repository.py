@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -590,53 +590,48 @@ def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str
 
 def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[Any]:
     query = query.where(memories.c.space_id == space)
-    for column, value in (
-        (memories.c.kind, wanted.kind),
-        (memories.c.tier, wanted.tier),
-        (memories.c.memory_type, wanted.memory_type),
-        (memories.c.speaker, wanted.speaker),
-        (memories.c.discretion, wanted.discretion),
-        (memories.c.source_session, wanted.session),
-    ):
-        if value is not None:
-            query = query.where(column == value)
-    if wanted.since is not None:
-        query = query.where(memories.c.said_at >= to_micros(wanted.since))
-    if wanted.until is not None:
-        query = query.where(memories.c.said_at < to_micros(wanted.until))
-    if wanted.as_of is not None:
-        moment = to_micros(wanted.as_of)
+    for name in ("kind", "tier", "memory_type", "speaker", "discretion"):
+        if name in wanted:
+            query = query.where(memories.c[name] == wanted[name])
+    if (session := wanted.get("session")) is not None:
+        query = query.where(memories.c.source_session == session)
+    if (since := wanted.get("since")) is not None:
+        query = query.where(memories.c.said_at >= to_micros(since))
+    if (until := wanted.get("until")) is not None:
+        query = query.where(memories.c.said_at < to_micros(until))
+    if (as_of := wanted.get("as_of")) is not None:
+        moment = to_micros(as_of)
         query = query.where(
             memories.c.said_at <= moment,
             func.coalesce(memories.c.valid_from, moment) <= moment,
             func.coalesce(memories.c.valid_to, moment + 1) > moment,
         )
-    if wanted.faded is not None:
-        faded = _faded(space, wanted.faded.at, floor=FLOOR, by_request=wanted.faded.by_request)
-        faded = faded.where(_faded_in.c.space_id == space)
-        there = memories.c.rid.in_(faded)
-        query = query.where(there if wanted.faded.is_wanted else not_(there))
-    if wanted.tags:
+    if "faded" in wanted:
+        faded = _faded(space, wanted["now"], floor=FLOOR, by_request=wanted["by_request"])
+        there = memories.c.rid.in_(faded.where(_faded_in.c.space_id == space))
+        query = query.where(there if wanted["faded"] else not_(there))
+    if "tags" in wanted:
         # Counted, because a condition for each of a thousand tags would be too deep for SQLite's parser.
+        wanted_tags = list(wanted["tags"])
         having_all = (
             select(tags.c.rid)
-            .where(tags.c.tag.in_(wanted.tags))
+            .where(tags.c.tag.in_(wanted_tags))
             .group_by(tags.c.rid)
-            .having(func.count() == len(wanted.tags))
+            .having(func.count() == len(wanted_tags))
         )
         query = query.where(memories.c.rid.in_(having_all))
-    if wanted.sphere is not None:
-        query = query.where(_in_sphere(wanted.sphere))
-    if wanted.named is not None:
+    if (sphere := wanted.get("sphere")) is not None:
+        query = query.where(_in_sphere(sphere))
+    if (named := wanted.get("named")) is not None:
         # Both databases read this pattern alike. The plain comparison spares most rows the pattern.
-        is_word = memories.c.content.regexp_match(rf"(^|\W){re.escape(wanted.named)}($|\W)")
-        has_it = and_(memories.c.content.contains(wanted.named, autoescape=True), is_word)
-        query = query.where(or_(has_it, _in_sphere(person_sphere(wanted.named))))
-    if wanted.unreviewed:
+        is_word = memories.c.content.regexp_match(rf"(^|\W){re.escape(named)}($|\W)")
+        has_it = and_(memories.c.content.contains(named, autoescape=True), is_word)
+        query = query.where(or_(has_it, _in_sphere(person_sphere(named))))
+    if "unreviewed" in wanted:
         query = query.where(
             memories.c.kind == "fact", memories.c.source_session.is_not(None), not_(_IS_REVIEWED)
         )
-    if wanted.folded and wanted.kind != "episode":
+    if wanted.get("folded") and wanted.get("kind") != "episode":
         # A model's answer that rests on a document or a page has the trust of that.
         by_model = or_(memories.c.trust == "agent", memories.c.speaker == "assistant")
         said = and_(not_(by_model), not_(_is_evidence(space, wanted)))
@@ -663,7 +658,7 @@ def _is_evidence(space: int, wanted: CheckedFilters) -> ColumnElement[bool]:
     plain = _filtered(
         select(memories.c.rid, memories.c.source_session, memories.c.source_turn),
         space,
-        replace(wanted, folded=False),
+        {**wanted, "folded": False},
     )
     facts = plain.where(memories.c.kind == "fact").correlate(None).subquery("facts")
     at_place = exists().where(

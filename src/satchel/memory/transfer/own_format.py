@@ -93,7 +93,7 @@ def write(
     line(header(connection, space))
     rids = (
         list(connection.execute(select(memories.c.rid).where(memories.c.space_id == space)).scalars())
-        if wanted.is_empty
+        if not wanted
         else matching_rids(connection, space, wanted)
     )
     rids.sort()
@@ -101,7 +101,7 @@ def write(
         for found in memory_lines(connection, part):
             line(found)
         progress(counts["memories"], len(rids))
-    chosen = None if wanted.is_empty else set(rids)
+    chosen = None if not wanted else set(rids)
     for found in edge_lines(connection, space, rids, chosen):
         line(found)
     for found in _change_lines(connection, space, rids, chosen):
