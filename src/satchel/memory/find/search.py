@@ -281,10 +281,6 @@ class Search:
 
         return read() if is_quick else await self._space.thread.run(read)
 
-    async def requests_since(self, ids: Sequence[str]) -> Mapping[str, int]:
-        """Chat requests since each memory was last used; empty where decay counts days."""
-        return await self._space.read(repository.requests_since, ids) if self._space.by_request else {}
-
     def _boosts(self) -> FactorsOf:
         space, now = self._space, self._space.clock.now()
         return lambda connection, rids: formulas.boosts_of(

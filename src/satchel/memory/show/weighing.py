@@ -15,7 +15,7 @@ import numpy as np
 from satchel.memory.find.candidates.evidence import ComparedMessage
 from satchel.memory.find.question import is_widespread, possible_names, read_question
 from satchel.memory.show.choosing import asked_about, line_features, need_of, shipped_weights, sureness
-from satchel.memory.store import decay, graph
+from satchel.memory.store import graph
 from satchel.memory.store.graph import Successor
 from satchel.memory.store.repository import faded_rids, read_records, sessions_with_facts
 from satchel.memory.text.block import gist
@@ -207,9 +207,7 @@ def _measured(
     if evidence is None:
         return None
     rids = evidence.rids.tolist()
-    faded = faded_rids(
-        connection, space.id, rids, at=space.now_micros(), floor=decay.FLOOR, by_request=space.by_request
-    )
+    faded = faded_rids(connection, space.id, rids, at=space.now_micros(), by_request=space.by_request)
     later = graph.read_later(connection, rids)
     outdated = {rid for rid, some in later.items() if any(some.values())}
     if later and visible is not None:

@@ -66,6 +66,7 @@ __all__ = [
     "count_up",
     "expired_rids",
     "faded_rids",
+    "fading",
     "find_space",
     "has_old_words",
     "held_back_rids",
@@ -85,7 +86,6 @@ __all__ = [
     "read_records",
     "read_stats",
     "records_by_id",
-    "requests_since",
     "requests_so_far",
     "remove_space",
     "reread_words",
@@ -208,17 +208,6 @@ def requests_so_far(connection: Connection, space: int) -> int:
 def count_request(connection: Connection, space: int) -> None:
     """Count a chat request. This changes one number and no memory."""
     connection.execute(update(spaces).where(spaces.c.id == space).values(requests=spaces.c.requests + 1))
-
-
-def requests_since(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, int]:
-    """The number of chat requests since each memory was last used, or stored if it was never used; by id."""
-    now = requests_so_far(connection, space)
-    rows = connection.execute(
-        select(memories.c.id, func.coalesce(uses.c.request, memories.c.request))
-        .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
-        .where(memories.c.space_id == space, memories.c.id.in_(among(ids)))
-    )
-    return {id: now - since for id, since in rows}
 
 
 def space_changed(connection: Connection, space: int) -> int:
@@ -607,8 +596,8 @@ def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[
             func.coalesce(memories.c.valid_to, moment + 1) > moment,
         )
     if "faded" in wanted:
-        faded = _faded(space, wanted["now"], floor=FLOOR, by_request=wanted["by_request"])
-        there = memories.c.rid.in_(faded.where(_faded_in.c.space_id == space))
+        left, query_of = _left(space, wanted["now"], by_request=wanted["by_request"])
+        there = memories.c.rid.in_(query_of.where(left < FLOOR, _kept.c.space_id == space))
         query = query.where(there if wanted["faded"] else not_(there))
     if "tags" in wanted:
         # Counted, because a condition for each of a thousand tags would be too deep for SQLite's parser.
@@ -768,44 +757,50 @@ def held_back_rids(connection: Connection, space: int, levels: Collection[Discre
     return [rid for (rid,) in _HELD_BACK.run(connection, values)]
 
 
-_faded_in = memories.alias()
-"""Another name for the table, so that `_faded` can be a condition of a query of it."""
+_kept = memories.alias()
+"""Another name for the table, so that `_left` can be in a condition of a query of it."""
 
 
-def _faded(space: Any, at: Any, *, floor: Any, by_request: bool) -> Select[Any]:
-    """The rids of `_faded_in` whose `decay.priority_now` is below a floor."""
-    kept = _faded_in.c
+def _left(space: Any, at: Any, *, by_request: bool) -> tuple[ColumnElement[Any], Select[Any]]:
+    """The priority of `_kept` that is left, as `decay.priority_now` computes it; and the query that it stands in."""
     passed: ColumnElement[Any]
     if by_request:
         requests = select(spaces.c.requests).where(spaces.c.id == space).scalar_subquery()
-        passed = requests - func.coalesce(uses.c.request, kept.request)
+        passed = requests - func.coalesce(uses.c.request, _kept.c.request)
     else:
-        passed = (at - func.coalesce(uses.c.last_accessed, kept.created_at)) / literal(_DAY_MICROS)
-    left = kept.priority - kept.decay_rate * case((passed > 0, passed), else_=0)
-    return select(kept.rid).outerjoin_from(_faded_in, uses, uses.c.rid == kept.rid).where(left < floor)
+        passed = (at - func.coalesce(uses.c.last_accessed, _kept.c.created_at)) / literal(_DAY_MICROS)
+    left = _kept.c.priority - _kept.c.decay_rate * case((passed > 0, passed), else_=0)
+    return left, select(_kept.c.rid).outerjoin_from(_kept, uses, uses.c.rid == _kept.c.rid)
 
 
-_FADED_AMONG = {
-    by_request: Prepared(
-        _faded(
-            bindparam("space"),
-            bindparam("at", type_=BigInteger),
-            floor=bindparam("floor"),
-            by_request=by_request,
-        ).where(
-            _faded_in.c.space_id + 0 == bindparam("space"), _faded_in.c.rid.in_(listed(bindparam("rids")))
-        )
+def _fading(*, by_request: bool) -> Prepared:
+    left, query = _left(bindparam("space"), bindparam("at", type_=BigInteger), by_request=by_request)
+    # The sum keeps SQLite from walking the index of a whole space for a few known rows.
+    among_them = (_kept.c.space_id + 0 == bindparam("space"), _kept.c.rid.in_(listed(bindparam("rids"))))
+    return Prepared(
+        query.add_columns(_kept.c.importance, _kept.c.said_at, left.label("left")).where(*among_them)
     )
-    for by_request in (False, True)
-}
+
+
+_FADING = {by_request: _fading(by_request=by_request) for by_request in (False, True)}
+
+
+def fading(
+    connection: Connection, space: int, rids: Sequence[int], *, at: int, by_request: bool
+) -> Iterator[tuple[int, int, int, float]]:
+    """The rid, the importance, when it was said, and the priority that is left of each of some memories."""
+    values = {"space": space, "at": at, "rids": json.dumps(list(rids))}
+    for rid, importance, said_at, left in _FADING[by_request].run(connection, values):
+        yield rid, importance, said_at, max(0.0, left)
 
 
 def faded_rids(
-    connection: Connection, space: int, among: Sequence[int], *, at: int, floor: float, by_request: bool
+    connection: Connection, space: int, among: Sequence[int], *, at: int, by_request: bool
 ) -> set[int]:
     """The memories among these whose priority, after its decay since they were last used, is below the floor."""
-    values = {"space": space, "at": at, "floor": floor, "rids": json.dumps(list(among))}
-    return {rid for (rid,) in _FADED_AMONG[by_request].run(connection, values)}
+    return {
+        one[0] for one in fading(connection, space, among, at=at, by_request=by_request) if one[3] < FLOOR
+    }
 
 
 def note_uses(connection: Connection, space: int, ids: Iterable[str], at: int) -> None:
