@@ -80,7 +80,7 @@ class Candidates:
 
     def close(self) -> None:
         """Let go of everything."""
-        self._cache.remove(self)
+        self._cache.remove(self.let_go)
         self._index = Index()
 
     def let_go(self) -> None:
@@ -141,7 +141,7 @@ class Candidates:
                 speakers=index.speaker_numbers,
             )
             self._in_use = index.model, index.dimension, index.second
-            self._cache.note_use(self, index.size_bytes)
+            self._cache.note_use(self.let_go, index.size_bytes)
             self._refreshed = self._refreshes, models
 
     async def find(
