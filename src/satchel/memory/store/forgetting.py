@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
 from satchel.memory.records import Forgotten, Receipt, Source
@@ -121,21 +121,13 @@ def _ids_to_forget(
     return repository.ids_of(connection, space, rids)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Odd:
-    """The memories that may repeat words without a plain word of them; see `_OTHERWISE`.
-
-    Attributes:
-        changed: The change of the space that they were looked for after.
+def _find_odd(connection: Connection, space: int) -> ColumnElement[bool]:
+    """A condition for the memories that may repeat words without a plain word of them, see `_OTHERWISE`: those that
+    are found now, and of what changes later what is one then.
     """
-
-    changed: int
-    rids: Sequence[int]
-
-
-def _find_odd(connection: Connection, space: int) -> _Odd:
     query = select(memories.c.rid).where(memories.c.space_id == space, _IS_ODD)
-    return _Odd(changed=space_changed(connection, space), rids=connection.execute(query).scalars().all())
+    found = memories.c.rid.in_(among(connection.execute(query).scalars().all()))
+    return or_(found, (memories.c.changed > space_changed(connection, space)) & _IS_ODD)
 
 
 def _undone(connection: Connection, space: int, statement: Callable[[Connection, int], T]) -> T:
@@ -155,7 +147,7 @@ def _forget_now(
     now: datetime,
     hasher: WordHasher,
     shown_in: Collection[str],
-    odd: _Odd,
+    odd: ColumnElement[bool],
 ) -> Receipt:
     """Remove memories with all that is known of them, their changes included, and leave tombstones.
 
@@ -303,7 +295,7 @@ def _replace_echoes(
     texts: Mapping[int, Sequence[str]],
     changed: int,
     shown_in: Collection[str],
-    odd: _Odd,
+    odd: ColumnElement[bool],
 ) -> tuple[list[str], list[str]]:
     """Take the words out of the memories that repeat them; those that say nothing else go too.
 
@@ -366,7 +358,7 @@ def _candidates(
     rows: Mapping[int, Any],
     needles: Collection[str],
     shown_in: Collection[str],
-    odd: _Odd,
+    odd: ColumnElement[bool],
 ) -> Iterator[Any]:
     query = select(
         memories.c.rid,
@@ -385,9 +377,7 @@ def _candidates(
         # A plain word of each stands in whatever repeats it, but where something is written in another way.
         telling = {max(_PLAIN.findall(needle) or needle.split(), key=len) for needle in needles}
         same = [memories.c.content.contains(word, autoescape=True) for word in telling]
-        was_odd = memories.c.rid.in_(among(odd.rids))
-        became_odd = (memories.c.changed > odd.changed) & _IS_ODD
-        query = query.where(or_(was_odd, became_odd, *same))
+        query = query.where(or_(odd, *same))
         yield from connection.execute(query.order_by(memories.c.rid))
         return
     sessions = {row.source_session for row in rows.values() if row.source_session is not None}
