@@ -256,14 +256,7 @@ class MemoryTools:
                 stays = f" {older} still holds: it is the user's own memory, and only read in a project."
                 older = None
         id = await self._memory.add(
-            input["content"],
-            tags=input.get("tags", ()),
-            tier=input.get("tier", "long_term"),
-            memory_type=input.get("memory_type", "general"),
-            importance=input.get("importance", 3),
-            valid_from=input.get("valid_from"),
-            valid_to=input.get("valid_to"),
-            cues=input.get("cues", ()),
+            **{name: value for name, value in input.items() if name != "supersedes"},
             speaker=self._speaker,
             # Without a conversation of Satchel's there is no turn to lead back to.
             session=context.session_id or None,

@@ -475,9 +475,6 @@ class DenseArm:
             instead_of = None if of_cues or self._share is None else self._share.instead_of
             return vector_rows.write_vectors(connection, model, made, of_cues=of_cues, instead_of=instead_of)
 
-        return await self._written(write)
-
-    async def _written(self, write: Callable[[Connection], bool]) -> bool:
         if not await self._database.write(write):
             # Another process retired and deleted the model's record.
             self.model = self._gate = None

@@ -211,14 +211,10 @@ class Candidates:
         """The cosine of a vector, shape (d,), and each visible memory's best passage, by rid; only those above 0."""
         index = await self._loaded()
 
-        def compare() -> dict[int, float]:
-            cosines = index.cosines(vector)
-            alive, rids = index.alive, index.rids
-            return {
-                int(rids[row]): float(cosine)
-                for row, cosine in zip(cosines.rows, cosines.best, strict=True)
-                if alive[row] and cosine > 0 and visible.shows(int(rids[row]))
-            }
+        def compare() -> Mapping[int, float]:
+            found = index.cosines(vector)
+            near = zip(index.rids[found.rows].tolist(), found.best.tolist(), strict=True)
+            return {rid: cosine for rid, cosine in near if cosine > 0 and visible.shows(rid)}
 
         return await self._thread.run(compare)
 
