@@ -213,7 +213,7 @@ class Candidates:
 
         def compare() -> Mapping[int, float]:
             found = index.cosines(vector)
-            near = zip(index.rids[found.rows].tolist(), found.best.tolist(), strict=True)
+            near = zip(index["rid"][found.rows].tolist(), found.best.tolist(), strict=True)
             return {rid: cosine for rid, cosine in near if cosine > 0 and visible.shows(rid)}
 
         return await self._thread.run(compare)
@@ -229,7 +229,7 @@ class Candidates:
 
         def read() -> frozenset[int]:
             rows = set.intersection(*(set(index.postings(stem)[0].tolist()) for stem in stems))
-            return frozenset(int(index.rids[row]) for row in rows)
+            return frozenset(int(index["rid"][row]) for row in rows)
 
         return await self._thread.run(read)
 

@@ -151,9 +151,9 @@ def rank(
         parts["session"] = gate * _session_prior(index, rows, np.maximum(own, 0))
         parts["speaker"] = _is_speaker(index, question, rows)
         if question.days:
-            parts["date"] = closeness(question.days, index.days[rows])
+            parts["date"] = closeness(question.days, index["day"][rows])
     scores = parts["meaning"] if mode == "dense" else np.maximum(_sum_of(parts), _MIN_SCORE)
-    rids = index.rids[rows].tolist()
+    rids = index["rid"][rows].tolist()
     multiply = factors(rids)
     values = scores * np.array([math.prod(multiply.get(rid, ())) for rid in rids], dtype=np.float32)
     # Equal scores: the row that was written later comes first.
@@ -281,7 +281,7 @@ def _is_speaker(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
     An assistant repeats what was said to it and answers at length; what the question is about was said by the user.
     """
     if question.speaker is not None:
-        said: Any = index.speakers[rows] == question.speaker
+        said: Any = index["speaker"][rows] == question.speaker
     elif question.side == "anybody":
         said = np.zeros(len(rows), dtype=np.bool_)
     else:
@@ -291,7 +291,7 @@ def _is_speaker(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
 
 def _gate(index: Index) -> Any:
     """How much the neighbours and the session of each row count: 1 for a short row, less the longer it is."""
-    return index.derived("gate", lambda: 1.0 / (1.0 + (index.words / np.float32(_GATE_WORDS)) ** 2))
+    return index.derived("gate", lambda: 1.0 / (1.0 + (index["words"] / np.float32(_GATE_WORDS)) ** 2))
 
 
 def _length_norm(index: Index, gate: Any) -> Any:
@@ -299,12 +299,12 @@ def _length_norm(index: Index, gate: Any) -> Any:
 
     def compute() -> Any:
         before, after = index.neighbours()
-        own = index.stem_counts
+        own = index["stem_count"]
         mixed = own + gate * (
             _PREVIOUS_SHARE * np.where(before >= 0, own[before], 0)
             + _NEXT_SHARE * np.where(after >= 0, own[after], 0)
         )
-        mean = mixed[index.alive].mean()
+        mean = mixed[index["alive"]].mean()
         return (K1 * (1 - B + B * mixed / max(mean, 1e-9))).astype(np.float32)
 
     return index.derived("length_norm", compute)
@@ -373,7 +373,7 @@ def _union_of_arms(
     question names; ascending.
     """
     _, after = index.neighbours()
-    wanted = index.alive if only is None else index.alive & only
+    wanted = index["alive"] if only is None else index["alive"] & only
     arms = [best_of(lexical, wanted, per_arm, above=0)]
     comparable = lexical
     if cosine is not None:
@@ -384,7 +384,7 @@ def _union_of_arms(
         arms.append(best_of(cues, wanted, per_arm, above=0))
     for days in question.days:
         if days.count <= _MOST_DAYS:
-            said_then = np.flatnonzero(wanted & days.contain(index.days))
+            said_then = np.flatnonzero(wanted & days.contain(index["day"]))
             arms.append(said_then[top(comparable[said_then], per_arm)])
     followed = [after[arm[:_FOLLOWED]] for arm in arms]
     chosen = distinct(np.concatenate([*arms, *followed]))
