@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from satchel.memory.records import Hit, MemoryRecord
 from satchel.memory.store.decay import cycles_since, factors, recency_weight
-from satchel.memory.store.filters import CheckedFilters, Visible
+from satchel.memory.store.filters import CheckedFilters, VisibleOf
 from satchel.memory.store.micros import to_micros
 from satchel.memory.store.repository import fading, matching_rids, read_records
 from satchel.memory.text import lexicon
@@ -85,7 +85,7 @@ def score_by_keywords(
     *,
     now: datetime,
     by_request: bool,
-    visible: Visible,
+    visible: VisibleOf,
 ) -> list[Hit]:
     """Score memories by seed-0's formula, best first; those that no keyword hits are left out.
 
@@ -93,7 +93,8 @@ def score_by_keywords(
 
     Decay counts chat requests with `by_request`, else days.
     """
-    shown = [rid for rid in matching_rids(connection, space, CheckedFilters()) if visible.shows(rid)]
+    seen = visible(connection)
+    shown = [rid for rid in matching_rids(connection, space, CheckedFilters()) if seen.shows(rid)]
     records = read_records(connection, space, shown if keywords else ())
     faded = fading(connection, space, list(records), at=to_micros(now), by_request=by_request)
     left = {rid: priority for rid, _, _, priority in faded}

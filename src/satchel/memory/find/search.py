@@ -264,19 +264,14 @@ class Search:
         )
 
     async def _by_keywords(self, query: str, visible: VisibleOf, *, limit: int) -> tuple[Hit, ...]:
-        now, by_request = self._space.clock.now(), self._space.by_request
-
-        def score(connection: Connection, space: int) -> list[Hit]:
-            return formulas.score_by_keywords(
-                connection,
-                space,
-                formulas.keywords_of(query),
-                now=now,
-                by_request=by_request,
-                visible=visible(connection),
-            )
-
-        return tuple((await self._space.read(score))[:limit])
+        scored = await self._space.read(
+            formulas.score_by_keywords,
+            formulas.keywords_of(query),
+            now=self._space.clock.now(),
+            by_request=self._space.by_request,
+            visible=visible,
+        )
+        return tuple(scored[:limit])
 
     async def _by_meaning(
         self, query: str, visible: VisibleOf, *, limit: int, threshold: float
