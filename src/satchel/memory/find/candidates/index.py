@@ -13,8 +13,8 @@ import numpy as np
 
 from satchel.memory.find.candidates.arrays import Floats, Ints, Matrix, distinct
 from satchel.memory.find.candidates.columns import Column
-from satchel.memory.find.candidates.entries import Entries, EntryArrays, Postings
-from satchel.memory.find.candidates.sittings import Sittings, label_of, seat
+from satchel.memory.find.candidates.entries import Entries, Postings
+from satchel.memory.find.candidates.sittings import label_of, seat
 from satchel.memory.find.candidates.tokens import Bag, unpack
 from satchel.memory.find.candidates.vectors import BestPassages, Cosines, Second, Vectors
 from satchel.memory.store.repository import ChangedMemory, Changes
@@ -223,7 +223,7 @@ class Index:
             column.extend(values[name] if name in values else np.full(len(found), -1))
         for vectors in self._all_vectors:
             vectors.add_rows(len(found))
-        self._entries.append(entries)
+        self._entries.append(*entries)
         self._row_of.update(zip(values["rid"], born.tolist(), strict=True))
         if names.keys() - self.speaker_numbers.keys():
             # A new mapping: the old one may be read by another thread now.
@@ -269,14 +269,6 @@ class Index:
     def rows_of(self, rids: Iterable[int]) -> Ints:
         """The row of each rid, in their order; -1 for those that have none."""
         return np.fromiter(map(self._row_of.get, rids, repeat(-1)), dtype=np.int64)
-
-    def sittings(self) -> Sittings:
-        """Which rows were said one after the other."""
-        return Sittings(self["sitting"], *self.neighbours())
-
-    def neighbours(self) -> tuple[Ints, Ints]:
-        """The row before and the row after each row in its sitting; -1 where there is none."""
-        return self["before"], self["after"]
 
     def derived(self, name: str, compute: Any) -> Any:
         """What `compute()` gives, kept until the rows change."""
@@ -398,7 +390,7 @@ def number_of(name: str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], EntryArrays, dict[str, int]]:
+def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, int]]:
     """The columns and the entries of rows, and the numbers of their speakers.
 
     `found` has rows with the columns of `repository.ChangedMemory`, at least one; `first` is the number of the first.
@@ -439,7 +431,7 @@ def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], EntryArrays
         | np.where(list(map(_is_by_assistant, read.kind, read.trust, read.speaker)), BY_ASSISTANT, 0)
         | np.where(read.cued, HAS_CUES, 0),
     }
-    return values, EntryArrays(np.frombuffer(stems, "<u4"), owners + np.int32(first), counts), names
+    return values, (np.frombuffer(stems, "<u4"), owners + np.int32(first), counts), names
 
 
 def _voice_of(name: str | None) -> int:

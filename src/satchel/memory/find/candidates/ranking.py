@@ -129,7 +129,7 @@ def rank(
     rows = _union_of_arms(index, question, lexical, cosine, cues, max(_PER_ARM, limit), only)
     if not len(rows) or (mode == "dense" and cosine is None):
         return ()
-    gate, previous = gate[rows], index.neighbours()[0][rows]
+    gate, previous = gate[rows], index["before"][rows]
     parts: dict[str, Any] = {}
     if mode != "dense":
         parts["words"] = _share_of_best(index, question.stems, lexical[rows])
@@ -298,7 +298,7 @@ def _length_norm(index: Index, gate: Any) -> Any:
     """The length term of BM25 for each row; the words of neighbours count as in `_scores_of`."""
 
     def compute() -> Any:
-        before, after = index.neighbours()
+        before, after = index["before"], index["after"]
         own = index["stem_count"]
         mixed = own + gate * (
             _PREVIOUS_SHARE * np.where(before >= 0, own[before], 0)
@@ -321,7 +321,7 @@ def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
 
 def _scores_of(index: Index, stem: int, gate: Any) -> StemScores:
     """What a stem adds to the BM25 of each row: its count there, plus weighted counts in the neighbours, saturating."""
-    before, after = index.neighbours()
+    before, after = index["before"], index["after"]
     rows, counts, _ = index.postings(stem)
     mixed = np.zeros(len(index), dtype=np.float32)
     mixed[rows] = counts
@@ -372,7 +372,7 @@ def _union_of_arms(
     """The first rows of each arm, the turns right after the first of these, and what was said on a day that the
     question names; ascending.
     """
-    _, after = index.neighbours()
+    after = index["after"]
     wanted = index["alive"] if only is None else index["alive"] & only
     arms = [best_of(lexical, wanted, per_arm, above=0)]
     comparable = lexical
@@ -396,7 +396,7 @@ def _session_prior(index: Index, rows: Ints, values: Any) -> Any:
     """For each candidate, a third of the sum of the three best values in its session. A row without a session is a
     session of its own.
     """
-    sessions = index.sittings().number[rows]
+    sessions = index["sitting"][rows]
     sessions = np.where(sessions >= 0, sessions, -1 - rows)
     order = np.lexsort((-values, sessions))
     ordered = sessions[order]
