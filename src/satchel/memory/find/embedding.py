@@ -79,6 +79,7 @@ class DenseArm:
     """
 
     _without_it = "Search uses only words"
+    _counts_before_the_first = False
 
     def __init__(
         self,
@@ -405,10 +406,9 @@ class DenseArm:
 
     async def pending(self, *, everywhere: bool = False) -> int:
         """Count the memories without vectors. The result is 0 until the embedder's dimension is known."""
-        model = self.model
-        if model is None:
+        if self.model is None and not self._counts_before_the_first:
             return 0
-        space = None if everywhere else self._space
+        model, space = self.model or 0, None if everywhere else self._space
         return await self._database.read(
             lambda connection: vector_rows.count_pending(connection, space, model, self._share)
         )
