@@ -103,6 +103,9 @@ _STORE = _spec(
     seldom=("tags", "tier", "memory_type", "importance", "valid_from", "cues"),
 )
 
+_STORED = _STORE.input_schema["properties"].keys() - {"supersedes"}
+"""What of its input becomes a field of the memory."""
+
 _RECALL = _spec(
     "recall_memory",
     "Search all that was said in earlier conversations or stored. Use it before you say "
@@ -256,7 +259,7 @@ class MemoryTools:
                 stays = f" {older} still holds: it is the user's own memory, and only read in a project."
                 older = None
         id = await self._memory.add(
-            **{name: value for name, value in input.items() if name != "supersedes"},
+            **{name: input[name] for name in _STORED & input.keys()},
             speaker=self._speaker,
             # Without a conversation of Satchel's there is no turn to lead back to.
             session=context.session_id or None,
