@@ -7,9 +7,10 @@ only to the two memories that are said of the value, nearest to the question, an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from satchel.memory.find.candidates.evidence import ComparedMessage
+from satchel.memory.records import Hit
 from satchel.memory.store.filters import Visible
 from satchel.memory.store.repository import read_records
 from satchel.memory.text import lexicon
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from satchel.memory.store.filters import VisibleOf
     from satchel.memory.store.space import Space
 
-__all__ = ["FollowedMemory", "follow"]
+__all__ = ["follow"]
 
 _MOST_STEPS: Final = 3
 _EACH: Final = 2
@@ -40,21 +41,6 @@ _NEAREST: Final = 64
 _MOST_NAME_WORDS: Final = 6
 
 
-class FollowedMemory(NamedTuple):
-    """A memory that an answer leads to.
-
-    Attributes:
-        because_of: The id of the memory that has its name as a value.
-        before: Older memories that gave the same attribute another value, newest first.
-        cosine: Of the memory and the question.
-    """
-
-    memory: MemoryRecord
-    because_of: str
-    before: tuple[MemoryRecord, ...]
-    cosine: float
-
-
 async def follow(
     space: Space,
     question: ParsedQuestion,
@@ -63,14 +49,14 @@ async def follow(
     *,
     visible: VisibleOf | None,
     likely: float,
-) -> list[FollowedMemory]:
-    """Find what the values of some statements lead to, nearest first within each step.
+) -> dict[str, list[Hit]]:
+    """Find what the values of some statements lead to, by the ids of these, nearest first.
 
     `vectors`, shape (q, d), are those of the question; `found` is shown already, the surest first; `likely` is the
     least cosine that says anything.
     """
 
-    async def said_of(name: Sequence[int], having: Collection[int], because_of: str) -> list[FollowedMemory]:
+    async def said_of(name: Sequence[int], having: Collection[int]) -> list[Hit]:
         """The memories that are said of a name and nearest to the question."""
 
         def only(connection: Connection) -> Visible:
@@ -98,30 +84,30 @@ async def follow(
         reached = [at for at in near if said[at][1].id not in there][:_EACH]
         there.update(said[at][1].id for at in reached)
         return [
-            FollowedMemory(
-                said[at][1], because_of, tuple(said[one][1] for one in kinds.get(at, ())), said[at][0]
+            Hit(
+                memory=said[at][1],
+                score=0.0,
+                signals={"message": said[at][0]},
+                before=tuple(said[one][1] for one in kinds.get(at, ())),
             )
             for at in reached
         ]
 
-    followed: list[FollowedMemory] = []
+    followed: dict[str, list[Hit]] = {}
     there = {record.id for record in found}
     asked = set(question.stems)
     names = set(question.names)
     step: Sequence[MemoryRecord] = found
     for number in range(_MOST_STEPS):
-        reached: list[FollowedMemory] = []
+        reached: list[Hit] = []
         for record in step:
             name = _leads_to(record, asked, names if number == 0 else None)
             having = await space.candidates.having(name) if name else frozenset()
             if 0 < len(having) <= _MOST_HAVING:
-                reached += await said_of(name, having, record.id)
+                followed[record.id] = await said_of(name, having)
+                reached += followed[record.id]
             asked |= set(name)
-        if not reached:
-            break
-        reached.sort(key=lambda one: -one.cosine)
-        followed += reached
-        step = [one.memory for one in reached]
+        step = [hit.memory for hit in sorted(reached, key=lambda hit: -(hit.signals["message"] or 0.0))]
     return followed
 
 

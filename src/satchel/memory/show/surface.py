@@ -346,17 +346,10 @@ class Surface:
 
         def with_led(hit: Hit) -> Iterator[Hit]:
             yield hit
-            for one in followed:
-                if one.because_of == hit.memory.id and asked.is_open(one.memory):
+            for one in followed.get(hit.memory.id, ()):
+                if asked.is_open(one.memory):
                     before = tuple(filter(asked.is_open, one.before))
-                    yield from with_led(
-                        Hit(
-                            memory=one.memory,
-                            score=hit.score,
-                            signals={"message": one.cosine},
-                            before=before,
-                        )
-                    )
+                    yield from with_led(replace(one, score=hit.score, before=before))
 
         return [one for hit in hits for one in with_led(hit)]
 
