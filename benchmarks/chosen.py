@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 from retrieval import score
 
-from satchel.memory.find.candidates import engine, ranking
+from satchel.memory.find.candidates import ranking
 from satchel.memory.find.candidates.weights import WEIGHTS
 
 CHANGED = ("words", "meaning", "match", "asked", "session", "speaker", "date")
@@ -56,20 +56,20 @@ class Recorder:
     """The last search's candidates, before weights."""
 
     index: Any = None
-    chosen: Any = None
+    rows: Any = None
     parts: Mapping[str, Any] | None = None
 
     def take(self, names: Mapping[int, str], evidence: Sequence[str]) -> Asked | None:
         """What was recorded, given the unit of each rid; None without candidates."""
         if self.parts is None:
             return None
-        rows = self.chosen.rows
+        index, rows = self.index, self.rows
         found = Asked(
             parts={name: np.asarray(part, np.float32) for name, part in self.parts.items()},
-            gate=np.asarray(self.chosen.gate, np.float32),
-            sittings=self.index.sittings().number[rows],
+            gate=np.asarray(ranking._gate(index)[rows], np.float32),
+            sittings=index["sitting"][rows],
             rows=rows,
-            units=tuple(names[rid] for rid in self.chosen.rids.tolist()),
+            units=tuple(names[rid] for rid in index["rid"][rows].tolist()),
             evidence=tuple(evidence),
         )
         self.parts = None
@@ -80,14 +80,17 @@ class Recorder:
 def recording() -> Iterator[Recorder]:
     """Record what searches in this block score."""
     recorder = Recorder()
-    plain = ranking.score
+    session_prior, sum_of = ranking._session_prior, ranking._sum_of
 
-    def recorded(index: Any, question: Any, chosen: Any, **options: Any) -> Any:
-        scores = plain(index, question, chosen, **options)
-        recorder.index, recorder.chosen, recorder.parts = index, chosen, scores.parts
-        return scores
+    def of_session(index: Any, rows: Any, values: Any) -> Any:
+        recorder.index, recorder.rows = index, rows
+        return session_prior(index, rows, values)
 
-    with mock.patch.object(engine, "score", recorded):
+    def of_all(parts: Mapping[str, Any]) -> Any:
+        recorder.parts = dict(parts)  # The last sum is of all signals.
+        return sum_of(parts)
+
+    with mock.patch.multiple(ranking, _session_prior=of_session, _sum_of=of_all):
         yield recorder
 
 

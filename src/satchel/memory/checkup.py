@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, delete, exists, func, or_, select, update
 
 from satchel.memory import transfer
-from satchel.memory.store import decay, repository
+from satchel.memory.store import repository
 from satchel.memory.store.cues import cues_of, replace_cues
 from satchel.memory.store.filters import CheckedFilters
 from satchel.memory.store.forgetting import forget
@@ -238,7 +238,6 @@ async def _check_memories(space: Space, progress: Callable[[int], None]) -> _Cou
             repository.faded_rids,
             [row.rid for row in rows],
             at=now,
-            floor=decay.FLOOR,
             by_request=space.by_request,
         )
         seen.counts["faded"] += len(faded)

@@ -7,13 +7,12 @@ than its journal (it is new, or lost its end), what is missing is read back.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,7 +21,7 @@ import anyio
 from anyio.to_thread import run_sync
 from sqlalchemy import BindParameter, Connection, bindparam, exists, or_, select, update
 
-from satchel.config.home import replacing
+from satchel.config.home import locked_folder, replacing
 from satchel.errors import StorageUnwritable
 from satchel.memory import transfer
 from satchel.memory.store.marks import Mark, PendingLines, Rebuilt, There
@@ -131,20 +130,17 @@ class MemoryJournal:
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[None]:
-        def lock() -> int:
+        def lock() -> ExitStack:
             try:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                descriptor = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
             except OSError as error:
                 raise self._unwritable(error) from error
-            return descriptor
+            locked = ExitStack()
+            locked.enter_context(locked_folder(self._folder))
+            return locked
 
-        descriptor = await run_sync(lock)
-        try:
+        with await run_sync(lock):
             yield
-        finally:
-            os.close(descriptor)
 
     def _write(self, pending: PendingLines) -> None:
         try:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Unpack
 
 from satchel.clock import Clock, SystemClock, local_day
 from satchel.config import process_environ
-from satchel.errors import NotFound, StorageError, StorageLocked, UsageError
+from satchel.config.home import replacing
+from satchel.errors import NotFound, StorageError, StorageLocked, StorageUnwritable, UsageError
 from satchel.memory import checkup, transfer
 from satchel.memory.checkup import Checkup, Repaired
 from satchel.memory.find import folding
@@ -1232,7 +1233,16 @@ class Memory:
         Raises:
             StorageUnwritable: The file can't be written; what was there is untouched.
         """
-        return await transfer.export_to(self._space, where, progress=progress, filters=filters)
+        wanted = self._space.filter_of(filters)
+        if not isinstance(where, str | Path):
+            return await self._space.read(transfer.write, wanted, where.write, progress)
+        try:
+            with replacing(Path(where)) as stream:
+                return await self._space.read(transfer.write, wanted, stream.write, progress)
+        except OSError as error:
+            raise StorageUnwritable(
+                f"{where} can't be written: {error.strerror}. It was not changed."
+            ) from error
 
     async def import_from(
         self,
@@ -1261,9 +1271,8 @@ class Memory:
             UsageError: The source is unknown, or the one file is of no known format.
             StorageError: It can't be read, or the store could not be written; what was reported is stored.
         """
-        report = await transfer.import_from(
-            self._space, where, source=source, dry_run=dry_run, progress=progress, reader=reader
-        )
+        intake = transfer.Intake(space=self._space, dry_run=dry_run)
+        report = await intake.read(Path(where), source, progress, reader=reader)
         self._upkeep.stored()
         return report
 

@@ -103,6 +103,9 @@ _STORE = _spec(
     seldom=("tags", "tier", "memory_type", "importance", "valid_from", "cues"),
 )
 
+_STORED = _STORE.input_schema["properties"].keys() - {"supersedes"}
+"""What of its input becomes a field of the memory."""
+
 _RECALL = _spec(
     "recall_memory",
     "Search all that was said in earlier conversations or stored. Use it before you say "
@@ -256,14 +259,7 @@ class MemoryTools:
                 stays = f" {older} still holds: it is the user's own memory, and only read in a project."
                 older = None
         id = await self._memory.add(
-            input["content"],
-            tags=input.get("tags", ()),
-            tier=input.get("tier", "long_term"),
-            memory_type=input.get("memory_type", "general"),
-            importance=input.get("importance", 3),
-            valid_from=input.get("valid_from"),
-            valid_to=input.get("valid_to"),
-            cues=input.get("cues", ()),
+            **{name: input[name] for name in _STORED & input.keys()},
             speaker=self._speaker,
             # Without a conversation of Satchel's there is no turn to lead back to.
             session=context.session_id or None,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from satchel.memory.find.candidates.arrays import STORED
 from satchel.memory.find.candidates.index import Index
-from satchel.memory.find.candidates.ranking import rank, score, shortlist, top
+from satchel.memory.find.candidates.ranking import rank, top
 from satchel.memory.find.question import read_question
 from satchel.memory.store.repository import ChangedMemory, Changes
 from satchel.memory.text.lexicon import read_text
@@ -128,12 +128,7 @@ changes = st.lists(
 
 def found(index: Index, query: str) -> list[tuple[int, float]]:
     question = read_question(query, index.speaker_numbers.items())
-    chosen = shortlist(index, question, None, limit=50, mode="lexical")
-    if chosen is None:
-        return []
-    scores = score(index, question, chosen, mode="lexical")
-    ranked = rank(index, question, chosen, scores, limit=50)
-    return sorted((hit.rid, hit.score) for hit in ranked)
+    return sorted((hit.rid, hit.score) for hit in rank(index, question, limit=50, mode="lexical"))
 
 
 @requirement("memory:candidates:incremental")

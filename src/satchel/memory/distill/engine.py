@@ -132,7 +132,7 @@ class Distiller:
         return await self._space.read(look)
 
     def _closing(self, every: int, after_s: float) -> ledger.Closing:
-        return ledger.Closing(every=every, before=self._space.now_micros() - int(after_s * 1_000_000))
+        return every, self._space.now_micros() - int(after_s * 1_000_000)
 
     async def run(self, run: DistillRun) -> DistillReport:
         """Distil pending episodes; see `Memory.distill`."""

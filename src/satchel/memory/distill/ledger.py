@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, func, literal, or_, select
 from sqlalchemy.dialects.sqlite import insert
@@ -87,14 +87,9 @@ def failing_since(connection: Connection, space: int) -> tuple[int, int]:
     return int(count), int(at or 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
-    """When the unread messages of a conversation are read: when there are `every` of them, or none was stored after
-    `before`, a time in microseconds.
-    """
-
-    every: int
-    before: int
+Closing: TypeAlias = tuple[int, int]
+"""When the unread messages of a conversation are read: when there are so many of them, or none was stored after a time
+in microseconds."""
 
 
 def _sessions(space: int, closing: Closing | None) -> Any:
@@ -107,7 +102,8 @@ def _sessions(space: int, closing: Closing | None) -> Any:
     )
     if closing is None:
         return found
-    return found.having(or_(func.count() >= closing.every, func.max(memories.c.created_at) <= closing.before))
+    every, before = closing
+    return found.having(or_(func.count() >= every, func.max(memories.c.created_at) <= before))
 
 
 def has_closed(connection: Connection, space: int, closing: Closing) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from satchel.memory.records import Trust
-from satchel.memory.text.framing import estimate_tokens
+from satchel.memory.text.framing import CHARS_A_TOKEN, estimate_tokens, longest
 
 __all__ = [
     "OVERLAP_TOKENS",
@@ -39,9 +39,6 @@ SEEN_TOKENS = 500
 
 _AGENT_TOKENS = 30
 """What the extractor sees of an assistant's long turn at its beginning, and as much at its end."""
-
-# What `estimate_tokens` assumes for Latin text.
-_CHARS_A_TOKEN = 3.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,13 +203,8 @@ def _parts(episode: EpisodePart, room: int) -> Iterator[EpisodePart]:
 def _fitting_end(text: str, start: int, last: int, tokens: int) -> int:
     if estimate_tokens(text[start:last]) <= tokens:
         return last
-    low, high = start + 1, min(last, start + int(tokens * _CHARS_A_TOKEN))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if estimate_tokens(text[start:middle]) <= tokens:
-            low = middle
-        else:
-            high = middle - 1
+    most = min(last, start + int(tokens * CHARS_A_TOKEN))
+    low = longest(most, tokens, lambda at: estimate_tokens(text[start:at]), start + 1)
     for mark in ("\n\n", ". ", "\n", " "):
         cut = text.rfind(mark, start + (low - start) // 2, low)
         if cut > start:
@@ -230,7 +222,7 @@ def _overlap(before: Sequence[EpisodePart]) -> tuple[EpisodePart, ...]:
         cost = estimate_tokens(piece.text)
         text = piece.text
         if cost > left:
-            cut = text.find(" ", max(0, len(text) - int(left * _CHARS_A_TOKEN)))
+            cut = text.find(" ", max(0, len(text) - int(left * CHARS_A_TOKEN)))
             text = text[cut + 1 :] if cut >= 0 else ""
         if text.strip():
             found.append(replace(piece, text=text, is_new=False))

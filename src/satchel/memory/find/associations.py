@@ -12,7 +12,7 @@ import io
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -81,24 +81,17 @@ class Associations:
         """The texts of each topic and then of each situation."""
         return [*self.topics.values(), *self.situations.values()]
 
-    def with_own(self, own: Associations) -> Associations:
-        """This table and a user's own, whose entries take the place of those with the same name."""
+    def with_own(self, own: Associations, *, only_own: bool = False) -> Associations:
+        """This table and a user's own, whose entries take the place of those with the same name; or, with `only_own`,
+        the user's own situations, and of all topics those that one of them names.
+        """
+        topics, shipped = {**self.topics, **own.topics}, {} if only_own else self.situations
+        named = {topic for weights in own.weights.values() for topic in weights}
         return Associations(
-            topics={**self.topics, **own.topics},
-            situations={**self.situations, **own.situations},
+            topics={name: texts for name, texts in topics.items() if not only_own or name in named},
+            situations={**shipped, **own.situations},
             weights={**self.weights, **own.weights},
             spheres={**self.spheres, **own.spheres},
-        )
-
-    def with_named(self, other: Associations) -> Associations:
-        """This table alone, with those topics of another that its situations name, and without those that none does."""
-        named = {topic for weights in self.weights.values() for topic in weights}
-        found = {name: texts for name, texts in {**other.topics, **self.topics}.items() if name in named}
-        return Associations(
-            topics=found,
-            situations=self.situations,
-            weights=self.weights,
-            spheres={**other.spheres, **self.spheres},
         )
 
     def matrix(self) -> Matrix:
@@ -189,13 +182,9 @@ def read_associations(home: Path | None, *, only_own: bool = False) -> Associati
                         f"the situation {situation!r} names the topic {topic!r}, which isn't there"
                     )
     except (OSError, ValueError, RecursionError) as error:
-        return Associations(
-            topics=rest.topics,
-            situations=rest.situations,
-            weights=rest.weights,
-            notice=f"{path} is not used: {error}.{'' if only_own else ' The built-in associations serve.'}",
-        )
-    return own.with_named(shipped) if only_own else shipped.with_own(own)
+        built_in = "" if only_own else " The built-in associations serve."
+        return replace(rest, notice=f"{path} is not used: {error}.{built_in}")
+    return shipped.with_own(own, only_own=only_own)
 
 
 @cache

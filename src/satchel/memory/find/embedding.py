@@ -79,6 +79,7 @@ class DenseArm:
     """
 
     _without_it = "Search uses only words"
+    _counts_before_the_first = False
 
     def __init__(
         self,
@@ -405,10 +406,9 @@ class DenseArm:
 
     async def pending(self, *, everywhere: bool = False) -> int:
         """Count the memories without vectors. The result is 0 until the embedder's dimension is known."""
-        model = self.model
-        if model is None:
+        if self.model is None and not self._counts_before_the_first:
             return 0
-        space = None if everywhere else self._space
+        model, space = self.model or 0, None if everywhere else self._space
         return await self._database.read(
             lambda connection: vector_rows.count_pending(connection, space, model, self._share)
         )
@@ -475,9 +475,6 @@ class DenseArm:
             instead_of = None if of_cues or self._share is None else self._share.instead_of
             return vector_rows.write_vectors(connection, model, made, of_cues=of_cues, instead_of=instead_of)
 
-        return await self._written(write)
-
-    async def _written(self, write: Callable[[Connection], bool]) -> bool:
         if not await self._database.write(write):
             # Another process retired and deleted the model's record.
             self.model = self._gate = None

@@ -7,27 +7,18 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection
 
 from satchel.memory.records import Hit, MemoryRecord
-from satchel.memory.store.decay import cycles_since, factors, priority_now, recency_weight
-from satchel.memory.store.filters import CheckedFilters, Visible
+from satchel.memory.store.decay import cycles_since, factors, recency_weight
+from satchel.memory.store.filters import CheckedFilters, VisibleOf
 from satchel.memory.store.micros import to_micros
-from satchel.memory.store.repository import (
-    listed,
-    matching_rids,
-    read_records,
-    requests_since,
-    requests_so_far,
-)
-from satchel.memory.store.tables import memories, uses
+from satchel.memory.store.repository import fading, matching_rids, read_records
 from satchel.memory.text import lexicon
-from satchel.storage import Prepared
 
 __all__ = [
     "SEMANTIC_THRESHOLD",
@@ -54,36 +45,15 @@ def keywords_of(query: str) -> list[str]:
     return list(dict.fromkeys(word for word in words if lexicon.hash_stem(word)))
 
 
-_BOOSTED = Prepared(
-    select(
-        memories.c.rid,
-        memories.c.importance,
-        memories.c.said_at,
-        memories.c.priority,
-        memories.c.decay_rate,
-        func.coalesce(uses.c.last_accessed, memories.c.created_at),
-        func.coalesce(uses.c.request, memories.c.request),
-    )
-    .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
-    # The sum keeps SQLite from walking the index of a whole space for a few known rows.
-    .where(memories.c.rid.in_(listed(bindparam("rids"))), memories.c.space_id + 0 == bindparam("space"))
-)
-"""Made once: making it took longer than running it."""
-
-
 def boosts_of(
     connection: Connection, space: int, rids: Sequence[int], *, now: datetime, by_request: bool
 ) -> dict[int, tuple[float, float, float]]:
     """What importance, recency and priority multiply the scores of memories by; see `decay.factors`."""
     at = to_micros(now)
-    requests = requests_so_far(connection, space)
-    found: dict[int, tuple[float, float, float]] = {}
-    rows = _BOOSTED.run(connection, {"rids": json.dumps(list(rids)), "space": space})
-    for rid, importance, said_at, priority, decay_rate, used_at, used_request in rows:
-        passed = requests - used_request if by_request else max(0, at - used_at) / _DAY_MICROS
-        left = max(0.0, priority - decay_rate * passed)
-        found[rid] = factors(importance, (at - said_at) / _DAY_MICROS, left)
-    return found
+    return {
+        rid: factors(importance, (at - said_at) / _DAY_MICROS, left)
+        for rid, importance, said_at, left in fading(connection, space, rids, at=at, by_request=by_request)
+    }
 
 
 def score_by_meaning(
@@ -115,7 +85,7 @@ def score_by_keywords(
     *,
     now: datetime,
     by_request: bool,
-    visible: Visible,
+    visible: VisibleOf,
 ) -> list[Hit]:
     """Score memories by seed-0's formula, best first; those that no keyword hits are left out.
 
@@ -123,18 +93,20 @@ def score_by_keywords(
 
     Decay counts chat requests with `by_request`, else days.
     """
-    shown = [rid for rid in matching_rids(connection, space, CheckedFilters()) if visible.shows(rid)]
-    records = read_records(connection, space, shown if keywords else ()).values()
-    passed = requests_since(connection, space, [one.id for one in records]) if by_request else {}
+    seen = visible(connection)
+    shown = [rid for rid in matching_rids(connection, space, CheckedFilters()) if seen.shows(rid)]
+    records = read_records(connection, space, shown if keywords else ())
+    faded = fading(connection, space, list(records), at=to_micros(now), by_request=by_request)
+    left = {rid: priority for rid, _, _, priority in faded}
     found: list[Hit] = []
-    for record in records:
+    for rid, record in records.items():
         content, tags = record.content.lower(), [tag.lower() for tag in record.tags]
         in_tags = sum(any(word in tag for tag in tags) for word in keywords)
         in_words = sum(word in content for word in keywords)
         if in_tags or in_words:
             fresh = max(0.0, 1.0 - cycles_since(record, now) * 24 / _RECENCY_H)
             parts = {
-                "priority": priority_now(record, now, cycles=passed.get(record.id)),
+                "priority": left[rid],
                 "tags": _TAG * in_tags,
                 "content": _CONTENT * in_words,
                 "recency": fresh * _RECENCY,

@@ -214,13 +214,8 @@ def _strip_roles(text: str, speakers: Iterable[tuple[str, int]]) -> tuple[str, s
     """
     if not any(name.casefold() == "assistant" for name, _ in speakers):
         return text, set()
-    sides: set[Side] = set()
-
-    def replace(match: re.Match[str]) -> str:
-        sides.add("user" if "user" in match.group().lower() else "assistant")
-        return " "
-
-    left = " ".join(_ROLE.sub(replace, text).split())
+    sides: set[Side] = {"user" if "user" in role.lower() else "assistant" for role in _ROLE.findall(text)}
+    left = " ".join(_ROLE.sub(" ", text).split())
     return (left, sides) if lexicon.stems_of(left) else (text, sides)
 
 

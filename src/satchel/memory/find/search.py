@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from satchel.errors import UsageError
 from satchel.memory.find import folding, formulas, presenting
 from satchel.memory.find.candidates.ranking import Ranked
 from satchel.memory.find.question import (
+    AskedWith,
     ParsedQuestion,
     is_widespread,
     may_name_days,
@@ -28,12 +29,11 @@ if TYPE_CHECKING:
 
     from sqlalchemy import Connection
 
-    from satchel.memory.find.candidates.arrays import Floats
     from satchel.memory.find.candidates.engine import FactorsOf
     from satchel.memory.store.filters import VisibleOf
     from satchel.memory.store.space import Space
 
-__all__ = ["SearchOutcome", "Search"]
+__all__ = ["Search"]
 
 _PRESENTED = 10
 """Hits of which the best passage is looked for: as many as a model or a person reads."""
@@ -41,29 +41,6 @@ _PRESENTED_CHARS = 20_000
 _EVIDENCE_OF_ONE = 3
 """Hits for each that is wanted, where a fact's turn and the answer to it are one with it."""
 _QUICKLY_READ_CHARS = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOutcome:
-    """What a search found for a question.
-
-    Attributes:
-        found: Best first, without the words.
-        records: The memories that were found, by rid; one that was forgotten meanwhile is missing.
-        vector: Of the question, shape (d,), or None where no embedder serves.
-    """
-
-    found: tuple[Ranked, ...] = ()
-    records: Mapping[int, MemoryRecord] = field(default_factory=dict)
-    vector: Floats | None = None
-
-    def hits(self, wanted: Sequence[Ranked]) -> tuple[Hit, ...]:
-        """Some of what was found; what was forgotten meanwhile is left out."""
-        return tuple(
-            Hit(memory=self.records[one.rid], score=round(one.score, 6), signals=one.signals)
-            for one in wanted
-            if one.rid in self.records
-        )
 
 
 class Search:
@@ -90,32 +67,29 @@ class Search:
             raise UsageError(f"A search for {limit} memories finds nothing; ask for 1 or more.")
         query = printable(query)
         wanted = self._space.filter_of(filters)
-        if wanted.folded:
-            every = await self.hits(
-                query,
-                limit=limit * _EVIDENCE_OF_ONE,
-                mode=mode,
-                include_superseded=include_superseded,
-                threshold=threshold,
-                relevant_only=relevant_only,
-                filters={**filters, "folded": False},
-            )
-            evidence = await self._space.read(folding.read_evidence, [hit.memory.id for hit in every])
-            return folding.folded_hits(every, evidence, limit=limit)
-        visible = self.visible(wanted, include_superseded=include_superseded or wanted.as_of is not None)
+        most = limit * _EVIDENCE_OF_ONE if wanted.pop("folded", False) else limit
+        visible = self.visible(wanted, include_superseded=include_superseded or "as_of" in wanted)
         if mode == "keyword":
-            hits = await self._by_keywords(query, visible, limit=limit)
+            hits = await self._by_keywords(query, visible, limit=most)
         elif mode == "semantic":
             least = formulas.SEMANTIC_THRESHOLD if threshold is None else threshold
-            found_so = await self._by_meaning(query, visible, limit=limit, threshold=least)
-            return self._with_over(await self.hits_as_of(found_so, wanted.as_of), wanted.as_of)
+            hits = await self._by_meaning(query, visible, limit=most, threshold=least)
         else:
-            answer = await self.find(query, limit=limit, mode=mode, visible=visible, boosted=mode == "hybrid")
-            hits = answer.hits(await self._relevant(answer.found) if relevant_only else answer.found)
-        if threshold is not None:
+            found = await self.find(query, limit=most, mode=mode, visible=visible, boosted=mode == "hybrid")
+            least = await self._least_cosine(found) if relevant_only else -math.inf
+            hits = tuple(
+                Hit(memory=record, score=round(one.score, 6), signals=one.signals)
+                for one, record in found
+                if one.shares_word or max(one.cosine or -1.0, one.cue) > least
+            )
+        if threshold is not None and mode != "semantic":
             hits = tuple(hit for hit in hits if hit.score > threshold)
-        hits = self._with_over(await self.hits_as_of(hits, wanted.as_of), wanted.as_of)
-        return await self._presented(query, hits)
+        hits = self._with_over(await self.hits_as_of(hits, wanted.get("as_of")), wanted.get("as_of"))
+        hits = hits if mode == "semantic" else await self._presented(query, hits)
+        if most == limit:
+            return hits
+        evidence = await self._space.read(folding.read_evidence, [hit.memory.id for hit in hits])
+        return folding.folded_hits(hits, evidence, limit=limit)
 
     def _with_over(self, hits: Sequence[Hit], moment: datetime | None) -> tuple[Hit, ...]:
         """The same hits, those marked whose time is over now, or at the moment that is asked about."""
@@ -138,14 +112,13 @@ class Search:
             *hits[_PRESENTED:],
         )
 
-    async def _relevant(self, found: Sequence[Ranked]) -> Sequence[Ranked]:
-        """What has a telling word of the question, or is nearer to it in meaning, itself or by a cue, than unrelated
+    async def _least_cosine(self, found: Sequence[object]) -> float:
+        """How near to a question what has no telling word of it must be, itself or by a cue: nearer than unrelated
         messages are.
         """
         dense = self._space.dense
         gate = None if dense is None or not found else await dense.gate()
-        nearest = math.inf if gate is None else gate.mean + gate.deviation
-        return [one for one in found if one.shares_word or max(one.cosine or -1.0, one.cue) > nearest]
+        return math.inf if gate is None else gate.mean + gate.deviation
 
     async def as_written(
         self, memories: Sequence[MemoryRecord], moment: datetime | None
@@ -172,7 +145,7 @@ class Search:
             offset=max(0, offset),
             facts_first=facts_first,
         )
-        return await self.as_written(found, wanted.as_of)
+        return await self.as_written(found, wanted.get("as_of"))
 
     def visible(
         self,
@@ -203,7 +176,7 @@ class Search:
                 hidden += repository.rids_of(connection, space, list(exclude))
             return Visible(
                 allowed=None
-                if wanted.is_empty
+                if not wanted
                 else frozenset(repository.matching_rids(connection, space, wanted)),
                 hidden=frozenset(hidden),
             )
@@ -218,39 +191,24 @@ class Search:
         mode: Mode,
         visible: VisibleOf | None = None,
         boosted: bool = False,
-    ) -> SearchOutcome:
-        """Find memories in what `candidates` took in last: the caller has refreshed them.
+    ) -> Sequence[tuple[Ranked, MemoryRecord]]:
+        """Find memories in what `candidates` took in last: the caller has refreshed them. What was forgotten meanwhile
+        is left out.
 
         `boosted` lets importance, recency and priority move scores by a tenth each.
         """
         space = self._space
-        candidates = space.candidates
-        dense = None if mode == "lexical" else space.dense
-        if dense is not None:
-            await dense.open()
-        question = await self._read(query)
-        if not candidates.contents.count or not query.strip():
-            return SearchOutcome()
-        asked = None
-        if dense is not None:
-            asked = (
-                await dense.question(question.text) if mode == "dense" or dense.reads(question.text) else None
-            )
-            if candidates.contents.model is None and dense.model is not None:
-                # Its first answer told under which number the store knows it.
-                await space.refresh()
-            dense.waiting = (
-                0 if dense.any_trouble else candidates.contents.count - candidates.contents.embedded
-            )
+        question, asked = await self._asked(query, mode)
+        if not space.candidates.contents.count or not query.strip():
+            return ()
 
-        def with_records(connection: Connection, found: tuple[Ranked, ...]) -> SearchOutcome:
-            return SearchOutcome(
-                found=found,
-                records=repository.read_records(connection, space.id, [one.rid for one in found]),
-                vector=None if asked is None else asked.vector,
-            )
+        def with_records(
+            connection: Connection, found: tuple[Ranked, ...]
+        ) -> Sequence[tuple[Ranked, MemoryRecord]]:
+            records = repository.read_records(connection, space.id, [one.rid for one in found])
+            return [(one, records[one.rid]) for one in found if one.rid in records]
 
-        return await candidates.find(
+        return await space.candidates.find(
             question,
             asked,
             mode=mode,
@@ -259,6 +217,24 @@ class Search:
             visible=visible,
             factors=self._boosts() if boosted else None,
         )
+
+    async def _asked(self, query: str, mode: Mode) -> tuple[ParsedQuestion, AskedWith | None]:
+        """A query as it was parsed and as the embedder has it; None where it isn't compared by meaning."""
+        space, candidates = self._space, self._space.candidates
+        dense = None if mode == "lexical" else space.dense
+        if dense is not None:
+            await dense.open()
+        question, asked = await self._read(query), None
+        if dense is not None and candidates.contents.count and query.strip():
+            if mode == "dense" or dense.reads(question.text):
+                asked = await dense.question(question.text)
+            if candidates.contents.model is None and dense.model is not None:
+                # Its first answer told under which number the store knows it.
+                await space.refresh()
+            dense.waiting = (
+                0 if dense.any_trouble else candidates.contents.count - candidates.contents.embedded
+            )
+        return question, asked
 
     async def _read(self, query: str) -> ParsedQuestion:
         """Parse a query with what the space tells of it; on memory's thread if that may take long."""
@@ -281,10 +257,6 @@ class Search:
 
         return read() if is_quick else await self._space.thread.run(read)
 
-    async def requests_since(self, ids: Sequence[str]) -> Mapping[str, int]:
-        """Chat requests since each memory was last used; empty where decay counts days."""
-        return await self._space.read(repository.requests_since, ids) if self._space.by_request else {}
-
     def _boosts(self) -> FactorsOf:
         space, now = self._space, self._space.clock.now()
         return lambda connection, rids: formulas.boosts_of(
@@ -292,30 +264,25 @@ class Search:
         )
 
     async def _by_keywords(self, query: str, visible: VisibleOf, *, limit: int) -> tuple[Hit, ...]:
-        now, by_request = self._space.clock.now(), self._space.by_request
-
-        def score(connection: Connection, space: int) -> list[Hit]:
-            return formulas.score_by_keywords(
-                connection,
-                space,
-                formulas.keywords_of(query),
-                now=now,
-                by_request=by_request,
-                visible=visible(connection),
-            )
-
-        return tuple((await self._space.read(score))[:limit])
+        scored = await self._space.read(
+            formulas.score_by_keywords,
+            formulas.keywords_of(query),
+            now=self._space.clock.now(),
+            by_request=self._space.by_request,
+            visible=visible,
+        )
+        return tuple(scored[:limit])
 
     async def _by_meaning(
         self, query: str, visible: VisibleOf, *, limit: int, threshold: float
     ) -> tuple[Hit, ...]:
-        answer = await self.find(query, limit=1, mode="dense")
-        if answer.vector is None or not answer.found:
+        _, asked = await self._asked(query, "dense")
+        if asked is None:
             return ()
         seen = await self._space.backend.read(visible)
         scored = await self._space.read(
             formulas.score_by_meaning,
-            await self._space.candidates.cosines(answer.vector, visible=seen),
+            await self._space.candidates.cosines(asked.vector, visible=seen),
             now=self._space.clock.now(),
             threshold=threshold,
         )

@@ -74,7 +74,7 @@ class _SecondArm(DenseArm):
     """The second embedder for the memories of its languages. It is never the model in use of the store."""
 
     _without_it = "Texts in other languages are found only by their words"
-
+    _counts_before_the_first = True
     _look_at = float("-inf")
     _done_to = -1
 
@@ -97,14 +97,6 @@ class _SecondArm(DenseArm):
     async def _open_model(self, dimension: int) -> None:
         await super()._open_model(dimension)
         self._replaces = None
-
-    async def pending(self, *, everywhere: bool = False) -> int:
-        """See `DenseArm.pending`: also before the first."""
-        space = None if everywhere else self._space
-        model = self.model or 0
-        return await self._database.read(
-            lambda connection: vector_rows.count_pending(connection, space, model, self._share)
-        )
 
     async def is_needed(self, *, everywhere: bool = False) -> bool:
         """Whether a memory waits for it; memories that were looked at are not looked at again."""

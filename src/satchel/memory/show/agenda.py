@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import re
 from calendar import isleap
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
-from itertools import count
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
@@ -245,8 +244,9 @@ def _entry(found: Appointment, today: date, last: date) -> _Entry | None:
         day = _next_of(found.yearly, today)
         return _Entry(found, day, day, _stems(found)) if day <= last else None
     if found.every:
-        round = next(day for day in _days_from(today) if found.every in statement_rows.rounds_of(day))
-        return _Entry(found, round, round, _stems(found)) if round <= last else None
+        days = (today + timedelta(days=number) for number in range((last - today).days + 1))
+        round = next((day for day in days if found.every in statement_rows.rounds_of(day)), None)
+        return None if round is None else _Entry(found, round, round, _stems(found))
     if found.first is None or found.last is None or found.last < today or found.first > last:
         return None
     time = found.memory.time
@@ -260,10 +260,6 @@ def _entry(found: Appointment, today: date, last: date) -> _Entry | None:
             else None
         )
     return _Entry(found, found.first, found.last, _stems(found))
-
-
-def _days_from(day: date) -> Iterator[date]:
-    return (day + timedelta(days=number) for number in count())
 
 
 def _is_over(entry: _Entry, now: datetime) -> bool:

@@ -6,10 +6,11 @@ only to the two memories that are said of the value, nearest to the question, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 from satchel.memory.find.candidates.evidence import ComparedMessage
+from satchel.memory.records import Hit
 from satchel.memory.store.filters import Visible
 from satchel.memory.store.repository import read_records
 from satchel.memory.text import lexicon
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from satchel.memory.store.filters import VisibleOf
     from satchel.memory.store.space import Space
 
-__all__ = ["FollowedMemory", "follow"]
+__all__ = ["follow"]
 
 _MOST_STEPS: Final = 3
 _EACH: Final = 2
@@ -40,21 +41,6 @@ _NEAREST: Final = 64
 _MOST_NAME_WORDS: Final = 6
 
 
-class FollowedMemory(NamedTuple):
-    """A memory that an answer leads to.
-
-    Attributes:
-        because_of: The id of the memory that has its name as a value.
-        before: Older memories that gave the same attribute another value, newest first.
-        cosine: Of the memory and the question.
-    """
-
-    memory: MemoryRecord
-    because_of: str
-    before: tuple[MemoryRecord, ...]
-    cosine: float
-
-
 async def follow(
     space: Space,
     question: ParsedQuestion,
@@ -63,39 +49,65 @@ async def follow(
     *,
     visible: VisibleOf | None,
     likely: float,
-) -> list[FollowedMemory]:
-    """Find what the values of some statements lead to, nearest first within each step.
+) -> dict[str, list[Hit]]:
+    """Find what the values of some statements lead to, by the ids of these, nearest first.
 
     `vectors`, shape (q, d), are those of the question; `found` is shown already, the surest first; `likely` is the
     least cosine that says anything.
     """
-    followed: list[FollowedMemory] = []
+
+    async def said_of(name: Sequence[int], having: Collection[int]) -> list[Hit]:
+        """The memories that are said of a name and nearest to the question."""
+
+        def only(connection: Connection) -> Visible:
+            seen = Visible() if visible is None else visible(connection)
+            return Visible(allowed=frozenset(rid for rid in having if seen.shows(rid)))
+
+        def read(connection: Connection, evidence: Evidence | None) -> list[tuple[float, MemoryRecord]]:
+            if evidence is None or not len(evidence.cosines):
+                return []
+            nearest = dict(zip(evidence.rids.tolist(), evidence.cosines[0].tolist(), strict=True))
+            return [
+                (nearest[rid], record)
+                for rid, record in read_records(connection, space.id, list(nearest)).items()
+                if _is_said_of(record, name) and not is_mere_question(record)
+            ]
+
+        compared = ComparedMessage(stems=question.stems, vectors=vectors)
+        said = await space.candidates.evidence(compared, visible=only, each=_NEAREST, then=read)
+        kinds = newest_of_each([record for _, record in said])
+        older = {at for places in kinds.values() for at in places}
+        near = sorted(
+            (at for at, (cosine, _) in enumerate(said) if at not in older and cosine >= likely),
+            key=lambda at: -said[at][0],
+        )
+        reached = [at for at in near if said[at][1].id not in there][:_EACH]
+        there.update(said[at][1].id for at in reached)
+        return [
+            Hit(
+                memory=said[at][1],
+                score=0.0,
+                signals={"message": said[at][0]},
+                before=tuple(said[one][1] for one in kinds.get(at, ())),
+            )
+            for at in reached
+        ]
+
+    followed: dict[str, list[Hit]] = {}
     there = {record.id for record in found}
     asked = set(question.stems)
     names = set(question.names)
     step: Sequence[MemoryRecord] = found
     for number in range(_MOST_STEPS):
-        reached: list[FollowedMemory] = []
+        reached: list[Hit] = []
         for record in step:
             name = _leads_to(record, asked, names if number == 0 else None)
-            if not name:
-                continue
-            reached += await _having(
-                space,
-                name,
-                question,
-                vectors,
-                because_of=record.id,
-                there=there,
-                visible=visible,
-                likely=likely,
-            )
+            having = await space.candidates.having(name) if name else frozenset()
+            if 0 < len(having) <= _MOST_HAVING:
+                followed[record.id] = await said_of(name, having)
+                reached += followed[record.id]
             asked |= set(name)
-        if not reached:
-            break
-        reached.sort(key=lambda one: -one.cosine)
-        followed += reached
-        step = [one.memory for one in reached]
+        step = [hit.memory for hit in sorted(reached, key=lambda hit: -(hit.signals["message"] or 0.0))]
     return followed
 
 
@@ -109,59 +121,6 @@ def _leads_to(record: MemoryRecord, asked: Collection[int], names: Collection[in
     if not 0 < len(name) <= _MOST_NAME_WORDS or set(name) <= set(asked) or stated.value[:1].isdecimal():
         return []
     return name if names is None or set(of) & set(names) else []
-
-
-async def _having(
-    space: Space,
-    name: Sequence[int],
-    question: ParsedQuestion,
-    vectors: Matrix,
-    *,
-    because_of: str,
-    there: set[str],
-    visible: VisibleOf | None,
-    likely: float,
-) -> list[FollowedMemory]:
-    """The memories that are said of a name and nearest to the question."""
-    having = await space.candidates.having(name)
-    if len(having) > _MOST_HAVING:
-        return []
-
-    def only(connection: Connection) -> Visible:
-        seen = Visible() if visible is None else visible(connection)
-        return Visible(allowed=frozenset(rid for rid in having if seen.shows(rid)))
-
-    def read(
-        connection: Connection, evidence: Evidence | None
-    ) -> tuple[Mapping[int, MemoryRecord], Mapping[int, float]]:
-        if evidence is None or not len(evidence.cosines):
-            return {}, {}
-        rids = evidence.rids.tolist()
-        nearest = dict(zip(rids, evidence.cosines[0].tolist(), strict=True))
-        return read_records(connection, space.id, rids), nearest
-
-    records, cosines = await space.candidates.evidence(
-        ComparedMessage(stems=question.stems, vectors=vectors), visible=only, each=_NEAREST, then=read
-    )
-    said = [
-        (rid, record)
-        for rid, record in records.items()
-        if _is_said_of(record, name) and not is_mere_question(record)
-    ]
-    kinds = newest_of_each([record for _, record in said])
-    older = {at for places in kinds.values() for at in places}
-    near = sorted(
-        (at for at, (rid, record) in enumerate(said) if at not in older and cosines[rid] >= likely),
-        key=lambda at: -cosines[said[at][0]],
-    )
-    reached: list[FollowedMemory] = []
-    for at in near:
-        rid, record = said[at]
-        if record.id not in there and len(reached) < _EACH:
-            there.add(record.id)
-            before = tuple(said[one][1] for one in kinds.get(at, ()))
-            reached.append(FollowedMemory(record, because_of, before, cosines[rid]))
-    return reached
 
 
 def _is_said_of(record: MemoryRecord, name: Sequence[int]) -> bool:

@@ -20,9 +20,16 @@ from satchel.memory.show.past import LASTING_IMPORTANCE, asks_about_past, is_pas
 from satchel.memory.show.sphere_fit import closed_spheres, opened_by
 from satchel.memory.show.weighing import Weighed, weigh, why_not_new
 from satchel.memory.spheres import FOR_GUESTS, is_granted
-from satchel.memory.store import decay, graph
+from satchel.memory.store import graph
 from satchel.memory.store.filters import CheckedFilters
-from satchel.memory.store.repository import read_records, rids_of, rids_of_session, turns_over
+from satchel.memory.store.repository import (
+    faded_rids,
+    read_records,
+    rids_by_id,
+    rids_of,
+    rids_of_session,
+    turns_over,
+)
 from satchel.memory.text.block import Said, block_of, gist, said_texts
 from satchel.memory.text.discretion import HELD_BACK, asks_about
 from satchel.memory.text.framing import restates
@@ -339,17 +346,10 @@ class Surface:
 
         def with_led(hit: Hit) -> Iterator[Hit]:
             yield hit
-            for one in followed:
-                if one.because_of == hit.memory.id and asked.is_open(one.memory):
+            for one in followed.get(hit.memory.id, ()):
+                if asked.is_open(one.memory):
                     before = tuple(filter(asked.is_open, one.before))
-                    yield from with_led(
-                        Hit(
-                            memory=one.memory,
-                            score=hit.score,
-                            signals={"message": one.cosine},
-                            before=before,
-                        )
-                    )
+                    yield from with_led(replace(one, score=hit.score, before=before))
 
         return [one for hit in hits for one in with_led(hit)]
 
@@ -366,8 +366,18 @@ class Surface:
             include_superseded=True,
             filters={},
         )
-        passed = await self._search.requests_since([hit.memory.id for hit in near])
         now = self._space.clock.now()
+
+        def read(connection: Connection, number: int) -> set[str]:
+            rids = {
+                rid: id for id, rid in rids_by_id(connection, number, [hit.memory.id for hit in near]).items()
+            }
+            at, by_request = self._space.now_micros(), self._space.by_request
+            return {
+                rids[rid] for rid in faded_rids(connection, number, list(rids), at=at, by_request=by_request)
+            }
+
+        faded = await self._space.read(read)
         known = {gist(text) for _, text in said}
         explained = {hit.memory.id for hit in found.context.memories} | {
             hit.memory.id for hit, _ in found.left_out
@@ -387,7 +397,7 @@ class Surface:
                 why = "was said in this session"
             elif memory.valid_to is not None and memory.valid_to <= now:
                 why = "is no longer valid"
-            elif decay.priority_now(memory, now, cycles=passed.get(memory.id)) < decay.FLOOR:
+            elif memory.id in faded:
                 why = "has faded: it was not used for a long time"
             else:
                 why = why_not_new(memory, known) or "not relevant enough"

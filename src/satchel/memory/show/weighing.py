@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy as np
 from satchel.memory.find.candidates.evidence import ComparedMessage
 from satchel.memory.find.question import is_widespread, possible_names, read_question
 from satchel.memory.show.choosing import asked_about, line_features, need_of, shipped_weights, sureness
-from satchel.memory.store import decay, graph
+from satchel.memory.store import graph
 from satchel.memory.store.graph import Successor
 from satchel.memory.store.repository import faded_rids, read_records, sessions_with_facts
 from satchel.memory.text.block import gist
@@ -143,17 +142,46 @@ async def _weigh(
             space, question.text, read_question(joined, speakers, widespread=without).text
         )
         gate = None if vectors is None else await dense.gate_for(vectors[0])
+    known = {gist(one) for one in texts}
+
+    def measure(connection: Connection, evidence: Evidence | None) -> Weighed | None:
+        if evidence is None:
+            return None
+        rids = evidence.rids.tolist()
+        faded = faded_rids(connection, space.id, rids, at=space.now_micros(), by_request=space.by_request)
+        later = graph.read_later(connection, rids)
+        outdated = {rid for rid, some in later.items() if any(some.values())}
+        if later and visible is not None:
+            later = graph.read_later(connection, list(later), shows=visible(connection).shows)
+        wanted = {*rids, *(rid for some in later.values() for rid in some)}
+        by_rid = read_records(connection, space.id, sorted(wanted))
+        there = [at for at, rid in enumerate(rids) if rid in by_rid and rid not in faded]
+        why = {at: why_not_new(by_rid[rids[at]], known) for at in there}
+        kept = np.array([at for at in there if not why[at]], dtype=np.int64)
+        records = [by_rid[rids[at]] for at in kept.tolist()]
+        sessions = sessions_with_facts(connection, space.id, records)
+        told = [record.source.session in sessions for record in records]
+        need = need_of(text, shipped_weights(with_vectors=gate is not None).need)
+        message = None if vectors is None else vectors[0]
+        features = line_features(evidence.some(kept), records, gate=gate, message=message, need=need)
+        return Weighed(
+            text=text,
+            need=need,
+            question=question,
+            records=records,
+            features=features | {"told": np.array(told, dtype=bool)},
+            alike=evidence.alike[np.ix_(kept, kept)],
+            passages=evidence.passages[kept],
+            later=[graph.successors(later.get(rids[at], {}), by_rid) for at in kept.tolist()],
+            outdated=[rids[at] in outdated for at in kept.tolist()],
+            told=told,
+            kinds=newest_of_each(records),
+            vectors=vectors,
+            likely=None if gate is None else gate.mean + gate.deviation,
+            left_out=tuple((by_rid[rids[at]], reason) for at, reason in why.items() if reason),
+        )
+
     asked = await _asked(space, question, vectors, gate)
-    measure = partial(
-        _measured,
-        space=space,
-        visible=visible,
-        question=question,
-        text=text,
-        known={gist(one) for one in texts},
-        gate=gate,
-        vectors=vectors,
-    )
     return await space.candidates.evidence(asked, visible=visible, each=_EACH, then=measure)
 
 
@@ -189,58 +217,6 @@ async def _asked(
         topics=calls.topics,
         calls=calls.strengths,
         likely=gate.mean + 2 * gate.deviation,
-    )
-
-
-def _measured(
-    connection: Connection,
-    evidence: Evidence | None,
-    *,
-    space: Space,
-    visible: VisibleOf | None,
-    question: ParsedQuestion,
-    text: str,
-    known: Collection[tuple[str, str]],
-    gate: RelevanceGate | None,
-    vectors: Matrix | None,
-) -> Weighed | None:
-    if evidence is None:
-        return None
-    rids = evidence.rids.tolist()
-    faded = faded_rids(
-        connection, space.id, rids, at=space.now_micros(), floor=decay.FLOOR, by_request=space.by_request
-    )
-    later = graph.read_later(connection, rids)
-    outdated = {rid for rid, some in later.items() if any(some.values())}
-    if later and visible is not None:
-        later = graph.read_later(connection, list(later), shows=visible(connection).shows)
-    wanted = {*rids, *(rid for some in later.values() for rid in some)}
-    by_rid = read_records(connection, space.id, sorted(wanted))
-    there = [at for at, rid in enumerate(rids) if rid in by_rid and rid not in faded]
-    why = {at: why_not_new(by_rid[rids[at]], known) for at in there}
-    kept = np.array([at for at in there if not why[at]], dtype=np.int64)
-    records = [by_rid[rids[at]] for at in kept.tolist()]
-    sessions = sessions_with_facts(connection, space.id, records)
-    told = [record.source.session in sessions for record in records]
-    need = need_of(text, shipped_weights(with_vectors=gate is not None).need)
-    features = line_features(
-        evidence.some(kept), records, gate=gate, message=None if vectors is None else vectors[0], need=need
-    )
-    return Weighed(
-        text=text,
-        need=need,
-        question=question,
-        records=records,
-        features=features | {"told": np.array(told, dtype=bool)},
-        alike=evidence.alike[np.ix_(kept, kept)],
-        passages=evidence.passages[kept],
-        later=[graph.successors(later.get(rids[at], {}), by_rid) for at in kept.tolist()],
-        outdated=[rids[at] in outdated for at in kept.tolist()],
-        told=told,
-        kinds=newest_of_each(records),
-        vectors=vectors,
-        likely=None if gate is None else gate.mean + gate.deviation,
-        left_out=tuple((by_rid[rids[at]], reason) for at, reason in why.items() if reason),
     )
 
 

@@ -44,15 +44,12 @@ def cycles_since(record: MemoryRecord, now: datetime) -> float:
     return max(0.0, (now - since).total_seconds() / _DAY_S)
 
 
-def priority_now(record: MemoryRecord, now: datetime, *, cycles: float | None = None) -> float:
-    """The priority that is left, 0 to 1: what was set, less the rate for each cycle since the last use.
+def priority_now(record: MemoryRecord, now: datetime) -> float:
+    """The priority that is left, 0 to 1: what was set, less the rate for each day since the last use.
 
-    Use reinforces: it begins the count anew.
-
-    So many `cycles` went by since the last use; None counts days.
+    Use reinforces: it begins the count anew. `repository.fading` counts chat requests too.
     """
-    passed = cycles_since(record, now) if cycles is None else max(0.0, cycles)
-    return max(0.0, record.priority - record.decay_rate * passed)
+    return max(0.0, record.priority - record.decay_rate * cycles_since(record, now))
 
 
 def recency_weight(age_days: float) -> float:

@@ -67,27 +67,25 @@ def said_only(connection: Connection, space: int, text: str) -> str:
     if not lines:
         return text
     by_day = {day: _said_on(connection, space, day) for day in {line.day for line in lines}}
-    parts: list[str] = []
-    at = 0
-    for line in lines:
-        if _is_shown(line, by_day):
-            parts.append(text[at : line.start])
-            at = line.end
-    # The tags of a block that lost its first line say nothing alone.
-    return TAGS.sub("", "".join([*parts, text[at:]])) if at else text
+    return _cut(text, [(line.start, line.end) for line in lines if _is_shown(line, by_day)])
+
+
+def _cut(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """The text without some lines of it. The tags of a block that lost its first line say nothing alone."""
+    starts, ends = [start for start, _ in spans], [0, *(end for _, end in spans)]
+    kept = "".join(text[end:start] for end, start in zip(ends, [*starts, len(text)], strict=True))
+    return TAGS.sub("", kept) if spans else text
 
 
 def _without_standing(connection: Connection, space: int, text: str) -> str:
     """The text without lines of a profile or an agenda: those whose id names a memory that has their words."""
-    parts: list[str] = []
-    at = 0
-    for match in islice(_STANDING.finditer(text), _MOST_STANDING):
-        ids = find_beginning(connection, space, match["id"])
-        records = records_by_id(connection, space, ids)
-        if any(match["words"][1:-1] in quoted(record.content) for record in records.values()):
-            parts.append(text[at : match.start()])
-            at = match.end()
-    return TAGS.sub("", "".join([*parts, text[at:]])) if at else text
+
+    def is_shown(match: re.Match[str]) -> bool:
+        records = records_by_id(connection, space, find_beginning(connection, space, match["id"]))
+        return any(match["words"][1:-1] in quoted(record.content) for record in records.values())
+
+    found = islice(_STANDING.finditer(text), _MOST_STANDING)
+    return _cut(text, [match.span() for match in found if is_shown(match)])
 
 
 def _lines(text: str) -> Iterator[_Line]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from satchel.memory.records import Discretion, Kind, MemoryType, Tier
-from satchel.memory.store.checking import CHECKS, clean_tags
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-__all__ = ["Faded", "CheckedFilters", "Filters", "Visible", "VisibleOf", "filter_of"]
+__all__ = ["CheckedFilters", "Filters", "Visible", "VisibleOf"]
 
 
 class Filters(TypedDict, total=False):
@@ -56,45 +55,16 @@ class Filters(TypedDict, total=False):
     unreviewed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Faded:
-    """Whether memories must have faded at a time.
+class CheckedFilters(Filters, total=False):
+    """The same after checking: only what filters, times with their offsets, tags without blanks.
 
     Attributes:
-        is_wanted: They must, or they must not.
-        at: The time, in microseconds since 1970.
+        now: The time at which memories must have faded or not, in microseconds since 1970.
         by_request: Decay counts chat requests instead of days.
     """
 
-    is_wanted: bool
-    at: int
+    now: int
     by_request: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckedFilters:
-    """`Filters` after checking: times with their offsets, tags without blanks."""
-
-    kind: Kind | None = None
-    tier: Tier | None = None
-    memory_type: MemoryType | None = None
-    tags: tuple[str, ...] = ()
-    speaker: str | None = None
-    session: str | None = None
-    since: datetime | None = None
-    until: datetime | None = None
-    as_of: datetime | None = None
-    faded: Faded | None = None
-    folded: bool = False
-    discretion: Discretion | None = None
-    sphere: str | None = None
-    named: str | None = None
-    unreviewed: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it lets everything through."""
-        return self == CheckedFilters()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,27 +86,3 @@ class Visible:
 
 VisibleOf = Callable[["Connection"], Visible]
 """Reads which memories may be found."""
-
-
-def filter_of(
-    given: Filters, aware: Callable[[datetime | None], datetime | None], faded: Callable[[bool], Faded]
-) -> CheckedFilters:
-    """Check filters as they are given.
-
-    `aware` gives a time its offset; `faded` says whether memories must have faded by now.
-
-    Raises:
-        UsageError: There is no such kind, tier or type.
-        TypeError: There is no such filter.
-    """
-    values: dict[str, Any] = {**given}
-    for name in ("kind", "tier", "memory_type", "discretion"):
-        if values.get(name) is not None:
-            CHECKS[name](values[name])
-    values["tags"] = clean_tags(values.get("tags") or ())
-    for name in ("since", "until", "as_of"):
-        values[name] = aware(values.get(name))
-    if values.get("faded") is not None:
-        values["faded"] = faded(bool(values["faded"]))
-    values["folded"] = bool(values.get("folded"))
-    return CheckedFilters(**values)

@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, delete, func, insert, or_, select, update
 
 from satchel.errors import UsageError
 from satchel.memory.records import Forgotten, Receipt, Source
@@ -93,11 +92,41 @@ async def forget(
         wanted = await space.read(_ids_to_forget, fitting, having)
     # Looking through all memories takes the longest, and nobody need wait for it.
     odd = await space.read(_find_odd)
-    statement = partial(_forget_now, ids=wanted, now=now, hasher=space.hasher, shown_in=shown_in, odd=odd)
+
+    def forget_now(connection: Connection, number: int) -> Receipt:
+        """Remove memories with all that is known of them, their changes included, and leave tombstones.
+
+        Facts that rest on nothing else go too. Where others repeat the words, the words are replaced; a fact that rests
+        on something else as well loses the quote; what a forgotten memory had superseded holds again.
+        """
+        at, going = to_micros(now), _Going(connection, number, wanted)
+        receipt = Receipt(forgotten=(), missing=tuple(going.missing), forgotten_at=now, log_emptied=True)
+        if not going.rows:
+            return receipt
+        changed = count_up(connection, number)
+        texts = _texts_of(connection, number, going.rows)
+        echoes, still_said = _replace_echoes(connection, number, going, texts, changed, shown_in, odd)
+        for rid in going.rows.keys() - texts.keys():
+            texts[rid] = (going.rows[rid].content,)
+        requoted = _requote(connection, number, going.rows, texts, changed)
+        ended = _ended_by(connection, number, going.rows)
+        forgotten = _delete(connection, number, going, at=at, changed=changed, hasher=space.hasher)
+        reopened = _reopen(connection, number, ended, at)
+        gone = {row.id for row in going.rows.values()}
+        page_rows.drop_facts(connection, number, gone, {*echoes, *requoted})
+        return replace(
+            receipt,
+            forgotten=tuple(forgotten),
+            echoes=tuple(echoes),
+            still_said=tuple(still_said),
+            requoted=tuple(requoted),
+            reopened=tuple(reopened),
+        )
+
     if dry_run:
-        return replace(await space.write(_undone, statement), dry_run=True)
+        return replace(await space.write(_undone, forget_now), dry_run=True)
     await space.backend.expect_scrub()
-    receipt = await space.write_durably(statement)
+    receipt = await space.write_durably(forget_now)
     # Also where nothing was there: an earlier call may have been interrupted right before this.
     return replace(receipt, log_emptied=await space.backend.scrub())
 
@@ -121,21 +150,13 @@ def _ids_to_forget(
     return repository.ids_of(connection, space, rids)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Odd:
-    """The memories that may repeat words without a plain word of them; see `_OTHERWISE`.
-
-    Attributes:
-        changed: The change of the space that they were looked for after.
+def _find_odd(connection: Connection, space: int) -> ColumnElement[bool]:
+    """A condition for the memories that may repeat words without a plain word of them, see `_OTHERWISE`: those that
+    are found now, and of what changes later what is one then.
     """
-
-    changed: int
-    rids: Sequence[int]
-
-
-def _find_odd(connection: Connection, space: int) -> _Odd:
     query = select(memories.c.rid).where(memories.c.space_id == space, _IS_ODD)
-    return _Odd(changed=space_changed(connection, space), rids=connection.execute(query).scalars().all())
+    found = memories.c.rid.in_(among(connection.execute(query).scalars().all()))
+    return or_(found, (memories.c.changed > space_changed(connection, space)) & _IS_ODD)
 
 
 def _undone(connection: Connection, space: int, statement: Callable[[Connection, int], T]) -> T:
@@ -145,46 +166,6 @@ def _undone(connection: Connection, space: int, statement: Callable[[Connection,
         return statement(connection, space)
     finally:
         undone.rollback()
-
-
-def _forget_now(
-    connection: Connection,
-    space: int,
-    *,
-    ids: Sequence[str],
-    now: datetime,
-    hasher: WordHasher,
-    shown_in: Collection[str],
-    odd: _Odd,
-) -> Receipt:
-    """Remove memories with all that is known of them, their changes included, and leave tombstones.
-
-    Facts that rest on nothing else go too. Where others repeat the words, the words are replaced; a fact that rests on
-    something else as well loses the quote; what a forgotten memory had superseded holds again.
-    """
-    at = to_micros(now)
-    going = _Going(connection, space, ids)
-    receipt = Receipt(forgotten=(), missing=tuple(going.missing), forgotten_at=now, log_emptied=True)
-    if not going.rows:
-        return receipt
-    changed = count_up(connection, space)
-    texts = _texts_of(connection, space, going.rows)
-    echoes, still_said = _replace_echoes(connection, space, going, texts, changed, shown_in, odd)
-    for rid in going.rows.keys() - texts.keys():
-        texts[rid] = (going.rows[rid].content,)
-    requoted = _requote(connection, space, going.rows, texts, changed)
-    ended = _ended_by(connection, space, going.rows)
-    forgotten = _delete(connection, space, going, at=at, changed=changed, hasher=hasher)
-    reopened = _reopen(connection, space, ended, at)
-    page_rows.drop_facts(connection, space, {row.id for row in going.rows.values()}, {*echoes, *requoted})
-    return replace(
-        receipt,
-        forgotten=tuple(forgotten),
-        echoes=tuple(echoes),
-        still_said=tuple(still_said),
-        requoted=tuple(requoted),
-        reopened=tuple(reopened),
-    )
 
 
 def drop_sources(
@@ -303,7 +284,7 @@ def _replace_echoes(
     texts: Mapping[int, Sequence[str]],
     changed: int,
     shown_in: Collection[str],
-    odd: _Odd,
+    odd: ColumnElement[bool],
 ) -> tuple[list[str], list[str]]:
     """Take the words out of the memories that repeat them; those that say nothing else go too.
 
@@ -366,7 +347,7 @@ def _candidates(
     rows: Mapping[int, Any],
     needles: Collection[str],
     shown_in: Collection[str],
-    odd: _Odd,
+    odd: ColumnElement[bool],
 ) -> Iterator[Any]:
     query = select(
         memories.c.rid,
@@ -385,9 +366,7 @@ def _candidates(
         # A plain word of each stands in whatever repeats it, but where something is written in another way.
         telling = {max(_PLAIN.findall(needle) or needle.split(), key=len) for needle in needles}
         same = [memories.c.content.contains(word, autoescape=True) for word in telling]
-        was_odd = memories.c.rid.in_(among(odd.rids))
-        became_odd = (memories.c.changed > odd.changed) & _IS_ODD
-        query = query.where(or_(was_odd, became_odd, *same))
+        query = query.where(or_(odd, *same))
         yield from connection.execute(query.order_by(memories.c.rid))
         return
     sessions = {row.source_session for row in rows.values() if row.source_session is not None}

@@ -281,8 +281,7 @@ def walk(
         NotFound: There is no such memory.
     """
     start = find_row(connection, space, id).rid
-    best: dict[int, tuple[int, float, str, int, bool]] = {}
-    strength = {start: 1.0}
+    best: dict[int, tuple[int, float, str, int, bool]] = {start: (0, 1.0, "", start, True)}
     frontier = {start}
     for step in range(1, depth + 1):
         level: dict[int, tuple[int, float, str, int, bool]] = {}
@@ -297,19 +296,18 @@ def walk(
                 (edge.source_rid, edge.target_rid, True),
                 (edge.target_rid, edge.source_rid, False),
             ):
-                if origin not in frontier or other in strength:
+                if origin not in frontier or other in best:
                     continue
-                weight = strength[origin] * edge.weight
+                weight = best[origin][1] * edge.weight
                 if other not in level or weight > level[other][1]:
                     level[other] = (step, weight, edge.relation, origin, outgoing)
         if not level:
             break
-        strength.update((rid, found[1]) for rid, found in level.items())
         best.update(level)
-        if len(best) >= limit:
+        if len(best) > limit:
             break
         frontier = set(level)
-    order = sorted(best, key=lambda rid: (best[rid][0], -best[rid][1], rid))[:limit]
+    order = sorted(best.keys() - {start}, key=lambda rid: (best[rid][0], -best[rid][1], rid))[:limit]
     records = read_records(connection, space, [*order, start, *{best[rid][3] for rid in order}])
     return [
         Related(

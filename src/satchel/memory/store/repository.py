@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,6 +66,7 @@ __all__ = [
     "count_up",
     "expired_rids",
     "faded_rids",
+    "fading",
     "find_space",
     "has_old_words",
     "held_back_rids",
@@ -85,7 +86,6 @@ __all__ = [
     "read_records",
     "read_stats",
     "records_by_id",
-    "requests_since",
     "requests_so_far",
     "remove_space",
     "reread_words",
@@ -208,17 +208,6 @@ def requests_so_far(connection: Connection, space: int) -> int:
 def count_request(connection: Connection, space: int) -> None:
     """Count a chat request. This changes one number and no memory."""
     connection.execute(update(spaces).where(spaces.c.id == space).values(requests=spaces.c.requests + 1))
-
-
-def requests_since(connection: Connection, space: int, ids: Sequence[str]) -> dict[str, int]:
-    """The number of chat requests since each memory was last used, or stored if it was never used; by id."""
-    now = requests_so_far(connection, space)
-    rows = connection.execute(
-        select(memories.c.id, func.coalesce(uses.c.request, memories.c.request))
-        .select_from(memories.outerjoin(uses, uses.c.rid == memories.c.rid))
-        .where(memories.c.space_id == space, memories.c.id.in_(among(ids)))
-    )
-    return {id: now - since for id, since in rows}
 
 
 def space_changed(connection: Connection, space: int) -> int:
@@ -590,53 +579,48 @@ def known_ids(connection: Connection, space: int, ids: Sequence[str]) -> set[str
 
 def _filtered(query: Select[Any], space: int, wanted: CheckedFilters) -> Select[Any]:
     query = query.where(memories.c.space_id == space)
-    for column, value in (
-        (memories.c.kind, wanted.kind),
-        (memories.c.tier, wanted.tier),
-        (memories.c.memory_type, wanted.memory_type),
-        (memories.c.speaker, wanted.speaker),
-        (memories.c.discretion, wanted.discretion),
-        (memories.c.source_session, wanted.session),
-    ):
-        if value is not None:
-            query = query.where(column == value)
-    if wanted.since is not None:
-        query = query.where(memories.c.said_at >= to_micros(wanted.since))
-    if wanted.until is not None:
-        query = query.where(memories.c.said_at < to_micros(wanted.until))
-    if wanted.as_of is not None:
-        moment = to_micros(wanted.as_of)
+    for name in ("kind", "tier", "memory_type", "speaker", "discretion"):
+        if name in wanted:
+            query = query.where(memories.c[name] == wanted[name])
+    if (session := wanted.get("session")) is not None:
+        query = query.where(memories.c.source_session == session)
+    if (since := wanted.get("since")) is not None:
+        query = query.where(memories.c.said_at >= to_micros(since))
+    if (until := wanted.get("until")) is not None:
+        query = query.where(memories.c.said_at < to_micros(until))
+    if (as_of := wanted.get("as_of")) is not None:
+        moment = to_micros(as_of)
         query = query.where(
             memories.c.said_at <= moment,
             func.coalesce(memories.c.valid_from, moment) <= moment,
             func.coalesce(memories.c.valid_to, moment + 1) > moment,
         )
-    if wanted.faded is not None:
-        faded = _faded(space, wanted.faded.at, floor=FLOOR, by_request=wanted.faded.by_request)
-        faded = faded.where(_faded_in.c.space_id == space)
-        there = memories.c.rid.in_(faded)
-        query = query.where(there if wanted.faded.is_wanted else not_(there))
-    if wanted.tags:
+    if "faded" in wanted:
+        left, query_of = _left(space, wanted["now"], by_request=wanted["by_request"])
+        there = memories.c.rid.in_(query_of.where(left < FLOOR, _kept.c.space_id == space))
+        query = query.where(there if wanted["faded"] else not_(there))
+    if "tags" in wanted:
         # Counted, because a condition for each of a thousand tags would be too deep for SQLite's parser.
+        wanted_tags = list(wanted["tags"])
         having_all = (
             select(tags.c.rid)
-            .where(tags.c.tag.in_(wanted.tags))
+            .where(tags.c.tag.in_(wanted_tags))
             .group_by(tags.c.rid)
-            .having(func.count() == len(wanted.tags))
+            .having(func.count() == len(wanted_tags))
         )
         query = query.where(memories.c.rid.in_(having_all))
-    if wanted.sphere is not None:
-        query = query.where(_in_sphere(wanted.sphere))
-    if wanted.named is not None:
+    if (sphere := wanted.get("sphere")) is not None:
+        query = query.where(_in_sphere(sphere))
+    if (named := wanted.get("named")) is not None:
         # Both databases read this pattern alike. The plain comparison spares most rows the pattern.
-        is_word = memories.c.content.regexp_match(rf"(^|\W){re.escape(wanted.named)}($|\W)")
-        has_it = and_(memories.c.content.contains(wanted.named, autoescape=True), is_word)
-        query = query.where(or_(has_it, _in_sphere(person_sphere(wanted.named))))
-    if wanted.unreviewed:
+        is_word = memories.c.content.regexp_match(rf"(^|\W){re.escape(named)}($|\W)")
+        has_it = and_(memories.c.content.contains(named, autoescape=True), is_word)
+        query = query.where(or_(has_it, _in_sphere(person_sphere(named))))
+    if "unreviewed" in wanted:
         query = query.where(
             memories.c.kind == "fact", memories.c.source_session.is_not(None), not_(_IS_REVIEWED)
         )
-    if wanted.folded and wanted.kind != "episode":
+    if wanted.get("folded") and wanted.get("kind") != "episode":
         # A model's answer that rests on a document or a page has the trust of that.
         by_model = or_(memories.c.trust == "agent", memories.c.speaker == "assistant")
         said = and_(not_(by_model), not_(_is_evidence(space, wanted)))
@@ -663,7 +647,7 @@ def _is_evidence(space: int, wanted: CheckedFilters) -> ColumnElement[bool]:
     plain = _filtered(
         select(memories.c.rid, memories.c.source_session, memories.c.source_turn),
         space,
-        replace(wanted, folded=False),
+        {**wanted, "folded": False},
     )
     facts = plain.where(memories.c.kind == "fact").correlate(None).subquery("facts")
     at_place = exists().where(
@@ -773,44 +757,50 @@ def held_back_rids(connection: Connection, space: int, levels: Collection[Discre
     return [rid for (rid,) in _HELD_BACK.run(connection, values)]
 
 
-_faded_in = memories.alias()
-"""Another name for the table, so that `_faded` can be a condition of a query of it."""
+_kept = memories.alias()
+"""Another name for the table, so that `_left` can be in a condition of a query of it."""
 
 
-def _faded(space: Any, at: Any, *, floor: Any, by_request: bool) -> Select[Any]:
-    """The rids of `_faded_in` whose `decay.priority_now` is below a floor."""
-    kept = _faded_in.c
+def _left(space: Any, at: Any, *, by_request: bool) -> tuple[ColumnElement[Any], Select[Any]]:
+    """The priority of `_kept` that is left, as `decay.priority_now` computes it; and the query that it stands in."""
     passed: ColumnElement[Any]
     if by_request:
         requests = select(spaces.c.requests).where(spaces.c.id == space).scalar_subquery()
-        passed = requests - func.coalesce(uses.c.request, kept.request)
+        passed = requests - func.coalesce(uses.c.request, _kept.c.request)
     else:
-        passed = (at - func.coalesce(uses.c.last_accessed, kept.created_at)) / literal(_DAY_MICROS)
-    left = kept.priority - kept.decay_rate * case((passed > 0, passed), else_=0)
-    return select(kept.rid).outerjoin_from(_faded_in, uses, uses.c.rid == kept.rid).where(left < floor)
+        passed = (at - func.coalesce(uses.c.last_accessed, _kept.c.created_at)) / literal(_DAY_MICROS)
+    left = _kept.c.priority - _kept.c.decay_rate * case((passed > 0, passed), else_=0)
+    return left, select(_kept.c.rid).outerjoin_from(_kept, uses, uses.c.rid == _kept.c.rid)
 
 
-_FADED_AMONG = {
-    by_request: Prepared(
-        _faded(
-            bindparam("space"),
-            bindparam("at", type_=BigInteger),
-            floor=bindparam("floor"),
-            by_request=by_request,
-        ).where(
-            _faded_in.c.space_id + 0 == bindparam("space"), _faded_in.c.rid.in_(listed(bindparam("rids")))
-        )
+def _fading(*, by_request: bool) -> Prepared:
+    left, query = _left(bindparam("space"), bindparam("at", type_=BigInteger), by_request=by_request)
+    # The sum keeps SQLite from walking the index of a whole space for a few known rows.
+    among_them = (_kept.c.space_id + 0 == bindparam("space"), _kept.c.rid.in_(listed(bindparam("rids"))))
+    return Prepared(
+        query.add_columns(_kept.c.importance, _kept.c.said_at, left.label("left")).where(*among_them)
     )
-    for by_request in (False, True)
-}
+
+
+_FADING = {by_request: _fading(by_request=by_request) for by_request in (False, True)}
+
+
+def fading(
+    connection: Connection, space: int, rids: Sequence[int], *, at: int, by_request: bool
+) -> Iterator[tuple[int, int, int, float]]:
+    """The rid, the importance, when it was said, and the priority that is left of each of some memories."""
+    values = {"space": space, "at": at, "rids": json.dumps(list(rids))}
+    for rid, importance, said_at, left in _FADING[by_request].run(connection, values):
+        yield rid, importance, said_at, max(0.0, left)
 
 
 def faded_rids(
-    connection: Connection, space: int, among: Sequence[int], *, at: int, floor: float, by_request: bool
+    connection: Connection, space: int, among: Sequence[int], *, at: int, by_request: bool
 ) -> set[int]:
     """The memories among these whose priority, after its decay since they were last used, is below the floor."""
-    values = {"space": space, "at": at, "floor": floor, "rids": json.dumps(list(among))}
-    return {rid for (rid,) in _FADED_AMONG[by_request].run(connection, values)}
+    return {
+        one[0] for one in fading(connection, space, among, at=at, by_request=by_request) if one[3] < FLOOR
+    }
 
 
 def note_uses(connection: Connection, space: int, ids: Iterable[str], at: int) -> None:

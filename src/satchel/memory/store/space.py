@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from satchel.clock import in_zone_of
 from satchel.memory.store import checking
-from satchel.memory.store.filters import Faded, filter_of
+from satchel.memory.store.filters import Filters
 from satchel.memory.store.micros import to_micros
 from satchel.memory.store.redaction import redact
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from satchel.memory.find.embedding import DenseArm
     from satchel.memory.records import Moment
     from satchel.memory.store.claims import Claims
-    from satchel.memory.store.filters import CheckedFilters, Filters
+    from satchel.memory.store.filters import CheckedFilters
     from satchel.memory.store.thread import OneThread
     from satchel.memory.text.hashing import WordHasher
     from satchel.storage import Database
@@ -98,12 +98,26 @@ class Space:
         return to_micros(self.clock.now())
 
     def filter_of(self, given: Filters) -> CheckedFilters:
-        """Check filters as they are given; see `filters.filter_of`."""
-        return filter_of(
-            given,
-            self.aware,
-            lambda wanted: Faded(is_wanted=wanted, at=self.now_micros(), by_request=self.by_request),
-        )
+        """Check filters as they are given.
+
+        Raises:
+            UsageError: There is no such kind, tier or type.
+            TypeError: There is no such filter.
+        """
+        if unknown := given.keys() - Filters.__annotations__.keys():
+            raise TypeError(f"There is no filter {min(unknown)!r}.")
+        found: Any = {**given, "tags": checking.clean_tags(given.get("tags") or ())}
+        for name in ("since", "until", "as_of"):
+            found[name] = self.aware(found.get(name))
+        # Not to want what has faded filters; not to fold doesn't.
+        for name, value in list(found.items()):
+            if value is None or (not value and name in ("tags", "folded", "unreviewed")):
+                del found[name]
+            elif name in ("kind", "tier", "memory_type", "discretion"):
+                checking.CHECKS[name](value)
+        if "faded" in found:
+            found |= {"now": self.now_micros(), "by_request": self.by_request}
+        return found  # type: ignore[no-any-return]
 
     def aware(self, moment: Moment | None) -> datetime | None:
         """A time with its offset. A time without one is in the clock's zone, with the offset of its own day.

@@ -263,52 +263,41 @@ def profile_candidates(connection: Connection, space: int, *, at: int, today: da
     facts = [rid for (rid,) in _BEST_FACTS.run(connection, values)]
     lasting = _LASTING.named(connection, values)
     records = read_records(connection, space, [*pins, *facts, *(row.rid for row in lasting)])
+    own = [(records[row.rid], _words(records[row.rid].content, row), row) for row in lasting]
     # The likeliest of each comes first.
-    chosen = {row.rid: row for row in reversed(lasting)}
+    chosen = {row.rid: words for _, words, row in reversed(own)}
     past = _PAST.run(
         connection,
         {"rids": json.dumps(list(chosen)), "first_after": today.toordinal() + AGENDA_DAYS + 1},
     )
-    dated = _DATED.run(connection, {"rids": json.dumps(facts)})
-    later = {
-        records[rid].id: [records[one].id for one in found if one in records]
-        for rid, found in read_later(connection, [rid for rid in facts if rid in records]).items()
-    }
     starts: dict[int, list[int]] = {}
     for rid, start in past:
         starts.setdefault(rid, []).append(start)
     return ProfileCandidates(
-        pinned=[records[rid] for rid in pins if rid in records],
-        facts=[records[rid] for rid in facts if rid in records],
-        statements=[
-            (records[row.rid], _words(records[row.rid].content, row), row.lasting)
-            for row in lasting
-            if row.rid in records
-        ],
+        pinned=[records[rid] for rid in pins],
+        facts=[records[rid] for rid in facts],
+        statements=[(memory, words, row.lasting) for memory, words, row in own],
         over=frozenset(
-            (records[row.rid].id, _words(records[row.rid].content, row))
-            for row in lasting
-            if row.rid in records
-            and any(row.start <= start < row.start + row.length for start in starts.get(row.rid, ()))
+            (memory.id, words)
+            for memory, words, row in own
+            if any(row.start <= start < row.start + row.length for start in starts.get(row.rid, ()))
         ),
-        later=later,
-        dated={records[rid].id: date.fromordinal(last) for rid, last in dated if rid in records},
+        later={
+            records[rid].id: [records[one].id for one in found if one in records]
+            for rid, found in read_later(connection, facts).items()
+        },
+        dated={
+            records[rid].id: date.fromordinal(last)
+            for rid, last in _DATED.run(connection, {"rids": json.dumps(facts)})
+        },
         ended=_of_turns(
             connection,
             space,
-            {
-                (records[row.rid].source.session, records[row.rid].source.turn)
-                for row in lasting
-                if row.rid in records
-            },
+            {(memory.source.session, memory.source.turn) for memory, _, _ in own},
             (memories.c.kind == "fact") & (memories.c.valid_to <= at),
         ),
-        said=said_with(connection, space, [records[rid] for rid in facts if rid in records]),
-        words={
-            records[rid].id: _words(records[rid].content, chosen[rid])
-            for rid in pins
-            if rid in chosen and rid in records
-        },
+        said=said_with(connection, space, [records[rid] for rid in facts]),
+        words={records[rid].id: chosen[rid] for rid in pins if rid in chosen},
     )
 
 
@@ -425,8 +414,8 @@ def appointments(
     changed = _CHANGES.named(connection, {"space": space}) if found else []
     records = read_records(connection, space, list({row.rid for row in [*found, *changed]}))
     return (
-        [_appointment(row, records[row.rid]) for row in found if row.rid in records],
-        [_appointment(row, records[row.rid]) for row in changed if row.rid in records],
+        [_appointment(row, records[row.rid]) for row in found],
+        [_appointment(row, records[row.rid]) for row in changed],
         over,
     )
 

@@ -148,9 +148,7 @@ def beside_wish(text: str) -> str:
     """
     sentences = list(_SENTENCE.finditer(text))
     found = [
-        _kind_of(each.group().strip()) == "confidential"
-        if len(each.group()) <= _MOST_SENTENCE_CHARS
-        else False
+        len(each.group()) <= _MOST_SENTENCE_CHARS and _kind_of(each.group().strip()) == "confidential"
         for each in sentences
     ]
     parts = list(" " * len(text))

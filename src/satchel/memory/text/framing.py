@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from satchel.memory.text import lexicon
@@ -54,6 +55,7 @@ __all__ = [
     "excerpt",
     "fitting_words",
     "is_mere_question",
+    "longest",
     "origin_of",
     "quoted",
     "restates",
@@ -256,17 +258,16 @@ def _cut(text: str, max_tokens: int) -> str:
     one near.
     """
     text = text[: max(0, _MOST_CHARS_A_TOKEN * max_tokens)]
-    low, high = 0, len(text)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if estimate_tokens(quoted(f"… {text[:middle]} …")) <= max_tokens:
-            low = middle
-        else:
-            high = middle - 1
+    low = longest(len(text), max_tokens, lambda at: estimate_tokens(quoted(f"… {text[:at]} …")))
     if low < len(text) and text[low] != " ":
         space = text.rfind(" ", max(0, low - _LONGEST_WORD_CHARS), low)
         low = space if space >= 0 else low
     return text[:low].strip()
+
+
+def longest(most: int, max_tokens: int, tokens: Callable[[int], int], least: int = 0) -> int:
+    """The greatest length from `least` to `most` that has no more tokens than that; `least` in any case."""
+    return least + bisect_right(range(least + 1, most + 1), max_tokens, key=tokens)
 
 
 def _best_slice(content: str, wanted: set[int]) -> str:

@@ -9,7 +9,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 import Stemmer
@@ -71,8 +71,6 @@ RARE = 0.002
 """The share of English texts that is assumed to contain a word that isn't in the list of common words."""
 
 _stemmer = Stemmer.Stemmer("porter")
-_hashes: dict[str, int] = {}
-_MAX_HASHES = 200_000  # About 20 MB. A vocabulary is far smaller; random words must not make the cache grow.
 
 
 def _plain(text: str) -> str:
@@ -107,20 +105,16 @@ def words_of(text: str) -> list[str]:
     return words
 
 
+# About 20 MB. A vocabulary is far smaller; random words must not make the cache grow.
+@lru_cache(maxsize=200_000)
 def hash_stem(word: str) -> int:
     """The 32-bit hash of a word's stem; 0 for a function word.
 
     Two stems have the same hash once in four billion pairs; a search then matches a wrong word.
     """
-    known = _hashes.get(word)
-    if known is None:
-        if len(_hashes) >= _MAX_HASHES:
-            _hashes.clear()
-        # A "word" of 100 letters is encoded data, which has no stem.
-        stem = word if len(word) > 100 else _stemmer.stemWord(word)
-        known = 0 if word in _STOP else (zlib.crc32(stem.encode("utf-8", "surrogatepass")) or 1)
-        _hashes[word] = known
-    return known
+    # A "word" of 100 letters is encoded data, which has no stem.
+    stem = word if len(word) > 100 else _stemmer.stemWord(word)
+    return 0 if word in _STOP else (zlib.crc32(stem.encode("utf-8", "surrogatepass")) or 1)
 
 
 @cache

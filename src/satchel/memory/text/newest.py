@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from satchel.memory.data_files import read_lines, read_text_file
+from satchel.memory.records import TRUST_RANK
 
 if TYPE_CHECKING:
     from satchel.memory.records import MemoryRecord
@@ -96,9 +97,9 @@ def newest_of_each(memories: Sequence[MemoryRecord]) -> dict[int, tuple[int, ...
         if len(places) < 2:
             continue
         places.sort(key=lambda at: (memories[at].said_at, at), reverse=True)
-        rank = {"outside": 0, "agent": 1, "user": 2}
-        newest = max(places, key=lambda at: rank[memories[at].trust])
-        newest = next(at for at in places if rank[memories[at].trust] == rank[memories[newest].trust])
+        newest = max(
+            places, key=lambda at: TRUST_RANK[memories[at].trust]
+        )  # The first of several is the newest.
         older = [at for at in places if memories[at].said_at < memories[newest].said_at]
         if older:
             told[newest] = tuple(older)

@@ -107,7 +107,7 @@ async def read_back(space: Space, path: Path, mark: Mark, there: There) -> Rebui
 
     `path` is the journal, which is locked; `there` is told what was read.
     """
-    intake = Intake(space=space, in_thread=anyio.to_thread.run_sync, replays=True)
+    intake = Intake(space=space, replays=True)
     lacking: set[str] = set()
     forgotten = await anyio.to_thread.run_sync(_forgotten_in, path)
     batches = _batches(path, mark.size)

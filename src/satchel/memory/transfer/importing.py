@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
+from anyio import CancelScope
+from anyio.to_thread import run_sync
 from sqlalchemy import Connection, func, literal, select, update
 from sqlalchemy.dialects.sqlite import insert
 
@@ -59,7 +61,7 @@ from satchel.plain import as_json
 if TYPE_CHECKING:
     from satchel.memory.store.space import Space
 
-__all__ = ["Batch", "Intake", "batches_of"]
+__all__ = ["Intake"]
 
 _BATCH_PARTS = 500
 _BATCH_CHARS = 4_000_000
@@ -69,16 +71,6 @@ _SAME = (
     *("said_at", "said_offset_min", "valid_from", "valid_to", "trust"),
 )
 """Columns that have what stands in the file."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Consecutive parts of one file, and the progress of the import after them."""
-
-    parts: Sequence[Part]
-    file: str
-    done_bytes: int
-    total_bytes: int
 
 
 _New: TypeAlias = Mapping[str, tuple[ImportedMemory, MemoryDraft]]
@@ -91,7 +83,6 @@ class Intake:
 
     Attributes:
         space: Where they are stored.
-        in_thread: Calls a function with its arguments in another thread.
         dry_run: Nothing is written.
         replays: They are from the space's own journal: secrets were removed before, and changes that are new here are
             made, too, where a memory is as it was before them.
@@ -103,7 +94,6 @@ class Intake:
     """
 
     space: Space
-    in_thread: Callable[..., Awaitable[Any]]
     dry_run: bool = False
     replays: bool = False
     files: Counter[str] = field(default_factory=Counter)
@@ -116,12 +106,45 @@ class Intake:
     last_ids: dict[int, int] = field(default_factory=dict)
     counted: set[str] = field(default_factory=set)
 
+    async def read(
+        self,
+        root: Path,
+        source: str,
+        progress: Callable[[TransferProgress], None],
+        *,
+        reader: NamedReader | None,
+    ) -> ImportReport:
+        """Take in a file, an archive or everything in a folder; see `Memory.import_from`."""
+        if source != "auto" and source not in formats():
+            raise UsageError(f"There is no source {source!r}; there are {', '.join(('auto', *formats()))}.")
+        batches = _batches_of(root, source, self, reader)
+        try:
+            while (batch := await run_sync(next, batches, None)) is not None:
+                parts, file, done_bytes, total_bytes = batch
+                await self.take(parts, file)
+                told = {name: self.counts[name] for name in ("new", "known")}
+                progress(
+                    TransferProgress(
+                        file=file,
+                        done_bytes=done_bytes,
+                        total_bytes=total_bytes,
+                        skipped=self.skipped.total(),
+                        **told,
+                    )
+                )
+            await self.finish()
+        finally:
+            with CancelScope(shield=True):
+                # After a cancellation, a file may still be open.
+                await run_sync(batches.close)
+        return self._report()
+
     async def take(self, parts: Sequence[Part], file: str) -> None:
         """Store a batch in one transaction. Memories in the store are not changed; forgotten ones stay forgotten."""
         space, now = self.space, self.space.now_micros()
         ids = [part.id for part in parts if isinstance(part, ImportedMemory)]
         known = await space.read(known_ids, ids) if ids else set()
-        new, redacted, stripped = await self.in_thread(self._prepare, parts, file, known | self.counted, now)
+        new, redacted, stripped = await run_sync(self._prepare, parts, file, known | self.counted, now)
         rest = [part for part in parts if not isinstance(part, ImportedMemory | LeftOut)]
         if self.dry_run:
             self.counted.update(new)
@@ -147,18 +170,7 @@ class Intake:
         if not left.expected and len(self.examples) < _MAX_EXAMPLES:
             self.examples.append(SkippedPart(reason=left.reason, where=left.where))
 
-    def progress(self, batch: Batch) -> TransferProgress:
-        """The progress to report after a batch."""
-        return TransferProgress(
-            file=batch.file,
-            done_bytes=batch.done_bytes,
-            total_bytes=batch.total_bytes,
-            new=self.counts["new"],
-            known=self.counts["known"],
-            skipped=self.skipped.total(),
-        )
-
-    def report(self) -> ImportReport:
+    def _report(self) -> ImportReport:
         """The final report."""
         return ImportReport(
             **self.counts,
@@ -262,10 +274,13 @@ class Intake:
         return written
 
 
-def batches_of(
-    root: Path, source: str, intake: Intake, *, reader: NamedReader | None = None
-) -> Generator[Batch]:
+def _batches_of(
+    root: Path, source: str, intake: Intake, reader: NamedReader | None
+) -> Generator[tuple[Sequence[Part], str, int, int]]:
     """Read a file, an archive or everything in a folder, batch by batch; with a reader, all of it by that.
+
+    Yields:
+        The parts and their file, and how many bytes were read of how many.
 
     Raises:
         NotFound: The path doesn't exist.
@@ -297,7 +312,7 @@ def batches_of(
             with file.open() as stream:
                 read = formats()[kind].read if reader is None else reader.read
                 for parts, done in _in_batches(read(stream, file), stream, file):
-                    yield Batch(parts=parts, file=file.name, done_bytes=before + done, total_bytes=total)
+                    yield parts, file.name, before + done, total
         except UnpackLimitExceeded:
             intake.leave_out(LeftOut(reason="it unpacks to far more than is plausible", where=file.name))
         except (OSError, EOFError, RuntimeError, NotImplementedError, ValueError) as error:

@@ -93,7 +93,7 @@ def write(
     line(header(connection, space))
     rids = (
         list(connection.execute(select(memories.c.rid).where(memories.c.space_id == space)).scalars())
-        if wanted.is_empty
+        if not wanted
         else matching_rids(connection, space, wanted)
     )
     rids.sort()
@@ -101,7 +101,7 @@ def write(
         for found in memory_lines(connection, part):
             line(found)
         progress(counts["memories"], len(rids))
-    chosen = None if wanted.is_empty else set(rids)
+    chosen = None if not wanted else set(rids)
     for found in edge_lines(connection, space, rids, chosen):
         line(found)
     for found in _change_lines(connection, space, rids, chosen):
@@ -207,20 +207,9 @@ def _change_lines(
 ) -> Iterator[dict[str, Any]]:
     ids = None if chosen is None else set(ids_of(connection, space, rids))
     numbers: dict[int, int] = {}
-    after = 0
-    while True:
-        rows = connection.execute(
-            select(changes)
-            .where(changes.c.space_id == space, changes.c.id > after)
-            .order_by(changes.c.id)
-            .limit(500)
-        ).all()
-        if not rows:
-            return
-        after = rows[-1].id
-        for row in rows:
-            if ids is not None and (row.memory_id not in ids or (row.other_id or row.memory_id) not in ids):
-                continue
+    query = select(changes).where(changes.c.space_id == space).order_by(changes.c.id)
+    for row in connection.execute(query, execution_options={"yield_per": 500}):
+        if ids is None or (row.memory_id in ids and (row.other_id or row.memory_id) in ids):
             numbers[row.id] = len(numbers) + 1
             yield _change_line(row, numbers[row.id], numbers.get(row.undoes))
 

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from satchel.storage import Database
 
-__all__ = ["ArrayCache", "Owner", "cache_of"]
+__all__ = ["ArrayCache", "cache_of"]
 
 MOST_BYTES = 1 << 30
 """Of all spaces of a database in one process: five of 100,000 memories, or some thousand of a few hundred."""
-
-
-class Owner(Protocol):
-    """Has arrays that it can load again."""
-
-    def let_go(self) -> None:
-        """Drop the arrays; the next use loads them again."""
-        ...
 
 
 class ArrayCache:
@@ -26,22 +18,25 @@ class ArrayCache:
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self.most_bytes = most_bytes
-        self._sizes: dict[Owner, int] = {}
+        self._sizes: dict[Callable[[], None], int] = {}
 
-    def note_use(self, owner: Owner, size_bytes: int) -> None:
-        """A space was used; others let go of their arrays where there is too much. The one in use keeps its own."""
-        self._sizes.pop(owner, None)
-        self._sizes[owner] = size_bytes
+    def note_use(self, let_go: Callable[[], None], size_bytes: int) -> None:
+        """A space was used; others let go of their arrays where there is too much. The one in use keeps its own.
+
+        `let_go` drops its arrays; the next use loads them again.
+        """
+        self.remove(let_go)
+        self._sizes[let_go] = size_bytes
         total = sum(self._sizes.values())
         for other in list(self._sizes):
-            if total <= self.most_bytes or other is owner:
+            if total <= self.most_bytes or other == let_go:
                 break
             total -= self._sizes.pop(other)
-            other.let_go()
+            other()
 
-    def remove(self, owner: Owner) -> None:
+    def remove(self, let_go: Callable[[], None]) -> None:
         """A space was closed."""
-        self._sizes.pop(owner, None)
+        self._sizes.pop(let_go, None)
 
 
 _caches: WeakKeyDictionary[Database, ArrayCache] = WeakKeyDictionary()

@@ -13,7 +13,7 @@ from satchel.errors import StorageError
 from satchel.memory.find.candidates.cache import cache_of
 from satchel.memory.find.candidates.evidence import gather
 from satchel.memory.find.candidates.index import Index
-from satchel.memory.find.candidates.ranking import Ranked, rank, score, shortlist
+from satchel.memory.find.candidates.ranking import Ranked, rank
 from satchel.memory.find.candidates.vector_rows import read_tokens
 from satchel.memory.find.question import AskedWith, ParsedQuestion
 from satchel.memory.store import repository
@@ -80,7 +80,7 @@ class Candidates:
 
     def close(self) -> None:
         """Let go of everything."""
-        self._cache.remove(self)
+        self._cache.remove(self.let_go)
         self._index = Index()
 
     def let_go(self) -> None:
@@ -141,7 +141,7 @@ class Candidates:
                 speakers=index.speaker_numbers,
             )
             self._in_use = index.model, index.dimension, index.second
-            self._cache.note_use(self, index.size_bytes)
+            self._cache.note_use(self.let_go, index.size_bytes)
             self._refreshed = self._refreshes, models
 
     async def find(
@@ -169,28 +169,17 @@ class Candidates:
 
         def find() -> T:
             """Find in one visit to the thread: a visit costs as much CPU as reading thirty rows."""
-            chosen = shortlist(
+            found = rank(
                 index,
                 question,
-                vector,
                 limit=limit,
                 mode=mode,
-                only=None if visible is None else _rows_of(read(visible), index),
-            )
-            if chosen is None:
-                return read(lambda connection: then(connection, ()))
-            scores = score(
-                index,
-                question,
-                chosen,
-                mode=mode,
+                vector=vector,
                 tokens=tokens,
+                only=None if visible is None else _rows_of(read(visible), index),
                 read=lambda rids: read(lambda connection: read_tokens(connection, index.model, rids)),
+                factors=lambda rids: {} if factors is None else read(lambda at: factors(at, rids)),
             )
-            multiply: Mapping[int, Sequence[float]] = {}
-            if factors is not None:
-                multiply = read(lambda connection: factors(connection, chosen.rids.tolist()))
-            found = rank(index, question, chosen, scores, limit=limit, factors=multiply)
             return read(lambda connection: then(connection, found))
 
         return await self._thread.run(find)
@@ -222,14 +211,10 @@ class Candidates:
         """The cosine of a vector, shape (d,), and each visible memory's best passage, by rid; only those above 0."""
         index = await self._loaded()
 
-        def compare() -> dict[int, float]:
-            cosines = index.cosines(vector)
-            alive, rids = index.alive, index.rids
-            return {
-                int(rids[row]): float(cosine)
-                for row, cosine in zip(cosines.rows, cosines.best, strict=True)
-                if alive[row] and cosine > 0 and visible.shows(int(rids[row]))
-            }
+        def compare() -> Mapping[int, float]:
+            found = index.cosines(vector)
+            near = zip(index["rid"][found.rows].tolist(), found.best.tolist(), strict=True)
+            return {rid: cosine for rid, cosine in near if cosine > 0 and visible.shows(rid)}
 
         return await self._thread.run(compare)
 
@@ -244,7 +229,7 @@ class Candidates:
 
         def read() -> frozenset[int]:
             rows = set.intersection(*(set(index.postings(stem)[0].tolist()) for stem in stems))
-            return frozenset(int(index.rids[row]) for row in rows)
+            return frozenset(int(index["rid"][row]) for row in rows)
 
         return await self._thread.run(read)
 

@@ -10,7 +10,7 @@ from satchel.memory.find.candidates.arrays import Floats, Ints
 from satchel.memory.find.candidates.columns import Column
 from satchel.memory.text.lexicon import ASKED
 
-__all__ = ["Entries", "EntryArrays", "Postings"]
+__all__ = ["Entries", "Postings"]
 
 _MAX_STEMS = 4096
 """The number of stems whose postings are kept. A conversation of days asks for fewer."""
@@ -24,20 +24,6 @@ class Postings(NamedTuple):
     asked: Ints
 
 
-class EntryArrays(NamedTuple):
-    """One entry for each different stem of a row, in the order of rows.
-
-    Attributes:
-        stems: uint32, hashes of stems.
-        rows: int32, ascending.
-        counts: uint16, how often the row has the stem, and the bit `ASKED`.
-    """
-
-    stems: Any
-    rows: Any
-    counts: Any
-
-
 class Entries:
     """The entries of a space. Looking up a stem scans all of them once, afterwards only those that were added since."""
 
@@ -47,11 +33,13 @@ class Entries:
         self._count = Column(np.uint16)
         self._known: dict[int, tuple[Postings, int]] = {}  # With the number of entries that were looked at.
 
-    def append(self, entries: EntryArrays) -> None:
-        """Add the entries of new rows, which come after all others."""
-        self._stem.extend(entries.stems)
-        self._row.extend(entries.rows)
-        self._count.extend(entries.counts)
+    def append(self, stems: Any, rows: Any, counts: Any) -> None:
+        """Add the entries of new rows, which come after all others: one for each different stem of a row, in the order
+        of rows. The counts say how often the row has the stem, with the bit `ASKED`.
+        """
+        self._stem.extend(stems)
+        self._row.extend(rows)
+        self._count.extend(counts)
 
     def note_deaths(self) -> None:
         """Rows have died: postings that are kept may name them."""

@@ -91,7 +91,7 @@ def gather(index: Index, asked: ComparedMessage, *, only: Any = None, each: int)
 
     `only` says which rows may be shown, shape (rows,), bool; each arm names `each` candidates.
     """
-    visible = index.alive if only is None else index.alive & only
+    visible = index["alive"] if only is None else index["alive"] & only
     cosines = _all_cosines(index, asked.vectors)
     if len(cosines):
         # What asks the same says nothing, and the same question every day would leave no answer standing out.
@@ -108,7 +108,7 @@ def gather(index: Index, asked: ComparedMessage, *, only: Any = None, each: int)
         return None
     alike, passages = _alike(index, rows, asked.vectors)
     return Evidence(
-        rids=index.rids[rows],
+        rids=index["rid"][rows],
         cosines=cosines[:, rows],
         words=words[rows],
         share=information[rows] / np.float32(max(most, 1e-9)),
@@ -158,8 +158,8 @@ def _by_words(index: Index, stems: Sequence[int]) -> tuple[Any, Any, float]:
     total = 0.0
     if not stems or not index.alive_count:
         return scores, information, total
-    own = index.stem_counts
-    norm = K1 * (1 - B + B * own / max(float(own[index.alive].mean()), 1e-9))
+    own = index["stem_count"]
+    norm = K1 * (1 - B + B * own / max(float(own[index["alive"]].mean()), 1e-9))
     for stem in stems:
         rows, counts, _ = index.postings(stem)
         weight = math.log(1 / commonness(stem))

@@ -13,8 +13,8 @@ import numpy as np
 
 from satchel.memory.find.candidates.arrays import Floats, Ints, Matrix, distinct
 from satchel.memory.find.candidates.columns import Column
-from satchel.memory.find.candidates.entries import Entries, EntryArrays, Postings
-from satchel.memory.find.candidates.sittings import Sittings, label_of, seat
+from satchel.memory.find.candidates.entries import Entries, Postings
+from satchel.memory.find.candidates.sittings import label_of, seat
 from satchel.memory.find.candidates.tokens import Bag, unpack
 from satchel.memory.find.candidates.vectors import BestPassages, Cosines, Second, Vectors
 from satchel.memory.store.repository import ChangedMemory, Changes
@@ -66,7 +66,8 @@ _COLUMNS: Mapping[str, Any] = {
     "before": np.int64,
     "after": np.int64,
 }
-"""What is known of each row, one value each; see `_read` and `Index._seat`."""
+"""What is known of each row, one value each: `day` is counted from 1970-01-01, `speaker` is a number or -1, `words` and
+`stem_count` are how many it has; `Index._seat` finds `sitting`, `before` and `after`, and `_read` the others."""
 
 
 class StemScores(NamedTuple):
@@ -170,7 +171,7 @@ class Index:
         self._count()
 
     def _count(self) -> None:
-        alive = self.alive
+        alive = self["alive"]
         self.alive_count = len(self._row_of)
         self.embedded_count = int(((self._first.texts.has() | self._other.texts.has()) & alive).sum())
         self.cues_waiting = int((self.has_feature(HAS_CUES) & alive & ~self._first.cues.has()).sum())
@@ -204,7 +205,7 @@ class Index:
         died = np.array(rows, dtype=np.int64)
         if rows:
             self._forget_derived()
-            self.alive[died] = False
+            self["alive"][died] = False
             self._entries.note_deaths()
         return died
 
@@ -222,7 +223,7 @@ class Index:
             column.extend(values[name] if name in values else np.full(len(found), -1))
         for vectors in self._all_vectors:
             vectors.add_rows(len(found))
-        self._entries.append(entries)
+        self._entries.append(*entries)
         self._row_of.update(zip(values["rid"], born.tolist(), strict=True))
         if names.keys() - self.speaker_numbers.keys():
             # A new mapping: the old one may be read by another thread now.
@@ -236,7 +237,7 @@ class Index:
 
     def _seat(self, changed: Ints) -> None:
         """Find out who sat together where rows came or went: in the conversations of those rows, and in no others."""
-        of_row = self._values("stream")
+        of_row = self["stream"]
         streams = distinct(of_row[changed])
         streams = streams[streams >= 0]
         if len(streams) > _MOST_STREAMS:
@@ -248,63 +249,26 @@ class Index:
         rows = np.flatnonzero(concerned)
         names = {"rids": "rid", "streams": "stream", "turns": "turn", "positions": "position"}
         names |= {"minutes": "minute", "voices": "voice", "alive": "alive"}
-        seated = seat(**{given: self._values(name)[rows] for given, name in names.items()})
+        seated = seat(**{given: self[name][rows] for given, name in names.items()})
         for name, values in (("before", seated.before), ("after", seated.after)):
-            self._values(name)[rows] = np.where(values >= 0, rows[values], -1)
+            self[name][rows] = np.where(values >= 0, rows[values], -1)
         sat = seated.number >= 0
-        self._values("sitting")[rows] = np.where(sat, seated.number + self._next_sitting, -1)
+        self["sitting"][rows] = np.where(sat, seated.number + self._next_sitting, -1)
         self._next_sitting += int(seated.number.max(initial=-1)) + 1
 
-    def _values(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> Any:
+        """A column of all rows, the dead ones included; see `_COLUMNS`."""
         return self._columns[name].values
 
     # What a search reads.
 
-    @property
-    def rids(self) -> Ints:
-        """The rid of each row."""
-        return self._values("rid")  # type: ignore[no-any-return]
-
-    @property
-    def alive(self) -> Any:
-        """Which rows are memories still."""
-        return self._values("alive")
-
-    @property
-    def days(self) -> Any:
-        """The day that each row was said on, counted from 1970-01-01."""
-        return self._values("day")
-
-    @property
-    def speakers(self) -> Any:
-        """The number of each row's speaker, or -1."""
-        return self._values("speaker")
-
-    @property
-    def words(self) -> Floats:
-        """How many words each row has."""
-        return self._values("words")  # type: ignore[no-any-return]
-
-    @property
-    def stem_counts(self) -> Floats:
-        """How many stems each row has, repeated ones counted."""
-        return self._values("stem_count")  # type: ignore[no-any-return]
-
     def has_feature(self, bit: int) -> Any:
         """Which rows have a bit of `lexicon.WordList.features`, `BY_ASSISTANT` or `HAS_CUES`."""
-        return (self._values("features") & bit) != 0
+        return (self["features"] & bit) != 0
 
     def rows_of(self, rids: Iterable[int]) -> Ints:
         """The row of each rid, in their order; -1 for those that have none."""
         return np.fromiter(map(self._row_of.get, rids, repeat(-1)), dtype=np.int64)
-
-    def sittings(self) -> Sittings:
-        """Which rows were said one after the other."""
-        return Sittings(self._values("sitting"), *self.neighbours())
-
-    def neighbours(self) -> tuple[Ints, Ints]:
-        """The row before and the row after each row in its sitting; -1 where there is none."""
-        return self._values("before"), self._values("after")
 
     def derived(self, name: str, compute: Any) -> Any:
         """What `compute()` gives, kept until the rows change."""
@@ -314,7 +278,7 @@ class Index:
 
     def postings(self, stem: int) -> Postings:
         """The living rows that have a stem."""
-        return self._entries.postings(stem, self.alive)
+        return self._entries.postings(stem, self["alive"])
 
     def of_stem(self, stem: int, compute: Callable[[], StemScores]) -> StemScores:
         """What `compute()` gives for a stem, kept until the rows change: the commonest words are in every other
@@ -348,17 +312,17 @@ class Index:
         found = []
         if second is None or first.any():
             one = self._first.texts.cosines(first)
-            found.append(one.only((self.alive & ~self._other.texts.has())[one.rows]))
+            found.append(one.only((self["alive"] & ~self._other.texts.has())[one.rows]))
         if second is not None and self.second is not None:
             other = self._other.texts.cosines(second).scaled(self.second.scale)
-            found.append(other.only(self.alive[other.rows]))
+            found.append(other.only(self["alive"][other.rows]))
         return found[0] if len(found) == 1 else Cosines(*map(np.concatenate, zip(*found, strict=True)))
 
     def cue_cosines(self, vectors: Matrix) -> Floats | None:
         """The best cosine of any of the vectors, shape (q, d), and any cue of each row: shape (rows,), 0 where a row
         has no cue. None if no row has one.
         """
-        if not (self._first.cues.has() & self.alive).any():
+        if not (self._first.cues.has() & self["alive"]).any():
             return None
         query = np.ascontiguousarray(vectors.T)
         best = self._best_of(self._first.cues.cosines(query[: self.dimension]))
@@ -368,7 +332,7 @@ class Index:
             found = self._other.cues.cosines(query[self.dimension :]).scaled(self.second.scale)
             reads = query[: self.dimension].any()
             best = np.where(self._other.texts.has() | ~reads, self._best_of(found), best)
-        best[~self.alive] = 0
+        best[~self["alive"]] = 0
         return best
 
     def _best_of(self, found: Cosines) -> Floats:
@@ -402,7 +366,7 @@ class Index:
         embedded = rows[self._first.texts.has(rows) & ~self._other.texts.has(rows)].tolist()
         known = {row: self._bags[row] for row in embedded if row in self._bags}
         if len(known) < len(embedded):
-            found = read([int(self.rids[row]) for row in embedded if row not in known])
+            found = read([int(self["rid"][row]) for row in embedded if row not in known])
             if self._bag_bytes > _MAX_BAG_BYTES:
                 self._bags.clear()
                 self._bag_bytes = 0
@@ -426,7 +390,7 @@ def number_of(name: str) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], EntryArrays, dict[str, int]]:
+def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], tuple[Any, ...], dict[str, int]]:
     """The columns and the entries of rows, and the numbers of their speakers.
 
     `found` has rows with the columns of `repository.ChangedMemory`, at least one; `first` is the number of the first.
@@ -467,7 +431,7 @@ def _read(found: Sequence[Any], first: int) -> tuple[dict[str, Any], EntryArrays
         | np.where(list(map(_is_by_assistant, read.kind, read.trust, read.speaker)), BY_ASSISTANT, 0)
         | np.where(read.cued, HAS_CUES, 0),
     }
-    return values, EntryArrays(np.frombuffer(stems, "<u4"), owners + np.int32(first), counts), names
+    return values, (np.frombuffer(stems, "<u4"), owners + np.int32(first), counts), names
 
 
 def _voice_of(name: str | None) -> int:

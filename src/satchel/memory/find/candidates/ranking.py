@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -32,13 +31,9 @@ __all__ = [
     "K1",
     "SAME_TEXT",
     "Ranked",
-    "Scores",
-    "Shortlist",
     "best_of",
     "rank",
     "rarity",
-    "score",
-    "shortlist",
     "top",
 ]
 
@@ -103,62 +98,27 @@ class Ranked:
     signals: Mapping[str, float | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shortlist:
-    """The rows that are scored with every signal, and what the first pass computed for them. Arrays have shape (n,).
-
-    Attributes:
-        rows: Ascending.
-        rids: Of the rows.
-        previous: The row of the previous turn in the same session, or -1.
-        gate: How much the neighbours of each row count, 0 to 1.
-        lexical: BM25, neighbours included.
-        cosine: Of each row's best passage, NaN if it has no vector; None if no vectors were compared.
-        cues: How far the cosine of each row's best cue stands out, 0 to 1; None if no row has cues or no vectors were
-            compared. `cue_cosines` are the cosines, 0 without cues.
-        passages: How many vectors each row has.
-        compared: The number of vectors in the space; `cosine_sum` and `cosine_square_sum` are over all of them.
-    """
-
-    rows: Ints
-    rids: Ints
-    previous: Ints
-    gate: Floats
-    lexical: Floats
-    cosine: Floats | None
-    cues: Floats | None
-    cue_cosines: Floats | None
-    passages: Ints
-    compared: int
-    cosine_sum: float
-    cosine_square_sum: float
-
-
-class Scores(NamedTuple):
-    """The score of each candidate, 0 to 1, with its parts, each at most 1."""
-
-    values: Floats
-    parts: Mapping[str, Any]
-
-
-def shortlist(
+def rank(
     index: Index,
     question: ParsedQuestion,
-    vector: Floats | None,
     *,
     limit: int,
     mode: Mode = "hybrid",
+    vector: Floats | None = None,
+    tokens: TokenVectors | None = None,
     only: Any = None,
-) -> Shortlist | None:
-    """Find the rows that may answer a question; None if there are none.
+    read: Callable[[Sequence[int]], Mapping[int, bytes]] = lambda _: {},
+    factors: Callable[[Sequence[int]], Mapping[int, Sequence[float]]] = lambda _: {},
+) -> tuple[Ranked, ...]:
+    """Find the rows that may answer a question, score them with every signal, and sort them, best first.
 
     `vector` has shape (d,), unit length. `only` says which rows may be found, shape (rows,), bool; the others still
-    count as neighbours.
+    count as neighbours. `read` reads the packed tokens of memories, and `factors` by what their scores are multiplied,
+    both by rid; a rid that isn't there keeps its score.
     """
     if not index.alive_count or limit <= 0:
-        return None
+        return ()
     gate = _gate(index)
-    before, after = index.neighbours()
     lexical = _bm25(index, question.stems if mode != "dense" else (), gate)
     cosine = every = cue_cosines = None
     if mode != "lexical" and vector is not None:
@@ -168,80 +128,34 @@ def shortlist(
     cues = None if cue_cosines is None else _cues(cue_cosines)
     rows = _union_of_arms(index, question, lexical, cosine, cues, max(_PER_ARM, limit), only)
     if not len(rows) or (mode == "dense" and cosine is None):
-        return None
-    previous = before[rows]
-    return Shortlist(
-        rows=rows,
-        rids=index.rids[rows],
-        previous=previous,
-        gate=gate[rows],
-        lexical=lexical[rows],
-        cosine=None if cosine is None else cosine[rows],
-        cues=None if cues is None else cues[rows],
-        cue_cosines=None if cue_cosines is None else cue_cosines[rows],
-        passages=index.passage_counts(rows),
-        compared=0 if every is None else len(every),
-        cosine_sum=0.0 if every is None else float(every.sum()),
-        cosine_square_sum=0.0 if every is None else float(every @ every),
-    )
-
-
-def score(
-    index: Index,
-    question: ParsedQuestion,
-    chosen: Shortlist,
-    *,
-    mode: Mode = "hybrid",
-    tokens: TokenVectors | None = None,
-    read: Callable[[Sequence[int]], Mapping[int, bytes]] = lambda _: {},
-) -> Scores:
-    """Score every row of a shortlist.
-
-    `chosen` is the result of `shortlist` for the same question and mode; `read` reads the packed tokens of memories, by
-    rid.
-    """
-    rows = chosen.rows
-    if mode == "dense":
-        assert chosen.cosine is not None
-        near = np.maximum(np.nan_to_num(chosen.cosine), 0)
-        return Scores(values=near, parts={"meaning": near})
-    parts: dict[str, Any] = {"words": _share_of_best(index, question.stems, chosen.lexical)}
-    if chosen.cosine is not None:
-        parts["meaning"] = _meaning(chosen, chosen.cosine)
-    if tokens is not None and mode == "hybrid":
-        parts.update(_token_parts(index, question, chosen, tokens, read))
-    else:
-        # The share of the question's words in a question right before each row.
-        parts["echo"] = chosen.gate * _share_of_words(
-            index, question.stems, lambda stem: _is_in(index.postings(stem).asked, chosen.previous)
-        )
-    own = _sum_of(parts)
-    if chosen.cues is not None:
-        parts["cue"] = chosen.cues
-    parts["session"] = chosen.gate * _session_prior(index, rows, np.maximum(own, 0))
-    parts["speaker"] = _is_speaker(index, question, rows)
-    if question.days:
-        parts["date"] = closeness(question.days, index.days[rows])
-    return Scores(values=np.maximum(_sum_of(parts), _MIN_SCORE), parts=parts)
-
-
-def rank(
-    index: Index,
-    question: ParsedQuestion,
-    chosen: Shortlist,
-    scores: Scores,
-    *,
-    limit: int,
-    factors: Mapping[int, Sequence[float]] = MappingProxyType({}),
-) -> tuple[Ranked, ...]:
-    """Sort a shortlist, best first.
-
-    `factors` multiply scores, by rid; a rid that isn't there keeps its score.
-    """
-    rows = chosen.rows
-    cosine = chosen.cosine
-    times = [math.prod(factors.get(rid, ())) for rid in chosen.rids.tolist()]
-    values = scores.values * np.array(times, dtype=np.float32)
+        return ()
+    gate, previous = gate[rows], index["before"][rows]
+    parts: dict[str, Any] = {}
+    if mode != "dense":
+        parts["words"] = _share_of_best(index, question.stems, lexical[rows])
+    if cosine is not None and mode == "dense":
+        parts["meaning"] = np.maximum(np.nan_to_num(cosine[rows]), 0)
+    elif cosine is not None:
+        parts["meaning"] = _meaning(cosine[rows], every, index.passage_counts(rows))
+    if mode != "dense":
+        if tokens is not None and mode == "hybrid":
+            parts |= _token_parts(index, question, rows, previous, gate, tokens, read)
+        else:
+            # The share of the question's words in a question right before each row.
+            parts["echo"] = gate * _share_of_words(
+                index, question.stems, lambda stem: _is_in(index.postings(stem).asked, previous)
+            )
+        own = _sum_of(parts)
+        if cues is not None:
+            parts["cue"] = cues[rows]
+        parts["session"] = gate * _session_prior(index, rows, np.maximum(own, 0))
+        parts["speaker"] = _is_speaker(index, question, rows)
+        if question.days:
+            parts["date"] = closeness(question.days, index["day"][rows])
+    scores = parts["meaning"] if mode == "dense" else np.maximum(_sum_of(parts), _MIN_SCORE)
+    rids = index["rid"][rows].tolist()
+    multiply = factors(rids)
+    values = scores * np.array([math.prod(multiply.get(rid, ())) for rid in rids], dtype=np.float32)
     # Equal scores: the row that was written later comes first.
     best = np.lexsort((-rows, -values))[:limit]
     shares_word = np.zeros(len(best), dtype=np.bool_)
@@ -249,31 +163,29 @@ def rank(
         shares_word |= _is_in(index.postings(stem).rows, rows[best])
     ranked = []
     for place, at in enumerate(best.tolist()):
-        near = None if cosine is None or np.isnan(cosine[at]) else float(cosine[at])
+        near = None if cosine is None or np.isnan(cosine[rows[at]]) else float(cosine[rows[at]])
         ranked.append(
             Ranked(
-                rid=int(chosen.rids[at]),
+                rid=rids[at],
                 score=float(values[at]),
                 shares_word=bool(shares_word[place]),
                 cosine=near,
-                cue=0.0 if chosen.cue_cosines is None else float(chosen.cue_cosines[at]),
-                signals=_signals(scores, at, near, factors.get(int(chosen.rids[at]), ())),
+                cue=0.0 if cue_cosines is None else float(cue_cosines[rows[at]]),
+                signals=_signals(parts, at, near, multiply.get(rids[at], ())),
             )
         )
     return tuple(ranked)
 
 
 def _signals(
-    scores: Scores, at: int, cosine: float | None, factors: Sequence[float]
+    parts: Mapping[str, Any], at: int, cosine: float | None, factors: Sequence[float]
 ) -> dict[str, float | None]:
     """The weighted parts of one row's score, which add up to it, and as "dense" the cosine of its best passage; and
     what the score was multiplied by.
     """
-    total = sum(map(WEIGHTS.__getitem__, scores.parts))
+    total = sum(map(WEIGHTS.__getitem__, parts))
     signals: dict[str, float | None] = {
-        name: round(float(WEIGHTS[name] * part[at] / total), 6)
-        for name, part in scores.parts.items()
-        if part[at]
+        name: round(float(WEIGHTS[name] * part[at] / total), 6) for name, part in parts.items() if part[at]
     }
     signals["dense"] = None if cosine is None else round(cosine, 6)
     return signals | {f"times_{name}": round(by, 6) for name, by in zip(FACTORS, factors, strict=False)}
@@ -291,18 +203,20 @@ def _fill_unknown(values: Any, known: Any) -> Any:
 def _token_parts(
     index: Index,
     question: ParsedQuestion,
-    chosen: Shortlist,
+    rows: Ints,
+    previous: Ints,
+    gate: Floats,
     tokens: TokenVectors,
     read: Callable[[Sequence[int]], Mapping[int, bytes]],
 ) -> dict[str, Any]:
-    needed = distinct(np.concatenate([chosen.rows, chosen.previous[chosen.previous >= 0]]))
+    needed = distinct(np.concatenate([rows, previous[previous >= 0]]))
     bags = index.bags(needed, read)
     found = match(
         weigh(question.text, tokens, partial(rarity, index)),
         [bags.get(row) for row in needed.tolist()],
-        own=np.searchsorted(needed, chosen.rows),
-        previous=np.where(chosen.previous >= 0, np.searchsorted(needed, chosen.previous), -1),
-        gate=chosen.gate,
+        own=np.searchsorted(needed, rows),
+        previous=np.where(previous >= 0, np.searchsorted(needed, previous), -1),
+        gate=gate,
     )
     return {"match": _fill_unknown(found.match, found.known), "asked": found.asked}
 
@@ -335,16 +249,18 @@ def _share_of_best(index: Index, stems: Sequence[int], lexical: Floats) -> Any:
     return lexical / np.float32(max(sum(rarity(index, stem) for stem in stems) * (K1 + 1), 1e-9))
 
 
-def _meaning(chosen: Shortlist, cosine: Floats) -> Any:
+def _meaning(cosine: Floats, every: Any, passages: Ints) -> Any:
     """How far the cosine of each row's best passage stands out, at most 1; below 0 if it is less than the mean of all.
 
     The best of many passages is nearer by chance than a single one. What n unrelated passages reach by chance, the
     standard deviation times the square root of 2 ln n, is subtracted: a text gets nothing for being long.
+
+    `every` has the cosines of all vectors in the space, and `passages` how many each row has.
     """
-    count = chosen.compared + _PRIOR_TEXTS
-    mean = (chosen.cosine_sum + _PRIOR_TEXTS * _PRIOR_COSINE) / count
-    variance = (chosen.cosine_square_sum + _PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
-    by_chance = min(math.sqrt(max(variance, 0.0)), _MAX_SPREAD) * np.sqrt(2 * np.log(chosen.passages))
+    count = len(every) + _PRIOR_TEXTS
+    mean = (float(every.sum()) + _PRIOR_TEXTS * _PRIOR_COSINE) / count
+    variance = (float(every @ every) + _PRIOR_TEXTS * _PRIOR_COSINE**2) / count - mean**2
+    by_chance = min(math.sqrt(max(variance, 0.0)), _MAX_SPREAD) * np.sqrt(2 * np.log(passages))
     above = (cosine - mean - by_chance) / max(1 - mean, 1e-3)
     return _fill_unknown(above.astype(np.float32), ~np.isnan(above))
 
@@ -365,7 +281,7 @@ def _is_speaker(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
     An assistant repeats what was said to it and answers at length; what the question is about was said by the user.
     """
     if question.speaker is not None:
-        said: Any = index.speakers[rows] == question.speaker
+        said: Any = index["speaker"][rows] == question.speaker
     elif question.side == "anybody":
         said = np.zeros(len(rows), dtype=np.bool_)
     else:
@@ -375,20 +291,20 @@ def _is_speaker(index: Index, question: ParsedQuestion, rows: Ints) -> Any:
 
 def _gate(index: Index) -> Any:
     """How much the neighbours and the session of each row count: 1 for a short row, less the longer it is."""
-    return index.derived("gate", lambda: 1.0 / (1.0 + (index.words / np.float32(_GATE_WORDS)) ** 2))
+    return index.derived("gate", lambda: 1.0 / (1.0 + (index["words"] / np.float32(_GATE_WORDS)) ** 2))
 
 
 def _length_norm(index: Index, gate: Any) -> Any:
     """The length term of BM25 for each row; the words of neighbours count as in `_scores_of`."""
 
     def compute() -> Any:
-        before, after = index.neighbours()
-        own = index.stem_counts
+        before, after = index["before"], index["after"]
+        own = index["stem_count"]
         mixed = own + gate * (
             _PREVIOUS_SHARE * np.where(before >= 0, own[before], 0)
             + _NEXT_SHARE * np.where(after >= 0, own[after], 0)
         )
-        mean = mixed[index.alive].mean()
+        mean = mixed[index["alive"]].mean()
         return (K1 * (1 - B + B * mixed / max(mean, 1e-9))).astype(np.float32)
 
     return index.derived("length_norm", compute)
@@ -405,7 +321,7 @@ def _bm25(index: Index, stems: Sequence[int], gate: Any) -> Any:
 
 def _scores_of(index: Index, stem: int, gate: Any) -> StemScores:
     """What a stem adds to the BM25 of each row: its count there, plus weighted counts in the neighbours, saturating."""
-    before, after = index.neighbours()
+    before, after = index["before"], index["after"]
     rows, counts, _ = index.postings(stem)
     mixed = np.zeros(len(index), dtype=np.float32)
     mixed[rows] = counts
@@ -456,8 +372,8 @@ def _union_of_arms(
     """The first rows of each arm, the turns right after the first of these, and what was said on a day that the
     question names; ascending.
     """
-    _, after = index.neighbours()
-    wanted = index.alive if only is None else index.alive & only
+    after = index["after"]
+    wanted = index["alive"] if only is None else index["alive"] & only
     arms = [best_of(lexical, wanted, per_arm, above=0)]
     comparable = lexical
     if cosine is not None:
@@ -468,7 +384,7 @@ def _union_of_arms(
         arms.append(best_of(cues, wanted, per_arm, above=0))
     for days in question.days:
         if days.count <= _MOST_DAYS:
-            said_then = np.flatnonzero(wanted & days.contain(index.days))
+            said_then = np.flatnonzero(wanted & days.contain(index["day"]))
             arms.append(said_then[top(comparable[said_then], per_arm)])
     followed = [after[arm[:_FOLLOWED]] for arm in arms]
     chosen = distinct(np.concatenate([*arms, *followed]))
@@ -480,7 +396,7 @@ def _session_prior(index: Index, rows: Ints, values: Any) -> Any:
     """For each candidate, a third of the sum of the three best values in its session. A row without a session is a
     session of its own.
     """
-    sessions = index.sittings().number[rows]
+    sessions = index["sitting"][rows]
     sessions = np.where(sessions >= 0, sessions, -1 - rows)
     order = np.lexsort((-values, sessions))
     ordered = sessions[order]

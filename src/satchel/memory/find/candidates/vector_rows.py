@@ -104,22 +104,17 @@ def find_model(connection: Connection, name: str) -> ModelRow | None:
 
 def open_model(connection: Connection, name: str, dimension: int, at: int) -> ModelRow:
     """Find an embedding model, or write it down where it is new; the first one of a store is in use at once."""
-    active = connection.execute(select(models.c.name).where(models.c.state == "active")).scalar()
-    found = connection.execute(
-        select(models.c.id, models.c.dimension, models.c.state).where(models.c.name == name)
-    ).first()
-    if found is None:
-        found = connection.execute(
-            insert(models)
-            .values(name=name, dimension=dimension, state="building" if active else "active", created_at=at)
-            .returning(models.c.id, models.c.dimension, models.c.state)
-        ).one()
-    elif found.state == "retired":
+    if find_model(connection, name) is None:
+        retired = update(models).where(models.c.name == name)
         # It is wanted again: what it still has is kept, and what it lacks is made.
-        connection.execute(
-            update(models).where(models.c.id == found.id).values(state="building", retired_at=None)
-        )
-    return ModelRow(id=found.id, dimension=found.dimension, replaces=None if active == name else active)
+        if not connection.execute(retired.values(state="building", retired_at=None)).rowcount:
+            has_other = connection.execute(select(models.c.id).where(models.c.state == "active")).first()
+            state = "building" if has_other else "active"
+            row = {"name": name, "dimension": dimension, "state": state, "created_at": at}
+            connection.execute(insert(models).values(row))
+    found = find_model(connection, name)
+    assert found is not None
+    return found
 
 
 def activate_model(connection: Connection, model: int, at: int, share: Share | None = None) -> bool:

@@ -382,13 +382,13 @@ class Circumstances:
                 first = _latest(a, b.first)
                 return None if first is None or a.period == "week" else Span(first.first, b.last)
             case Span(), Cycle():
-                last = _earliest(b, a.first)
+                last = b.after(a.first - timedelta(days=1))
                 return None if last is None else Span(a.first, last.last)
             case Cycle(period="month"), Cycle(period="year"):
                 # "From the 20th to the 29th of December": the month stands at the end.
                 return b.map(lambda end: _joined(_latest(a, end.first), end))
             case Cycle(), Cycle() if PERIODS.index(a.period) >= PERIODS.index(b.period):
-                both = a.map(lambda start: _joined(start, _earliest(b, start.first)))
+                both = a.map(lambda start: _joined(start, b.after(start.first - timedelta(days=1))))
                 return replace(both, is_habit=a.period == "week")
             case _:
                 return None
@@ -467,10 +467,6 @@ def _joined(start: Span | None, end: Span | None) -> Span | None:
 
 def _latest(cycle: Cycle, day: date) -> Span | None:
     return max((span for span in cycle.around(day) if span.first <= day), key=lambda s: s.first, default=None)
-
-
-def _earliest(cycle: Cycle, day: date) -> Span | None:
-    return next((span for span in cycle.around(day) if span.first >= day), None)
 
 
 def _shifted(day: date, number: int, unit: str) -> date:
