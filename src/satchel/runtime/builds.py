@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import secrets
 import shutil
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
@@ -20,11 +23,11 @@ import anyio
 import anyio.to_thread
 
 from satchel.builder.builder import Builder
-from satchel.builder.executors import WORKER, new_executor_id
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
 from satchel.builder.registering import Registering
 from satchel.builder.tasks import adopt_task, build_task, repair_task
+from satchel.builder.worker import WORKER
 from satchel.builder.workshop import Workshop
 from satchel.capabilities.access import network_of
 from satchel.capabilities.allowances import Rules
@@ -450,7 +453,7 @@ class Builds:
             ) from error
 
     async def _build_here(self, build_id: str) -> None:
-        builder = self.builder(new_executor_id())
+        builder = self.builder()
         try:
             for _ in range(_RETRIES):
                 try:
@@ -470,8 +473,8 @@ class Builds:
             with suppress(StorageError):
                 await self.sweep()
 
-    def builder(self, executor: str) -> Builder:
-        """A builder for this process."""
+    def builder(self) -> Builder:
+        """A builder for this process, with a name of its own."""
         parts, home = self._parts, self._home
         settings = parts.settings
 
@@ -517,7 +520,7 @@ class Builds:
             environ=settings.environ,
             spent_on_day=spent_on_day,
             day_usd=settings.budget.day_usd,
-            executor=executor,
+            executor=f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}",
         )
 
     def _folder(self, build: Build) -> Path:
