@@ -23,7 +23,7 @@ from satchel.builder.workshop import Workshop
 from satchel.capabilities.running import LayerMaker, counted_by
 from satchel.clock import Clock
 from satchel.config import BuilderSettings
-from satchel.errors import BudgetExceeded, NotFound, SatchelError, StorageError
+from satchel.errors import NotFound, SatchelError, StorageError
 from satchel.events import (
     Action,
     Compaction,
@@ -43,7 +43,6 @@ from satchel.events import (
 from satchel.loop import (
     CallEnvironment,
     HardBudget,
-    PriorSpend,
     Spill,
     Toolbox,
     ToolPool,
@@ -246,7 +245,7 @@ class _Work:
             if reason:
                 return reason
             runner = TurnRunner(self._inputs(message, toolbox))
-            counted_by.set((self._check_budget, self._count))
+            counted_by.set((self._budget().check_call, self._count))
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop, runner, tools)
                 outcome = await runner.run()
@@ -368,21 +367,11 @@ class _Work:
         )
 
     def _budget(self) -> HardBudget:
-        return HardBudget(session_usd=self._settings.usd, day_usd=self._builder.day_usd, spent=self._spent)
-
-    async def _check_budget(self) -> None:
-        now = self._story.conversation.turn
-        spent = now.usage if now is not None and now.status is None else Usage()
-        verdict = await self._budget().check(spent, unpriced=0, ahead_tokens=0)
-        if verdict.exceeded:
-            raise BudgetExceeded(verdict.exceeded)
-
-    async def _spent(self) -> PriorSpend:
-        now = self._story.conversation.turn
-        this_turn = (now.usage.cost_usd or 0.0) if now is not None and now.status is None else 0.0
-        return PriorSpend(
-            session_usd=(self._story.conversation.usage.cost_usd or 0.0) - this_turn,
-            day_usd=await self._builder.spent_on_day() - this_turn,
+        return HardBudget(
+            session_usd=self._settings.usd,
+            day_usd=self._builder.day_usd,
+            conversation=lambda: self._story.conversation,
+            spent_on_day=self._builder.spent_on_day,
         )
 
     async def _count(self, provider: str, model: str, usage: Usage) -> None:

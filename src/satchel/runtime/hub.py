@@ -14,7 +14,7 @@ from uuid import uuid4
 import anyio
 
 from satchel.clock import local_day
-from satchel.errors import BudgetExceeded, LineFull, NotFound, SatchelError, StorageError, UsageError
+from satchel.errors import LineFull, NotFound, SatchelError, StorageError, UsageError
 from satchel.events import (
     Action,
     AskUser,
@@ -50,7 +50,6 @@ from satchel.loop import (
     HardBudget,
     Hook,
     PrefixWatch,
-    PriorSpend,
     Sampling,
     TokenEstimator,
     TurnInput,
@@ -60,7 +59,7 @@ from satchel.loop import (
     run_call,
 )
 from satchel.memory.store.spending import Asked
-from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, Usage
+from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock
 from satchel.models import ChatModel, Completion
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.broadcast import Broadcast, Subscription
@@ -995,30 +994,16 @@ class SessionHub:
             session_usd=budget.session_usd,
             day_usd=budget.day_usd,
             turn_tokens=budget.turn_tokens,
-            spent=self._prior_spend,
+            conversation=lambda: self.conversation,
+            spent_on_day=self._spent_on_day,
         )
 
-    async def _prior_spend(self) -> PriorSpend:
-        """What was spent before the running turn; the loop counts the turn itself."""
-        day = local_day(self._parts.clock.now())
-        now = self.conversation.turn
-        this_turn = (now.usage.cost_usd or 0.0) if now is not None and now.status is None else 0.0
-        return PriorSpend(
-            session_usd=(self.conversation.usage.cost_usd or 0.0) - this_turn,
-            day_usd=await self._home.spent_on(day) - this_turn,
-        )
+    async def _spent_on_day(self) -> float:
+        return await self._home.spent_on(local_day(self._parts.clock.now()))
 
     async def check_budget(self) -> None:
-        """Check whether the budget allows another model call.
-
-        Raises:
-            BudgetExceeded: It does not.
-        """
-        now = self.conversation.turn
-        spent = now.usage if now is not None and now.status is None else Usage()
-        verdict = await self._budget().check(spent, unpriced=0, ahead_tokens=0)
-        if verdict.exceeded:
-            raise BudgetExceeded(verdict.exceeded)
+        """See `HardBudget.check_call`."""
+        await self._budget().check_call()
 
     async def count_model_call(self, purpose: str, answer: Completion | Asked) -> None:
         """Log a model call that is not part of the conversation, so that the session's usage includes it."""
