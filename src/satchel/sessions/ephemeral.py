@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import anyio
 import anyio.to_thread
@@ -93,13 +92,3 @@ class EphemeralJournal:
         if folder is not None:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
-
-    async def __aenter__(self) -> EphemeralJournal:
-        """Return this journal."""
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        await self.aclose()

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, delete, func, insert, select, text, update
 from satchel.errors import StorageError, StorageLocked
 from satchel.sessions.log import read_lines
 from satchel.sessions.places import session_id_of
-from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of
+from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_of, plain_line
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
@@ -612,5 +612,4 @@ def _snippet(words: str, term: Sequence[str]) -> str:
         space = words.find(" ", start, start + 20)
         start = space + 1 if space >= 0 else start
     cut = words[start : start + _SNIPPET_CHARS]
-    line = " ".join("".join(c if c.isprintable() else " " for c in cut).split())
-    return f"{'…' if start else ''}{line}{'…' if start + _SNIPPET_CHARS < len(words) else ''}"
+    return f"{'…' if start else ''}{plain_line(cut)}{'…' if start + _SNIPPET_CHARS < len(words) else ''}"

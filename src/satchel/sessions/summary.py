@@ -34,6 +34,7 @@ __all__ = [
     "Summary",
     "UsageRow",
     "passages_of",
+    "plain_line",
     "read_title",
     "title_of",
 ]
@@ -114,10 +115,15 @@ class LogPassage:
     text: str
 
 
+def plain_line(text: str) -> str:
+    """The text as one line, without control characters and lone surrogates."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
 def title_of(text: str) -> str:
     """One line of at most 60 characters, cut between words, without control characters and lone surrogates."""
     head = text[: _TITLE_CHARS * 8]
-    line = " ".join("".join(c if c.isprintable() else " " for c in head).split())
+    line = plain_line(head)
     if len(line) <= _TITLE_CHARS and len(text) == len(head):
         return line
     cut = line[: _TITLE_CHARS - 1]
@@ -130,7 +136,7 @@ def read_title(text: str) -> str:
     Raises:
         UsageError: It is empty, or has more than 60 characters.
     """
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    line = plain_line(text)
     if not line:
         raise UsageError("The title is empty.")
     if len(line) > _TITLE_CHARS:
