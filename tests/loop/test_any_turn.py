@@ -217,7 +217,7 @@ class Trials:
 
     def check(self, trial: Trial, outcome: TurnOutcome) -> None:
         asked = outcome.question.call_id if outcome.question is not None else None
-        if not outcome.calls:
+        if not self.world.conversation.calls_for_caller:
             assert history_problems(self.world.messages, question=asked) == []
         assert not [e for e in self.world.events if isinstance(e, Notice) and e.part == "cache"]
         for request in self.world.model.requests:

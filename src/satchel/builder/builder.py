@@ -87,7 +87,6 @@ class Builder:
         network: The network for hosts that are allowed.
         lend: The broker for what the code of a capability may call.
         spent_on_day: What all sessions have spent today, in US dollars; `day_usd` is the limit, or None.
-        executor: The name of this process among those that build.
     """
 
     settings: BuilderSettings
@@ -110,7 +109,6 @@ class Builder:
     environ: Mapping[str, str] = field(repr=False)
     spent_on_day: Callable[[], Awaitable[float]]
     day_usd: float | None = None
-    executor: str = ""
 
     async def build(self, build_id: str) -> Build:
         """Begin a build, or continue it where it stopped, until it has ended or waits for the user.
@@ -124,7 +122,7 @@ class Builder:
         if build.has_ended or build.status == "waiting":
             return build
         async with self._opened(build) as (journal, story):
-            build = await self.queue.begin(build_id, executor=self.executor)
+            build = await self.queue.begin(build_id)
             if build.has_ended:
                 return build
             if not await self.may_go_on(build):
@@ -142,7 +140,8 @@ class Builder:
     async def may_go_on(self, build: Build) -> bool:
         """False once it was cancelled, or its capability removed. What it has registered still has to be told."""
         registering = self.registering
-        return await registering.is_open(build) or await registering.registered(build) is not None
+        is_open = await registering.catalogue.building(build.id) is not None
+        return is_open or await registering.registered(build) is not None
 
     async def _failed(self, build: Build, reason: str) -> Build:
         # The catalogue first: once the build has ended, nobody looks at it again.

@@ -131,7 +131,7 @@ class BuildQueue:
         rows = await self._database.read(lambda connection: _OPEN.named(connection, {"user": self._user}))
         return tuple(_build(row) for row in rows)
 
-    async def begin(self, build_id: str, *, executor: str) -> Build:
+    async def begin(self, build_id: str) -> Build:
         """Note that a process begins or continues a build. A build that has ended is returned as it is.
 
         Raises:
@@ -139,7 +139,7 @@ class BuildQueue:
         """
 
         def write(connection: Connection) -> Build:
-            begun = {"status": "running", "executor": executor, "attempts": builds.c.attempts + 1}
+            begun = {"status": "running", "attempts": builds.c.attempts + 1}
             self._change(connection, build_id, builds.c.status.not_in(ENDED), **begun)
             return self._get(connection, build_id)
 
@@ -417,7 +417,7 @@ def _row(build: Build, user_id: str) -> dict[str, Any]:
         "status": build.status,
         "outcome": build.outcome,
         "attempts": build.attempts,
-        "executor": build.executor,
+        "executor": "",  # of a former version
         "created_at": _to_us(build.created_at),
         "updated_at": _to_us(build.updated_at),
     }
@@ -436,7 +436,6 @@ def _build(row: Any) -> Build:
         status="waiting" if row.status == "queued" and row.asks else row.status,
         outcome=row.outcome,
         attempts=row.attempts,
-        executor=row.executor,
         created_at=_from_us(row.created_at),
         updated_at=_from_us(row.updated_at),
     )

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import secrets
 import shutil
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
@@ -44,7 +41,6 @@ from satchel.models import ChatModel
 from satchel.runtime.build_brief import brief_of
 from satchel.runtime.build_news import post_id
 from satchel.runtime.home import Home
-from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
 from satchel.sandbox.detached import is_working, start_satchel
@@ -474,7 +470,7 @@ class Builds:
                 await self.sweep()
 
     def builder(self) -> Builder:
-        """A builder for this process, with a name of its own."""
+        """A builder for this process."""
         parts, home = self._parts, self._home
         settings = parts.settings
 
@@ -482,10 +478,7 @@ class Builds:
             return await parts.models.model(build.model or None)
 
         async def clean(events: Sequence[Event]) -> Sequence[Event]:
-            return await LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted(events)
-
-        async def clean_text(text: str) -> str:
-            return await LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text(text)
+            return await parts.redactor().redacted(events)
 
         async def spent_on_day() -> float:
             return await home.spent_on(local_day(parts.clock.now()))
@@ -516,11 +509,10 @@ class Builds:
             registering=self._registering,
             fail=fail,
             pool=parts.pool,
-            spill=lambda folder: spill_into(folder, parts.pool, clean=clean_text),
+            spill=lambda folder: spill_into(folder, parts.pool, clean=parts.redactor().redacted_text),
             environ=settings.environ,
             spent_on_day=spent_on_day,
             day_usd=settings.budget.day_usd,
-            executor=f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}",
         )
 
     def _folder(self, build: Build) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,7 +47,7 @@ from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.build_news import BuildNews
 from satchel.runtime.commands import CommandResult, SlashCommand, result_from_json
 from satchel.runtime.recap import MOST_SAID, Exchange, ListedSession
-from satchel.runtime.server_api import ServerApi, error_of
+from satchel.runtime.server_api import ServerApi, error_of, http_client
 from satchel.runtime.serving import Serving, serving
 from satchel.runtime.session import Session
 from satchel.runtime.session_state import SessionState
@@ -117,9 +116,8 @@ class RemoteHost:
         """The connection to the current server, or to the last one."""
         async with self._opening:
             if self._api is None:
-                self._api = await self._stack.enter_async_context(
-                    ServerApi.connected(self._found, settings=self._settings)
-                )
+                client = http_client(self._found, settings=self._settings)
+                self._api = ServerApi(await self._stack.enter_async_context(client))
             return self._api
 
     async def look(self) -> str:
@@ -637,11 +635,10 @@ class RemoteSession:
             self._abandon(before, state)
         self._turns = max(self._turns, state.turns)
 
-    async def _look_at_mode(self) -> None:
-        """Get the mode, which a plan that is proposed or approved may have changed."""
+    async def _look(self) -> None:
+        """Get the state, such as the mode, which a plan that is proposed or approved may have changed."""
         with suppress(SatchelError):
-            answer = await (await self._host.api()).get(f"/api/sessions/{self.id}/state")
-            self._state = replace(self._state, mode=fields_from_json(SessionState, answer).mode)
+            await self._refresh()
 
     def _take_builds(self, state: SessionState) -> None:
         self._builds = BuildNews()
@@ -683,9 +680,9 @@ class RemoteSession:
                 self._questions.pop(id, None)
             case AskUser():
                 self._question = event
-                self._group.start_soon(self._look_at_mode)
+                self._group.start_soon(self._look)
             case Observation(round=0):
-                self._group.start_soon(self._look_at_mode)
+                self._group.start_soon(self._look)
             case FinalEvent() if self._running is not None:
                 self._running.said_all()
             case BuildPosted():
@@ -739,8 +736,7 @@ class RemoteSession:
             with anyio.move_on_after(_CHECK_S) as waiting:
                 await running.ended()
             if waiting.cancelled_caught and self._is_connected:
-                with suppress(SatchelError):
-                    await self._refresh()
+                await self._look()
 
     def _stop(self, running: RunningTurn) -> None:
         self._group.start_soon(self._cancel, running)

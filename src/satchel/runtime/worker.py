@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from uuid import uuid4
 
 from satchel.builder.worker import BuildWorker, WorkerReport
 from satchel.config import Settings
@@ -31,13 +33,12 @@ async def run_worker(settings: Settings, *, once: bool, tell: Callable[[str], No
         if parts is None or satchel.home.database is None:
             raise StorageError("The database can't be opened. `satchel doctor` shows why.")
         builds = parts.builds
-        builder = builds.builder()
         worker = BuildWorker(
             home=settings.home,
-            executor=builder.executor,
+            executor=f"{os.getpid()}-{uuid4().hex}",
             workers=settings.builder.workers,
             waiting=builds.waiting,
-            build=builder.build,
+            build=builds.builder().build,
             tell=tell,
         )
         return await worker.run(once=once)

@@ -24,7 +24,7 @@ from satchel.sessions.client_history import ClientHistory
 from satchel.sessions.compressing import Replaced, compress_log, expand_log
 from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import to_json, to_markdown
-from satchel.sessions.inbox import Inbox, InboxEntry
+from satchel.sessions.inbox import Inbox
 from satchel.sessions.index import LogFile, SearchHit, SessionIndex, log_files
 from satchel.sessions.journal import Journal, Lanes, WriterLock, sync_folder, unwritable, writer_of
 from satchel.sessions.log import Log, Offsets, is_compressed, read_log, read_records
@@ -67,6 +67,7 @@ class SessionStore:
 
     Attributes:
         client_history: Places in conversations whose history a client holds.
+        inbox: What was posted into sessions and waits for their next turn.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class SessionStore:
         self._new_id = new_id
         self._lanes = Lanes()
         self._index = SessionIndex(root, database, self._lanes.long)
-        self._inbox = Inbox(database, clock=clock, new_id=new_id)
+        self.inbox = Inbox(database, clock=clock, new_id=new_id)
         self.client_history = ClientHistory(database, clock=clock)
         self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
 
@@ -297,9 +298,7 @@ class SessionStore:
 
     # The inbox
 
-    async def post(
-        self, session_id: str, *, source: str, text: str, untrusted: bool = False, kind: str = "notice"
-    ) -> str:
+    async def post(self, session_id: str, *, source: str, text: str, untrusted: bool = False) -> str:
         """Put an entry into a session's inbox. The session may be closed, or open in any process.
 
         Args:
@@ -307,7 +306,6 @@ class SessionStore:
             source: Who posts.
             text: At most `inbox.MAX_CHARS` characters. The caller has removed secrets.
             untrusted: `text` comes from outside.
-            kind: Such as "notice".
 
         Returns:
             The entry's id.
@@ -318,37 +316,7 @@ class SessionStore:
             StorageError: The database is unavailable.
         """
         _, full_id = await self._run(lambda: self._find(session_id))
-        return await self._inbox.post(full_id, source=source, text=text, untrusted=untrusted, kind=kind)
-
-    async def waiting(self, session_id: str, *, delivered: Collection[str] = ()) -> Sequence[InboxEntry]:
-        """The entries in a session's inbox, in the order of arrival.
-
-        Args:
-            session_id: The full id.
-            delivered: Ids of entries to leave out: those named by `TurnStart` events of the log. They prevent a second
-                delivery after the program was killed between writing that event and calling `delivered`.
-
-        Raises:
-            StorageError: The database is unavailable.
-        """
-        return await self._inbox.waiting(session_id, delivered=delivered)
-
-    async def delivered(self, ids: Collection[str]) -> None:
-        """Remove entries that a turn has delivered. Unknown ids are ignored.
-
-        Raises:
-            StorageError: The database is unavailable. The entries are still there.
-        """
-        await self._inbox.delivered(ids)
-
-    async def inbox_version(self) -> int:
-        """A number that changes when any process posts into any session. Takes one short read, so that a program can
-        poll it every second.
-
-        Raises:
-            StorageError: The database is unavailable.
-        """
-        return await self._inbox.version()
+        return await self.inbox.post(full_id, source=source, text=text, untrusted=untrusted)
 
     async def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
         """Search what was said and the inputs and outputs of tools, in all sessions.
@@ -388,7 +356,7 @@ class SessionStore:
         lock = await self._run(lambda: WriterLock.acquire(self._lock_path(full_id), session_id=full_id))
         try:
             # First, because this can fail: what waits for a session that is gone would stay for ever.
-            await self._inbox.remove(full_id)
+            await self.inbox.remove(full_id)
             await self.client_history.remove(full_id)
             await self._run(lambda: _remove_files(path))
         finally:
@@ -479,7 +447,7 @@ class SessionStore:
                 stale.append(self._index.name_of(path))
         # Includes the logs that an earlier, interrupted call rewrote.
         stale += await self._index.outdated()
-        if await self._inbox.rewrite(inbox_redactor(words, matchers)) or stale:
+        if await self.inbox.rewrite(inbox_redactor(words, matchers)) or stale:
             await self._index.forget(stale)
         return Redaction(sessions=tuple(done))
 
