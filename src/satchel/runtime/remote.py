@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -635,10 +636,11 @@ class RemoteSession:
             self._abandon(before, state)
         self._turns = max(self._turns, state.turns)
 
-    async def _look(self) -> None:
-        """Get the state, such as the mode, which a plan that is proposed or approved may have changed."""
+    async def _look_at_mode(self) -> None:
+        """Get the mode, which a plan that is proposed or approved may have changed."""
         with suppress(SatchelError):
-            await self._refresh()
+            answer = await (await self._host.api()).get(f"/api/sessions/{self.id}/state")
+            self._state = replace(self._state, mode=fields_from_json(SessionState, answer).mode)
 
     def _take_builds(self, state: SessionState) -> None:
         self._builds = BuildNews()
@@ -680,9 +682,9 @@ class RemoteSession:
                 self._questions.pop(id, None)
             case AskUser():
                 self._question = event
-                self._group.start_soon(self._look)
+                self._group.start_soon(self._look_at_mode)
             case Observation(round=0):
-                self._group.start_soon(self._look)
+                self._group.start_soon(self._look_at_mode)
             case FinalEvent() if self._running is not None:
                 self._running.said_all()
             case BuildPosted():
@@ -736,7 +738,8 @@ class RemoteSession:
             with anyio.move_on_after(_CHECK_S) as waiting:
                 await running.ended()
             if waiting.cancelled_caught and self._is_connected:
-                await self._look()
+                with suppress(SatchelError):
+                    await self._refresh()
 
     def _stop(self, running: RunningTurn) -> None:
         self._group.start_soon(self._cancel, running)
