@@ -146,6 +146,11 @@ class Conversation:
         return self.turn is not None and self.turn.status is None
 
     @property
+    def turn_usage(self) -> Usage:
+        """What the running turn has used; nothing between turns."""
+        return self.turn.usage if self.turn is not None and self.is_unfinished else Usage()
+
+    @property
     def messages(self) -> tuple[Message, ...]:
         """All of them. Results of calls beside an open one are in the last message."""
         results = tuple(self._results_in_order())

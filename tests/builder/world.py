@@ -245,7 +245,6 @@ class World:
             spill=lambda folder: spill,
             environ={},
             spent_on_day=spent,
-            executor="e1",
         )
 
     async def request(self, name: str = "greet", description: str = "Greet a city.", **more: Any) -> Build:

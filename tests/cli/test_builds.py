@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import pytest
 
-from satchel.builder.executors import WORKER
+from satchel.builder.worker import WORKER
 from satchel.sandbox.detached import is_working
 from tests.builder.world import CASES, GREET, SCHEMA
 from tests.cli.conftest import serving

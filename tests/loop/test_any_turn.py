@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from satchel.conversation import Conversation
 from satchel.errors import ContextOverflow, ModelAuthError, ModelError, ModelUnavailable
 from satchel.events import Event, MemorySurfaced, Notice, Record
-from satchel.loop import HardBudget, PrefixWatch, TokenEstimator, TurnLimits, TurnOutcome, TurnRunner
+from satchel.loop import PrefixWatch, TokenEstimator, TurnLimits, TurnOutcome, TurnRunner
 from satchel.messages import Message, Usage
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply
@@ -197,7 +197,7 @@ class Trials:
             surface=surface,
             watch=self.watch,
             estimator=self.estimator,
-            budget=HardBudget(session_usd=0.35),
+            budget=world.budget(session_usd=0.35),
         )
         returned: TurnOutcome | None = None
 
@@ -217,7 +217,7 @@ class Trials:
 
     def check(self, trial: Trial, outcome: TurnOutcome) -> None:
         asked = outcome.question.call_id if outcome.question is not None else None
-        if not outcome.calls:
+        if not self.world.conversation.calls_for_caller:
             assert history_problems(self.world.messages, question=asked) == []
         assert not [e for e in self.world.events if isinstance(e, Notice) and e.part == "cache"]
         for request in self.world.model.requests:

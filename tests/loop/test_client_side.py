@@ -45,7 +45,7 @@ async def test_ordinary_calls_run_and_those_of_the_caller_end_the_turn_open() ->
     world = calling()
     outcome = await world.run()
     assert (outcome.status, outcome.text) == ("calling", "Let me see.")
-    assert outcome.calls == (
+    assert world.conversation.calls_for_caller == (
         ToolUseBlock(id="call_1", name="theirs", input={"x": 1}),
         ToolUseBlock(id="call_3", name="theirs", input={}),
     )
@@ -68,7 +68,7 @@ async def test_the_next_message_brings_results_in_any_order_and_words_beside_the
         TextBlock(text="Hurry."),
     ]
     outcome = await world.run(message(*(blocks[place] for place in order)))
-    assert (outcome.status, outcome.calls) == ("done", ())
+    assert (outcome.status, world.conversation.calls_for_caller) == ("done", ())
     assert world.model.requests[1].messages[-1] == message(
         result("call_1", "one"), result("call_2", "rain"), result("call_3", "three"), TextBlock(text="Hurry.")
     )

@@ -77,7 +77,7 @@ async def test_the_answer_and_the_action_are_on_disk_before_the_call_continues()
     asking = await world.run("Delete it.")
     assert (asking.status, asking.question and asking.question.resumable) == ("asking", True)
     outcome = await world.run("yes")
-    assert (outcome.status, outcome.text, outcome.untrusted) == ("done", "It is gone.", True)
+    assert (outcome.status, outcome.text, world.conversation.untrusted) == ("done", "It is gone.", True)
     assert delete.at_resume == [("yes", "call_1", [TurnStart, Action])]
     start = world.of(TurnStart)[1]
     assert (start.answers, start.resumes) == ("call_1", True)
@@ -121,8 +121,8 @@ async def test_a_tool_that_is_gone_when_the_answer_comes_gives_an_error_result()
 async def test_a_message_that_delivers_a_post_from_outside_makes_the_turn_untrusted() -> None:
     world = World(["Fine."])
     world.conversation.apply(Posted(id="p1", source="build", text="Ready.", untrusted=True))
-    outcome = await world.run("And?", inbox=("p1",))
-    assert outcome.untrusted
+    await world.run("And?", inbox=("p1",))
+    assert world.conversation.untrusted
 
 
 @requirement("loop:turn:resumed")

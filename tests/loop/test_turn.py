@@ -27,7 +27,7 @@ from satchel.events import (
     TurnEnd,
     TurnStart,
 )
-from satchel.loop import HardBudget, Patience, PrefixWatch, PriorSpend, ToolCallRecord, TurnLimits
+from satchel.loop import Patience, PrefixWatch, ToolCallRecord, TurnLimits
 from satchel.messages import Message, TextBlock, ToolResultBlock, ToolUseBlock, Usage, size_of_message
 from satchel.models.port import ModelEvent, ModelRequest, Retrying
 from satchel.models.scripted import Call, Reply, ScriptedModel
@@ -312,7 +312,7 @@ async def test_the_budget_of_tokens_ends_the_turn_before_a_call_that_would_break
     world = World(
         [Reply(calls=[Call(name="look")], usage=Usage(input_tokens=400, output_tokens=90))], gives("ok")
     )
-    outcome = await world.run(budget=HardBudget(turn_tokens=500))
+    outcome = await world.run(budget=world.budget(turn_tokens=500))
     assert outcome.status == "limit"
     assert "budget.turn_tokens" in outcome.text
     assert len(world.model.requests) == 1
@@ -321,12 +321,12 @@ async def test_the_budget_of_tokens_ends_the_turn_before_a_call_that_would_break
 
 @requirement("loop:budget:money")
 async def test_the_budget_of_dollars_counts_what_was_spent_before_and_starts_no_call_after_it() -> None:
-    async def spent() -> PriorSpend:
-        return PriorSpend(session_usd=0.30, day_usd=0.90)
+    async def spent() -> float:
+        return 0.90 + (world.conversation.usage.cost_usd or 0.0)
 
     usage = Usage(input_tokens=9, output_tokens=9, cost_usd=0.15)
     world = World([Reply(calls=[Call(name="look")], usage=usage)], gives("ok"))
-    outcome = await world.run(budget=HardBudget(session_usd=5.0, day_usd=1.0, spent=spent))
+    outcome = await world.run(budget=world.budget(session_usd=5.0, day_usd=1.0, spent_on_day=spent))
     assert outcome.status == "limit"
     assert outcome.text.startswith(
         "I stopped. The budget of a day, 1.00 US dollars (budget.day_usd), is used up: 1.05 are spent."
@@ -338,7 +338,7 @@ async def test_the_budget_of_dollars_counts_what_was_spent_before_and_starts_no_
 
 async def test_a_budget_in_dollars_says_that_it_cannot_be_held_without_a_price() -> None:
     world = World([Reply(calls=[Call(name="look")]), "Done."], gives("ok"))
-    outcome = await world.run(budget=HardBudget(session_usd=1.0))
+    outcome = await world.run(budget=world.budget(session_usd=1.0))
     assert outcome.status == "done"
     [notice] = world.of(Notice)
     assert notice.part == "budget"

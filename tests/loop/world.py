@@ -10,7 +10,7 @@ from typing import Any
 from satchel.clock import ManualClock
 from satchel.conversation import Conversation
 from satchel.events import Compaction, Event, is_transient
-from satchel.loop import CallEnvironment, Toolbox, ToolPool, TurnInput, TurnOutcome, TurnRunner
+from satchel.loop import CallEnvironment, HardBudget, Toolbox, ToolPool, TurnInput, TurnOutcome, TurnRunner
 from satchel.messages import Message, TextBlock
 from satchel.models.scripted import Script, ScriptedModel
 from satchel.tools.function import function_tool
@@ -139,6 +139,15 @@ class World:
         self.conversation.apply(
             Compaction(turn=0, messages=messages, before_tokens=0, after_tokens=0, trigger="manual")
         )
+
+    def budget(self, **limits: Any) -> HardBudget:
+        """Of this conversation, which is the day's only one."""
+
+        async def spent() -> float:
+            return self.conversation.usage.cost_usd or 0.0
+
+        given = {"conversation": lambda: self.conversation, "spent_on_day": spent, **limits}
+        return HardBudget(**given)
 
     def turn(self, message: str | Message | None = "Go.", **options: Any) -> TurnRunner:
         return TurnRunner(

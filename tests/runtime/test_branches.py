@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from satchel.models import ModelRequest, ScriptedModel
-from satchel.runtime.attaching import uploads_of
+from satchel.sessions.attachments import Uploads
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -55,7 +55,7 @@ async def test_words_leave_a_branch_of_a_branch_that_was_deleted_and_later_files
         assert satchel.memory is not None
         session = await satchel.session()
         await session.run_turn("My boat is the Kittiwake.")
-        picture = uploads_of(satchel.settings).add(
+        picture = Uploads(satchel.settings.home).add(
             [b"\x89PNG\r\n\x1a\n of the Kittiwake"], name="boat.png", now=satchel.clock.now()
         )
         running = await session.start("Look at her.", files=[picture])

@@ -116,7 +116,7 @@ def test_pictures_in_chat_completions_reach_the_model_and_addresses_are_not_fetc
 def test_what_is_too_long_empty_or_not_what_it_says_is_kept_as_what_it_is_or_not_at_all(
     tmp_path: Path,
 ) -> None:
-    uploads = Uploads(tmp_path / "uploads")
+    uploads = Uploads(tmp_path)
     with pytest.raises(UsageError, match="15 MB"):
         uploads.add((b"x" * (1 << 20) for _ in range(2048)), name="big", now=NOW)
     with pytest.raises(UsageError, match="empty"):

@@ -12,7 +12,7 @@ import pytest
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Episode
-from satchel.runtime.surfacings import Surfacings
+from satchel.runtime.lately import Lately
 from tests.requirements import requirement
 from tests.server.browsers import at, browser, open_page, read, said, send, ticked, words_of
 from tests.server.world import World, chat, serving
@@ -413,15 +413,15 @@ def test_logs_are_read_again_only_when_they_have_changed(
         return await load(id, **more)
 
     monkeypatch.setattr(sessions, "load", counted)
-    surfacings = Surfacings(sessions)
-    first = world.call(surfacings.newest)
+    lately = Lately(sessions)
+    first = world.call(lately.surfaced)
     count = len(read)
     assert count > 0
-    assert world.call(surfacings.newest) == first
+    assert world.call(lately.surfaced) == first
     assert len(read) == count
     with world.client() as client:
         chat(client, "And whose is it?")
-    world.call(surfacings.newest)
+    world.call(lately.surfaced)
     assert len(read) == count + 1
 
 

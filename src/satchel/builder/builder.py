@@ -23,7 +23,7 @@ from satchel.builder.workshop import Workshop
 from satchel.capabilities.running import LayerMaker, counted_by
 from satchel.clock import Clock
 from satchel.config import BuilderSettings
-from satchel.errors import BudgetExceeded, NotFound, SatchelError, StorageError
+from satchel.errors import NotFound, SatchelError, StorageError
 from satchel.events import (
     Action,
     Compaction,
@@ -43,7 +43,6 @@ from satchel.events import (
 from satchel.loop import (
     CallEnvironment,
     HardBudget,
-    PriorSpend,
     Spill,
     Toolbox,
     ToolPool,
@@ -88,7 +87,6 @@ class Builder:
         network: The network for hosts that are allowed.
         lend: The broker for what the code of a capability may call.
         spent_on_day: What all sessions have spent today, in US dollars; `day_usd` is the limit, or None.
-        executor: The name of this process among those that build.
     """
 
     settings: BuilderSettings
@@ -111,7 +109,6 @@ class Builder:
     environ: Mapping[str, str] = field(repr=False)
     spent_on_day: Callable[[], Awaitable[float]]
     day_usd: float | None = None
-    executor: str = ""
 
     async def build(self, build_id: str) -> Build:
         """Begin a build, or continue it where it stopped, until it has ended or waits for the user.
@@ -125,7 +122,7 @@ class Builder:
         if build.has_ended or build.status == "waiting":
             return build
         async with self._opened(build) as (journal, story):
-            build = await self.queue.begin(build_id, executor=self.executor)
+            build = await self.queue.begin(build_id)
             if build.has_ended:
                 return build
             if not await self.may_go_on(build):
@@ -143,7 +140,8 @@ class Builder:
     async def may_go_on(self, build: Build) -> bool:
         """False once it was cancelled, or its capability removed. What it has registered still has to be told."""
         registering = self.registering
-        return await registering.is_open(build) or await registering.registered(build) is not None
+        is_open = await registering.catalogue.building(build.id) is not None
+        return is_open or await registering.registered(build) is not None
 
     async def _failed(self, build: Build, reason: str) -> Build:
         # The catalogue first: once the build has ended, nobody looks at it again.
@@ -246,7 +244,7 @@ class _Work:
             if reason:
                 return reason
             runner = TurnRunner(self._inputs(message, toolbox))
-            counted_by.set((self._check_budget, self._count))
+            counted_by.set((self._budget().check_call, self._count))
             async with anyio.create_task_group() as group:
                 group.start_soon(self._stop, runner, tools)
                 outcome = await runner.run()
@@ -368,21 +366,11 @@ class _Work:
         )
 
     def _budget(self) -> HardBudget:
-        return HardBudget(session_usd=self._settings.usd, day_usd=self._builder.day_usd, spent=self._spent)
-
-    async def _check_budget(self) -> None:
-        now = self._story.conversation.turn
-        spent = now.usage if now is not None and now.status is None else Usage()
-        verdict = await self._budget().check(spent, unpriced=0, ahead_tokens=0)
-        if verdict.exceeded:
-            raise BudgetExceeded(verdict.exceeded)
-
-    async def _spent(self) -> PriorSpend:
-        now = self._story.conversation.turn
-        this_turn = (now.usage.cost_usd or 0.0) if now is not None and now.status is None else 0.0
-        return PriorSpend(
-            session_usd=(self._story.conversation.usage.cost_usd or 0.0) - this_turn,
-            day_usd=await self._builder.spent_on_day() - this_turn,
+        return HardBudget(
+            session_usd=self._settings.usd,
+            day_usd=self._builder.day_usd,
+            conversation=lambda: self._story.conversation,
+            spent_on_day=self._builder.spent_on_day,
         )
 
     async def _count(self, provider: str, model: str, usage: Usage) -> None:

@@ -7,8 +7,7 @@ run, bounds on how many do, and their recovery.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +16,6 @@ from dbos import DBOS, DBOSConfig, SetWorkflowID
 from satchel.storage.jobs import jobs_engine
 
 __all__ = ["BuildJobs"]
-
-_log = logging.getLogger(__name__)
 
 _APPLICATION_VERSION: Final = "builds-1"
 """Not a hash of the code, which is DBOS's default: after an upgrade, jobs of the version before have to go on."""
@@ -41,6 +38,7 @@ class BuildJobs:
             run: Runs the build with this id to its end; called in a thread.
         """
         self._engine = jobs_engine(database)
+        self._executor = executor
         config: DBOSConfig = {
             "name": "satchel",
             "system_database_engine": self._engine,
@@ -81,16 +79,11 @@ class BuildJobs:
         with SetWorkflowID(build_id if not found else f"{build_id}/{attempts}-{len(found)}"):
             DBOS.enqueue_workflow(_QUEUE, self._build, build_id)
 
-    def take_over(self, alive: Collection[str]) -> int:
-        """Continue the jobs of processes that are not alive any more. Blocks. Returns how many there were."""
-        left = [
-            job.workflow_id
-            for job in DBOS.list_workflows(status="PENDING", load_input=False, load_output=False)
-            if job.executor_id not in alive
-        ]
-        for id in left:
-            DBOS.resume_workflow(id, queue_name=_QUEUE)
-        return len(left)
+    def take_over(self) -> None:
+        """Continue the jobs of processes that have died; no other one is alive. Blocks."""
+        for job in DBOS.list_workflows(status="PENDING", load_input=False, load_output=False):
+            if job.executor_id != self._executor:
+                DBOS.resume_workflow(job.workflow_id, queue_name=_QUEUE)
 
     def close(self) -> None:
         """Stop dispatching, and let go of the database. Blocks."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     bindparam,
     exists,
@@ -112,10 +113,7 @@ class BuildQueue:
         Raises:
             NotFound: There is none.
         """
-        found = await self._database.read(lambda connection: _find(connection, build_id, self._user))
-        if found is None:
-            raise NotFound(f"There is no build {build_id!r}.")
-        return found
+        return await self._database.read(lambda connection: self._get(connection, build_id))
 
     async def of_capability(self, capability_id: str) -> tuple[Build, ...]:
         """The builds of one capability, oldest first."""
@@ -133,31 +131,19 @@ class BuildQueue:
         rows = await self._database.read(lambda connection: _OPEN.named(connection, {"user": self._user}))
         return tuple(_build(row) for row in rows)
 
-    async def begin(self, build_id: str, *, executor: str) -> Build:
+    async def begin(self, build_id: str) -> Build:
         """Note that a process begins or continues a build. A build that has ended is returned as it is.
 
         Raises:
             NotFound: There is none.
         """
 
-        def write(connection: Connection) -> Build | None:
-            connection.execute(
-                update(builds)
-                .where(builds.c.id == build_id, builds.c.user_id == self._user)
-                .where(builds.c.status.not_in(ENDED))
-                .values(
-                    status="running",
-                    executor=executor,
-                    attempts=builds.c.attempts + 1,
-                    updated_at=self._now(),
-                )
-            )
-            return _find(connection, build_id, self._user)
+        def write(connection: Connection) -> Build:
+            begun = {"status": "running", "attempts": builds.c.attempts + 1}
+            self._change(connection, build_id, builds.c.status.not_in(ENDED), **begun)
+            return self._get(connection, build_id)
 
-        found = await self._database.write(write)
-        if found is None:
-            raise NotFound(f"There is no build {build_id!r}.")
-        return found
+        return await self._database.write(write)
 
     async def lay_aside(self, build_id: str) -> Build:
         """Let a build wait for the answers to its open questions without a process, and tell the user so.
@@ -169,15 +155,10 @@ class BuildQueue:
             NotFound: There is none.
         """
 
-        def write(connection: Connection) -> Build | None:
-            connection.execute(
-                update(builds)
-                .where(builds.c.id == build_id, builds.c.user_id == self._user)
-                .where(builds.c.status == "running")
-                .values(status="queued", updated_at=self._now())
-            )
-            build = _find(connection, build_id, self._user)
-            if build is not None and build.status == "waiting":
+        def write(connection: Connection) -> Build:
+            self._change(connection, build_id, builds.c.status == "running", status="queued")
+            build = self._get(connection, build_id)
+            if build.status == "waiting":
                 asked = select(_question.c.payload).where(_question.c.build_id == build_id, _ASKS)
                 questions = connection.execute(asked.order_by(_question.c.number)).scalars()
                 text = (
@@ -189,10 +170,7 @@ class BuildQueue:
                 self._insert(connection, build_id, id, "to_user", "progress", payload)
             return build
 
-        found = await self._database.write(write, durable=True)
-        if found is None:
-            raise NotFound(f"There is no build {build_id!r}.")
-        return found
+        return await self._database.write(write, durable=True)
 
     async def end(self, build_id: str, status: BuildStatus, outcome: str, *, is_own: bool = False) -> Build:
         """End a build, and tell the user in the same transaction. The first end holds; a second changes nothing.
@@ -205,29 +183,15 @@ class BuildQueue:
         """
         outcome = outcome[:_MOST_TEXT]
 
-        def write(connection: Connection) -> Build | None:
-            changed = connection.execute(
-                update(builds)
-                .where(builds.c.id == build_id, builds.c.user_id == self._user)
-                .where(builds.c.status.not_in(ENDED))
-                .values(status=status, outcome=outcome, updated_at=self._now())
-            )
-            if changed.rowcount:
+        def write(connection: Connection) -> Build:
+            is_open = builds.c.status.not_in(ENDED)
+            if self._change(connection, build_id, is_open, status=status, outcome=outcome):
                 payload = {"text": outcome, "status": status, "is_own": is_own}
-                self._insert(
-                    connection,
-                    build_id,
-                    "end",
-                    "to_user",
-                    "error" if status == "failed" else "complete",
-                    payload,
-                )
-            return _find(connection, build_id, self._user)
+                type: MessageType = "error" if status == "failed" else "complete"
+                self._insert(connection, build_id, "end", "to_user", type, payload)
+            return self._get(connection, build_id)
 
-        found = await self._database.write(write, durable=True)
-        if found is None:
-            raise NotFound(f"There is no build {build_id!r}.")
-        return found
+        return await self._database.write(write, durable=True)
 
     # Messages
 
@@ -245,14 +209,9 @@ class BuildQueue:
         Raises:
             UsageError: The build has too many messages.
         """
-
-        def write(connection: Connection) -> BuildMessage:
-            self._insert(connection, build_id, id, direction, type, payload)
-            found = _message_by_id(connection, build_id, id)
-            assert found is not None
-            return found
-
-        return await self._database.write(write, durable=True)
+        return await self._database.write(
+            lambda connection: self._insert(connection, build_id, id, direction, type, payload), durable=True
+        )
 
     async def answer(self, build_id: str, question_id: str, text: str | None, *, by: str) -> BuildMessage:
         """Store the user's answer to a question. The first answer holds.
@@ -291,10 +250,8 @@ class BuildQueue:
                 "text": None if text is None else text[:_MOST_TEXT],
                 "by": by,
             }
-            self._insert(connection, build_id, _answer_id(question_id), "to_builder", "answer", payload)
-            found = _message_by_id(connection, build_id, _answer_id(question_id))
-            assert found is not None
-            return found
+            id = _answer_id(question_id)
+            return self._insert(connection, build_id, id, "to_builder", "answer", payload)
 
         return await self._database.write(write, durable=True)
 
@@ -337,23 +294,15 @@ class BuildQueue:
 
     async def open_questions(self, *, asked_by: str | None = None) -> tuple[BuildMessage, ...]:
         """The questions that wait for an answer, oldest first, of all builds or of those that one session asked for."""
-        conditions: list[Any] = [builds.c.status.not_in(ENDED)]
-        if asked_by is not None:
-            conditions.append(builds.c.asked_by == asked_by)
         query = (
-            select(build_messages, builds.c.name)
-            .join(builds, builds.c.id == build_messages.c.build_id)
-            .where(builds.c.user_id == self._user, *conditions)
-            .order_by(build_messages.c.number)
+            select(_question, builds.c.name)
+            .join(builds, builds.c.id == _question.c.build_id)
+            .where(builds.c.user_id == self._user, builds.c.status.not_in(ENDED), _ASKS)
+            .where(*([] if asked_by is None else [builds.c.asked_by == asked_by]))
+            .order_by(_question.c.number)
         )
         rows = await self._database.read(lambda connection: connection.execute(query).all())
-        found = [_message(row) for row in rows]
-        closed = {
-            (message.build_id, message.payload.get("question_id"))
-            for message in found
-            if message.type != "question"
-        }
-        return tuple(m for m in found if m.type == "question" and (m.build_id, m.id) not in closed)
+        return tuple(_message(row) for row in rows)
 
     async def is_open(self, question: BuildMessage) -> bool:
         """Whether a question waits for an answer."""
@@ -378,9 +327,9 @@ class BuildQueue:
         direction: Direction,
         type: MessageType,
         payload: Mapping[str, Any],
-    ) -> None:
-        if _message_by_id(connection, build_id, id) is not None:
-            return
+    ) -> BuildMessage:
+        if (earlier := _message_by_id(connection, build_id, id)) is not None:
+            return earlier
         count = select(func.count()).where(build_messages.c.build_id == build_id)
         if type == "progress" and connection.execute(count).scalar_one() >= _MOST_MESSAGES:
             raise UsageError(f"The build has {_MOST_MESSAGES:,} messages. It can't report any more.")
@@ -395,6 +344,23 @@ class BuildQueue:
                 created_at=self._now(),
             )
         )
+        stored = _message_by_id(connection, build_id, id)
+        assert stored is not None
+        return stored
+
+    def _get(self, connection: Connection, build_id: str) -> Build:
+        found = _find(connection, build_id, self._user)
+        if found is None:
+            raise NotFound(f"There is no build {build_id!r}.")
+        return found
+
+    def _change(
+        self, connection: Connection, build_id: str, condition: ColumnElement[bool], **values: Any
+    ) -> int:
+        """Change a build if the condition holds; how many were changed."""
+        mine = (builds.c.id == build_id, builds.c.user_id == self._user, condition)
+        change = update(builds).where(*mine).values(**values, updated_at=self._now())
+        return connection.execute(change).rowcount
 
     def _now(self) -> int:
         return _to_us(self._clock.now())
@@ -451,7 +417,7 @@ def _row(build: Build, user_id: str) -> dict[str, Any]:
         "status": build.status,
         "outcome": build.outcome,
         "attempts": build.attempts,
-        "executor": build.executor,
+        "executor": "",  # of a former version
         "created_at": _to_us(build.created_at),
         "updated_at": _to_us(build.updated_at),
     }
@@ -470,7 +436,6 @@ def _build(row: Any) -> Build:
         status="waiting" if row.status == "queued" and row.asks else row.status,
         outcome=row.outcome,
         attempts=row.attempts,
-        executor=row.executor,
         created_at=_from_us(row.created_at),
         updated_at=_from_us(row.updated_at),
     )

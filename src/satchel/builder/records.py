@@ -52,7 +52,6 @@ class Build:
         model: "provider:model", or "" if it is built in the process that asked, with a model object.
         outcome: What came of it, in a sentence or more; "" before the end.
         attempts: How often a process began it or continued it.
-        executor: The process that did so last, or "".
     """
 
     id: str
@@ -66,7 +65,6 @@ class Build:
     status: BuildStatus = "queued"
     outcome: str = ""
     attempts: int = 0
-    executor: str = ""
     created_at: datetime
     updated_at: datetime
 

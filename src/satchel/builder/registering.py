@@ -83,14 +83,6 @@ class Registering:
         missing = access.without(await self.catalogue.approved(build.capability_id))
         return await self.registrar.approve_by_rule(build.capability_id, missing)
 
-    async def forbidden(self, build: Build) -> str:
-        """The text of the permission rule that denies every call of the capability, or ""."""
-        return await self.registrar.forbidden(build.name)
-
-    async def is_open(self, build: Build) -> bool:
-        """Whether the build may still register a version: nobody cancelled it, and the capability is there."""
-        return await self.catalogue.building(build.id) is not None
-
     async def reads_others(self, build: Build) -> bool:
         """Whether its Builder may have read what others wrote: the code of an import, the input and the error of an
         earlier run, or the answers of hosts.
@@ -99,10 +91,6 @@ class Registering:
         if build.kind == "repair" or capability is None or capability.provenance.made_by == "import":
             return True
         return bool((await self.catalogue.approved(build.capability_id)).hosts)
-
-    async def allow(self, build: Build, access: Access) -> None:
-        """Record that the user allows it, in this version and later ones."""
-        await self.catalogue.approve(build.capability_id, access)
 
 
 def _told(build: Build, found: Registration) -> RegisteredVersion:

@@ -15,7 +15,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["build_messages", "builds", "executors", "metadata"]
+__all__ = ["build_messages", "builds", "metadata"]
 
 metadata = MetaData()
 
@@ -76,15 +76,4 @@ build_messages = Table(
     ),
     CheckConstraint("read IN (0, 1)", name="ck_build_messages_read"),
     sqlite_autoincrement=True,
-)
-
-# The processes that run builds. Each writes its heartbeat; one whose heartbeat is old has died with its machine.
-executors = Table(
-    "executors",
-    metadata,
-    Column("id", Text, primary_key=True),
-    Column("host", Text, nullable=False),
-    Column("pid", Integer, nullable=False),
-    Column("started_at", BigInteger, nullable=False),
-    Column("seen_at", BigInteger, nullable=False),
 )

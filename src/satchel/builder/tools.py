@@ -377,7 +377,7 @@ class BuildTools:
     async def _ask_for(self, access: Access, call_id: str) -> Access:
         """Ask the user to allow what is not allowed yet, once for the build. Returns what is still not allowed."""
         missing = await self._registering.missing(self._build, access)
-        if not missing or await self._registering.forbidden(self._build):
+        if not missing or await self._registering.registrar.forbidden(self._build.name):
             return missing
         named = "|".join(f"{kind}={value}" for kind, value in missing.items)
         wishes = " ".join(sentences(missing, name=self._build.name))
@@ -394,7 +394,7 @@ class BuildTools:
         if not is_yes(answer.text):
             self._said_no.update(dict.fromkeys(missing.hosts, answer.text or ""))
             return missing
-        await self._registering.allow(self._build, missing)
+        await self._registering.catalogue.approve(self._build.capability_id, missing)
         return Access()
 
     def _shown(self, result: CommandResult) -> ToolResult:

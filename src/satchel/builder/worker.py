@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import anyio
 import anyio.from_thread
 import anyio.to_thread
 
-from satchel.builder.executors import BEAT_S, WORKER, Executors
 from satchel.builder.records import Build
-from satchel.errors import SatchelError, StorageError
+from satchel.errors import SatchelError
 from satchel.sandbox.detached import WorkerLock
 
-__all__ = ["JobRunner", "BuildWorker", "WorkerReport"]
+if TYPE_CHECKING:
+    from satchel.builder.jobs import BuildJobs
 
-_log = logging.getLogger(__name__)
+__all__ = ["WORKER", "BuildWorker", "WorkerReport"]
 
+WORKER: Final = "worker"
+"""The name of the lock that one process of a home holds; the kernel releases it when the process dies."""
 _LOOK_S: Final = 0.5
 """How often the database is asked for builds: one short read."""
 _PATIENCE: Final = 20
 """Looks without anything to do before a worker that was started for one build ends: ten seconds, in which the user may
 ask for the next one."""
-
-
-class JobRunner(Protocol):
-    """See `satchel.builder.jobs.BuildJobs`. All of it blocks."""
-
-    def ensure(self, build_id: str, attempts: int) -> None: ...  # noqa: D102
-    def take_over(self, alive: frozenset[str]) -> int: ...  # noqa: D102
-    def close(self) -> None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +49,16 @@ class BuildWorker:
     Attributes:
         waiting: The builds that a worker can go on with. Adopts requests that have no build yet.
         build: Runs one build to its end.
-        launch: Starts the job runner; blocks. It is given the function that runs a build in one of its threads.
+        executor: A name for this process, never used twice.
+        workers: How many builds may run at the same time.
         tell: Says what happens, for a log.
     """
 
     home: Path
-    executors: Executors
     waiting: Callable[[], Awaitable[Sequence[Build]]]
     build: Callable[[str], Awaitable[Build]]
-    launch: Callable[[Callable[[str], None]], JobRunner]
+    executor: str
+    workers: int
     tell: Callable[[str], None]
 
     async def run(self, *, once: bool, patience: int = _PATIENCE) -> WorkerReport:
@@ -91,7 +85,6 @@ class BuildWorker:
                 return WorkerReport(ended=tuple(ended))
 
     async def _work(self, ended: list[Build], *, once: bool, patience: int) -> None:
-        await self.executors.beat()
         async with anyio.from_thread.BlockingPortal() as portal:
 
             async def run_build(build_id: str) -> None:
@@ -110,40 +103,28 @@ class BuildWorker:
                     self.tell(f"build {build_id}: {error}")
                     raise
 
-            jobs = await anyio.to_thread.run_sync(self.launch, run)
+            jobs = await anyio.to_thread.run_sync(self._launch, run)
             try:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._beat)
-                    await self._dispatch(jobs, once=once, patience=patience)
-                    group.cancel_scope.cancel()
+                await self._dispatch(jobs, once=once, patience=patience)
             finally:
                 with anyio.CancelScope(shield=True):
                     # Builds that are running stop where they are; the next worker continues them.
                     await portal.stop(cancel_remaining=True)
                     await anyio.to_thread.run_sync(jobs.close)
-                    await self._leave()
 
-    async def _dispatch(self, jobs: JobRunner, *, once: bool, patience: int) -> None:
+    def _launch(self, run: Callable[[str], None]) -> BuildJobs:
+        # It takes seconds to load, and only a process that has the lock needs it.
+        from satchel.builder.jobs import BuildJobs  # noqa: PLC0415
+
+        return BuildJobs(self.home / "jobs.db", executor=self.executor, workers=self.workers, run=run)
+
+    async def _dispatch(self, jobs: BuildJobs, *, once: bool, patience: int) -> None:
+        # The lock says that no other worker of this home is alive.
+        await anyio.to_thread.run_sync(jobs.take_over)
         idle = 0
         while idle < patience or not once:
-            alive = await self.executors.alive()
-            await anyio.to_thread.run_sync(jobs.take_over, alive)
             waiting = await self.waiting()
             for build in waiting:
                 await anyio.to_thread.run_sync(jobs.ensure, build.id, build.attempts)
             idle = 0 if waiting else idle + 1
             await anyio.sleep(_LOOK_S)
-
-    async def _beat(self) -> None:
-        while True:
-            await anyio.sleep(BEAT_S)
-            try:
-                await self.executors.beat()
-            except StorageError as error:
-                _log.warning("The heartbeat could not be written: %s", error)
-
-    async def _leave(self) -> None:
-        try:
-            await self.executors.leave()
-        except StorageError as error:
-            _log.warning("The heartbeat could not be removed: %s", error)

@@ -18,7 +18,6 @@ from satchel.sandbox.port import (
     Broker,
     CommandResult,
     Network,
-    OnOutput,
     Sandbox,
     SandboxSession,
     SessionSpec,
@@ -91,11 +90,6 @@ class Workshop:
         if self._session is not None:
             await self._session.aclose()
 
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """What commands may reach."""
-        return self._hosts
-
     async def write(self, path: str, content: str | bytes) -> None:
         """Write a file of the folder.
 
@@ -162,9 +156,7 @@ class Workshop:
         await self._use(wanted)
         await self.write(REQUIREMENTS, "".join(f"{line}\n" for line in wanted))
 
-    async def run_code(
-        self, code: str, *, timeout_s: float, on_output: OnOutput | None = None
-    ) -> CommandResult:
+    async def run_code(self, code: str, *, timeout_s: float) -> CommandResult:
         """Run Python code.
 
         Raises:
@@ -175,21 +167,16 @@ class Workshop:
             ("python", "-c", _RUN_CODE),
             stdin=code.encode("utf-8", "replace"),
             timeout_s=timeout_s,
-            on_output=on_output,
         )
 
-    async def run_command(
-        self, command: str, *, timeout_s: float, on_output: OnOutput | None = None
-    ) -> CommandResult:
+    async def run_command(self, command: str, *, timeout_s: float) -> CommandResult:
         """Run a shell command.
 
         Raises:
             UsageError: A package of `requirements.txt` can't be had.
         """
         await self._use(await self.requirements())
-        return await self._open_session.exec(
-            ("/bin/sh", "-c", command), timeout_s=timeout_s, on_output=on_output
-        )
+        return await self._open_session.exec(("/bin/sh", "-c", command), timeout_s=timeout_s)
 
     async def _use(self, requirements: Sequence[str]) -> None:
         if tuple(requirements) == self._requirements:

@@ -152,7 +152,7 @@ def rename(id: str, title: tuple[str, ...], as_json: bool) -> None:
 
     async def body() -> SessionInfo:
         async with opened_home(read_settings(), with_notices=False) as home:
-            await home.rename(id, " ".join(title))
+            await home.note_of(id, home.titled(" ".join(title)))
             return await home.sessions.info(id)
 
     info = anyio.run(body)

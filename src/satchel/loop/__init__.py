@@ -17,7 +17,7 @@ from satchel.loop.hooks import (
     Refuse,
     Rewrite,
 )
-from satchel.loop.limits import Budget, HardBudget, Patience, PriorSpend, Sampling, TurnLimits, Verdict
+from satchel.loop.limits import Budget, HardBudget, Patience, Sampling, TurnLimits, Verdict
 from satchel.loop.pool import ToolPool
 from satchel.loop.prompt import Instructions, PrefixWatch, build_sub_agent_system, build_system
 from satchel.loop.tokens import TokenCounter, TokenEstimator
@@ -45,7 +45,6 @@ __all__ = [
     "Patience",
     "PermittedByUser",
     "PrefixWatch",
-    "PriorSpend",
     "Refuse",
     "Rewrite",
     "run_call",

@@ -17,7 +17,7 @@ from satchel.loop.toolbox import Toolbox
 from satchel.messages import FileBlock, Message, ToolUseBlock, clean_text
 from satchel.tools.box import Box
 from satchel.tools.permissions import Gate
-from satchel.tools.port import Ask, CatalogueAccess, Delegate, MemoryAccess, Modes, Tool
+from satchel.tools.port import Ask, CatalogueAccess, Delegate, MemoryAccess, Modes, Tool, ToolContext
 
 __all__ = [
     "OUTSIDE_MARK",
@@ -73,6 +73,25 @@ class CallEnvironment:
     catalogue: CatalogueAccess | None = None
     modes: Modes | None = None
     delegate: Delegate | None = None
+
+    def context(self, **of_call: Any) -> ToolContext:
+        """What one call is given; `of_call` are the fields of `ToolContext` that are its own."""
+        return ToolContext(
+            session_id=self.session_id,
+            cwd=self.cwd,
+            roots=self.roots,
+            spill_dir=self.spill_dir,
+            state=self.state,
+            blocking=self.pool.run,
+            environ=self.environ,
+            ask=self.ask,
+            messages=self.messages,
+            memory=self.memory,
+            catalogue=self.catalogue,
+            modes=self.modes,
+            delegate=self.delegate,
+            **of_call,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

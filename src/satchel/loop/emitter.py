@@ -12,7 +12,7 @@ from satchel.events import Event, TurnStart, is_transient
 
 __all__ = ["Emit", "Emitter"]
 
-Emit: TypeAlias = Callable[[Sequence[Event]], Awaitable[None]]
+Emit: TypeAlias = Callable[[Sequence[Event]], Awaitable[object]]
 """The caller's function that logs events and shows them. It returns once those that must be durable are.
 
 It is never called again before it has returned. An exception from it ends the turn, because nothing may continue that

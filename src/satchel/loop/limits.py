@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from satchel.conversation import Conversation
+from satchel.errors import BudgetExceeded
 from satchel.messages import Usage
 
-__all__ = ["Budget", "HardBudget", "TurnLimits", "Patience", "PriorSpend", "Sampling", "Verdict"]
+__all__ = ["Budget", "HardBudget", "TurnLimits", "Patience", "Sampling", "Verdict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,26 +110,21 @@ class Budget(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriorSpend:
-    """US dollars spent before the running turn: by its session, and by all sessions today."""
-
-    session_usd: float = 0.0
-    day_usd: float = 0.0
-
-
 @dataclass(slots=True, kw_only=True)
 class HardBudget:
     """The three limits of `[budget]`; None means no limit.
 
     Attributes:
-        spent: Returns what was spent before this turn. It is called at each check, because other sessions keep running.
+        conversation: That of the session, whose usage includes the running turn's.
+        spent_on_day: What all sessions have spent today in US dollars, the running turn included. It is called at each
+            check, because other sessions keep running.
     """
 
+    conversation: Callable[[], Conversation]
+    spent_on_day: Callable[[], Awaitable[float]]
     session_usd: float | None = None
     day_usd: float | None = None
     turn_tokens: int | None = None
-    spent: Callable[[], Awaitable[PriorSpend]] | None = None
     _told: bool = False
 
     async def check(self, spent: Usage, *, unpriced: int, ahead_tokens: int) -> Verdict:
@@ -138,23 +135,31 @@ class HardBudget:
                 exceeded=f"The budget of a turn, {self.turn_tokens:,} tokens (budget.turn_tokens), "
                 f"is used up: {spent.total_tokens:,} are spent{ahead}."
             )
-        if self.session_usd is None and self.day_usd is None:
-            return Verdict()
-        before = await self.spent() if self.spent is not None else PriorSpend()
-        turn_usd = spent.cost_usd or 0.0
-        for name, limit, so_far in (
-            ("session", self.session_usd, before.session_usd + turn_usd),
-            ("day", self.day_usd, before.day_usd + turn_usd),
-        ):
-            if limit is not None and so_far >= limit:
+        usd: dict[tuple[str, float], float] = {}
+        if self.session_usd is not None:
+            usd["session", self.session_usd] = self.conversation().usage.cost_usd or 0.0
+        if self.day_usd is not None:
+            usd["day", self.day_usd] = await self.spent_on_day()
+        for (name, limit), so_far in usd.items():
+            if so_far >= limit:
                 return Verdict(
                     exceeded=f"The budget of a {name}, {limit:.2f} US dollars (budget.{name}_usd), "
                     f"is used up: {so_far:.2f} are spent."
                 )
-        if unpriced and not self._told:
+        if usd and unpriced and not self._told:
             self._told = True
             return Verdict(
                 notice="No price is known for this model, so a budget in dollars can't be enforced. "
                 "Set budget.turn_tokens to limit it."
             )
         return Verdict()
+
+    async def check_call(self) -> None:
+        """Check whether a model may be called outside of the turn's rounds.
+
+        Raises:
+            BudgetExceeded: It may not.
+        """
+        verdict = await self.check(self.conversation().turn_usage, unpriced=0, ahead_tokens=0)
+        if verdict.exceeded:
+            raise BudgetExceeded(verdict.exceeded)

@@ -431,7 +431,6 @@ class Round:
         return tool.spec.timeout_s if tool.spec.timeout_s is not None else self._limits.tool_timeout_s
 
     def _context(self, call: RoundCall) -> ToolContext:
-        environment = self._environment
         tool = call.tool
 
         async def progress(data: Mapping[str, Any]) -> None:
@@ -439,25 +438,12 @@ class Round:
             if not call.ended.is_set():
                 await self._emitter(ToolProgress(call_id=call.block.id, tool=call.block.name, data=data))
 
-        return ToolContext(
-            session_id=environment.session_id,
+        return self._environment.context(
             turn=self._turn,
             call_id=call.block.id,
-            cwd=environment.cwd,
-            roots=environment.roots,
-            spill_dir=environment.spill_dir,
-            state=environment.state,
             progress=progress,
-            blocking=environment.pool.run,
             clock=self._clock,
             timeout_s=self._limit_s(tool) if tool is not None else self._limits.tool_timeout_s,
-            environ=environment.environ,
-            ask=environment.ask,
-            messages=environment.messages,
-            memory=environment.memory,
-            catalogue=environment.catalogue,
-            modes=environment.modes,
-            delegate=environment.delegate,
             # The model has not read the results of this round yet.
             untrusted=self._untrusted,
             box=call.box,

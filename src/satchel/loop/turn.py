@@ -108,21 +108,16 @@ class TurnOutcome:
         rounds: Model calls that gave an answer.
         steps: The tool calls, in order; if the turn was resumed, those since then.
         question: The open question to the user, if the status is "asking".
-        calls: The open calls for the caller, if the status is "calling".
         error: The error behind the status "failed", if there is one.
-        untrusted: The model has read something from outside (see `Conversation.untrusted`).
     """
 
-    turn: int
     status: TurnStatus
     text: str
     usage: Usage
     rounds: int
     steps: tuple[ToolCallRecord, ...] = ()
     question: AskUser | None = None
-    calls: tuple[ToolUseBlock, ...] = ()
     error: SatchelError | None = None
-    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -368,30 +363,21 @@ class TurnRunner:
     async def _add_context(self, start: TurnStart, recent: Sequence[Message]) -> None:
         """Let memory and the hooks add to the message. `recent` are the messages before it."""
         if self._inputs.standing is not None:
-            await self._add_standing(self._inputs.standing)
+            await self._add_memory(self._inputs.standing())
         if self._inputs.surface is not None:
-            await self._surface_memory(self._inputs.surface, (*recent, start.message))
+            await self._add_memory(self._inputs.surface((*recent, start.message)))
         await self._hooks.turn_started(start)
 
-    async def _add_standing(self, standing: Standing) -> None:
+    async def _add_memory(self, finding: Awaitable[Sequence[MemorySurfaced] | MemorySurfaced | None]) -> None:
         try:
-            found = await standing()
-        # A boundary: as below.
-        except Exception as error:  # noqa: BLE001
-            await self._emitter(self._failure("memory", error))
-            return
-        for event in found:
-            await self._emitter(event)
-
-    async def _surface_memory(self, surface: Surface, messages: Sequence[Message]) -> None:
-        try:
-            surfaced = await surface(messages)
+            found = await finding
         # A boundary: the conversation continues without memory, and the user is told (DESIGN 1, promise 8).
         except Exception as error:  # noqa: BLE001
             await self._emitter(self._failure("memory", error))
             return
-        if surfaced is not None and surfaced.text.strip():
-            await self._emitter(surfaced)
+        for event in found if isinstance(found, Sequence) else (found,):
+            if event is not None and event.text.strip():
+                await self._emitter(event)
 
     # Preparing
 
@@ -774,18 +760,14 @@ class TurnRunner:
     def _outcome(self) -> TurnOutcome:
         final = self._final
         assert final is not None
-        conversation = self._conversation
         return TurnOutcome(
-            turn=self._inputs.turn,
             status=final.status,
             text=final.text,
             usage=self._usage,
             rounds=self._rounds,
             steps=tuple(self._steps),
             question=self._question,
-            calls=conversation.calls_for_caller,
             error=self._error,
-            untrusted=conversation.untrusted,
         )
 
 

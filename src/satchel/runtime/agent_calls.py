@@ -8,16 +8,13 @@ from typing import Any
 
 from satchel.capabilities.skills import Skill
 from satchel.errors import NotFound, SatchelError
-from satchel.events import Event, ToolProgress
-from satchel.loop import CallEnvironment, PermittedByUser, Toolbox, TurnLimits, run_call
+from satchel.loop import Toolbox
 from satchel.memory.toolset import MemoryTools
 from satchel.messages import FileBlock
 from satchel.models import ChatModel
 from satchel.runtime.home import Home
-from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.rules import allowances_now, gate_for
-from satchel.runtime.spill import spill_into
 from satchel.runtime.tooling import Tooling
 from satchel.tools import Approver, Effect, PlannedCall, Tool, ToolContext, ToolResult, ToolSpec
 from satchel.tools.kept import kept_path
@@ -132,8 +129,6 @@ class AgentCalls:
             Exception: What `approver` raised; nothing has run.
         """
         settings, parts = self._parts.settings, self._parts
-        folder = settings.home / "results"
-        redactor = LogRedactor(redacts=settings.memory.redact, pool=parts.pool)
         toolbox = Toolbox([LentTool(tool=tool, agent=agent)])
         problem = toolbox.problem(tool, input)
         if problem is not None:
@@ -157,39 +152,19 @@ class AgentCalls:
                 unasked=decision.reason if unasked else "",
                 rules=gate.suggest(planned) if unasked else (),
             )
-        environment = CallEnvironment(
-            tools=toolbox,
-            gate=PermittedByUser(),
-            pool=parts.pool,
-            spill=spill_into(folder, parts.pool, clean=redactor.redacted_text),
-            session_id="",
-            cwd=settings.home,
-            roots=(),
-            spill_dir=folder,
-            environ=settings.environ,
-        )
-
-        async def show(events: Sequence[Event]) -> None:
-            for event in events:
-                if isinstance(event, ToolProgress):
-                    await progress(event.data)
-
         try:
-            called = await run_call(
+            called = await self._tooling.call(
+                toolbox,
                 tool.spec.name,
                 input,
                 call_id=call_id,
-                turn=0,
-                environment=environment,
-                emit=show,
-                clock=parts.clock,
-                limits=TurnLimits(
-                    tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=_MOST_RESULT_CHARS
-                ),
+                cwd=settings.home,
+                progress=progress,
+                most_chars=_MOST_RESULT_CHARS,
             )
         except SatchelError as error:
             return AgentCall(text=str(error), is_error=True)
-        files = [(file, kept_path(folder, file)) for file in called.files]
+        files = [(file, kept_path(settings.home / "results", file)) for file in called.files]
         return AgentCall(
             text=called.result,
             is_error=called.is_error,

@@ -15,15 +15,10 @@ from satchel.errors import UsageError
 from satchel.messages import FileBlock
 from satchel.sessions.attachments import MOST_FILES, Uploads
 
-__all__ = ["attach", "files_named", "keep", "named_in", "uploads_of"]
+__all__ = ["attach", "files_named", "keep", "named_in"]
 
 _PIECE: Final = 1 << 20
 _MENTION: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
-
-
-def uploads_of(settings: Settings) -> Uploads:
-    """Where files of a home wait for their messages."""
-    return Uploads(settings.home / "uploads")
 
 
 def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[FileBlock]:
@@ -35,7 +30,7 @@ def attach(settings: Settings, paths: Sequence[Path], *, clock: Clock) -> list[F
     """
     if len(paths) > MOST_FILES:
         raise UsageError(f"A message may have {MOST_FILES} files at most.")
-    uploads, now = uploads_of(settings), clock.now()
+    uploads, now = Uploads(settings.home), clock.now()
     files = []
     for path in paths:
         if str(path) == "-":
@@ -76,7 +71,7 @@ def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[File
         UsageError: One is empty or too long.
         StorageUnwritable: The home can't take it.
     """
-    uploads, now = uploads_of(settings), SystemClock().now()
+    uploads, now = Uploads(settings.home), SystemClock().now()
     return [uploads.add([content], name=name, now=now) for name, content in contents]
 
 

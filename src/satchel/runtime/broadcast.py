@@ -168,11 +168,6 @@ class Subscription(AsyncIterator[Record]):
         self._until = until
         self._has_left = False
 
-    @property
-    def seq(self) -> int:
-        """The number of the last logged record that was read."""
-        return self._seq
-
     def push_transient(self, record: Record) -> None:
         """Add an event that is not logged."""
         self._pending.push(record)

@@ -106,12 +106,6 @@ class Browsers:
         """Forget every browser. Errors as in `log_in`."""
         self._change(lambda known: known.clear())
 
-    @property
-    def count(self) -> int:
-        """How many browsers are logged in."""
-        now = self._clock.now()
-        return sum(until > now for until in self._until.values())
-
     def _change(self, change: Callable[[dict[str, datetime]], Any]) -> None:
         with locked_folder(self._home):
             known, now = self._read(), self._clock.now()

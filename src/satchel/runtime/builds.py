@@ -20,11 +20,11 @@ import anyio
 import anyio.to_thread
 
 from satchel.builder.builder import Builder
-from satchel.builder.executors import WORKER, new_executor_id
 from satchel.builder.queue import BuildQueue
 from satchel.builder.records import CANCELLED, DECLINED, EARNED, Build, BuildMessage
 from satchel.builder.registering import Registering
 from satchel.builder.tasks import adopt_task, build_task, repair_task
+from satchel.builder.worker import WORKER
 from satchel.builder.workshop import Workshop
 from satchel.capabilities.access import network_of
 from satchel.capabilities.allowances import Rules
@@ -41,7 +41,6 @@ from satchel.models import ChatModel
 from satchel.runtime.build_brief import brief_of
 from satchel.runtime.build_news import post_id
 from satchel.runtime.home import Home
-from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
 from satchel.sandbox.detached import is_working, start_satchel
@@ -450,7 +449,7 @@ class Builds:
             ) from error
 
     async def _build_here(self, build_id: str) -> None:
-        builder = self.builder(new_executor_id())
+        builder = self.builder()
         try:
             for _ in range(_RETRIES):
                 try:
@@ -470,7 +469,7 @@ class Builds:
             with suppress(StorageError):
                 await self.sweep()
 
-    def builder(self, executor: str) -> Builder:
+    def builder(self) -> Builder:
         """A builder for this process."""
         parts, home = self._parts, self._home
         settings = parts.settings
@@ -479,10 +478,7 @@ class Builds:
             return await parts.models.model(build.model or None)
 
         async def clean(events: Sequence[Event]) -> Sequence[Event]:
-            return await LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted(events)
-
-        async def clean_text(text: str) -> str:
-            return await LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text(text)
+            return await parts.redactor().redacted(events)
 
         async def spent_on_day() -> float:
             return await home.spent_on(local_day(parts.clock.now()))
@@ -513,11 +509,10 @@ class Builds:
             registering=self._registering,
             fail=fail,
             pool=parts.pool,
-            spill=lambda folder: spill_into(folder, parts.pool, clean=clean_text),
+            spill=lambda folder: spill_into(folder, parts.pool, clean=parts.redactor().redacted_text),
             environ=settings.environ,
             spent_on_day=spent_on_day,
             day_usd=settings.budget.day_usd,
-            executor=executor,
         )
 
     def _folder(self, build: Build) -> Path:

@@ -18,7 +18,6 @@ from satchel.events import Notice
 from satchel.runtime.builds import Builds
 from satchel.runtime.home import Home
 from satchel.runtime.lines import returned_line
-from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.rules import allowances_now, withheld_from_searches
 from satchel.tools.builtin.fence import Fence
@@ -87,7 +86,7 @@ class CapabilityParts:
             parts.sandboxes.get,
             layers=parts.sandboxes.layer,
             secret=settings.secret,
-            clean=LogRedactor(redacts=settings.memory.redact, pool=parts.pool).redacted_text,
+            clean=parts.redactor().redacted_text,
             may_call=may_call,
             outside=outside,
         )

@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
@@ -586,14 +587,6 @@ async def _agenda(context: CommandContext, _rest: str) -> CommandResult:
     return _shown(*data, notes=notes)
 
 
-async def _pin(context: CommandContext, rest: str) -> CommandResult:
-    return await _pinned(context, rest, "pin")
-
-
-async def _unpin(context: CommandContext, rest: str) -> CommandResult:
-    return await _pinned(context, rest, "unpin")
-
-
 async def _pinned(context: CommandContext, rest: str, what: Literal["pin", "unpin"]) -> CommandResult:
     if not rest.split():
         raise UsageError(f"Name a memory: /{what} ID. /memory and /profile list ids.")
@@ -744,18 +737,10 @@ async def _back(context: CommandContext, rest: str) -> CommandResult:
     return _shown(taken.text, notes=["Taken back."])
 
 
-async def _undo(context: CommandContext, _rest: str) -> CommandResult:
-    return await _restored(context, undo, "Undone")
-
-
-async def _redo(context: CommandContext, _rest: str) -> CommandResult:
-    return await _restored(context, redo, "Done again")
-
-
 async def _restored(
-    context: CommandContext, how: Callable[[Path], Restored | None], word: str
+    context: CommandContext, _rest: str, how: Callable[[Path], Restored | None]
 ) -> CommandResult:
-    session = context.session
+    session, is_undo = context.session, how is undo
     if session.running is not None:
         raise UsageError("A turn is running. Wait until it ends, or interrupt it.")
     if session.path is None:
@@ -763,15 +748,13 @@ async def _restored(
     restored = await context.satchel.parts.pool.run(how, session.path.with_suffix(".spill"))
     if restored is None:
         raise UsageError(
-            "The file tools changed nothing that could be " + ("undone." if how is undo else "redone.")
+            "The file tools changed nothing that could be " + ("undone." if is_undo else "redone.")
         )
     check_restored(restored)
     named = ", ".join(restored.names) or "none had to be written"
-    what = f"{word}: the file changes of {turns_of(restored)} ({named})."
+    what = f"{'Undone' if is_undo else 'Done again'}: the file changes of {turns_of(restored)} ({named})."
     # The model would take the files to be as it left them.
-    await context.satchel.post(
-        session.id, what, source="the user's /undo" if how is undo else "the user's /redo"
-    )
+    await context.satchel.post(session.id, what, source="the user's /undo" if is_undo else "the user's /redo")
     return _shown(notes=[f"{what} What commands changed is not part of it."])
 
 
@@ -899,8 +882,12 @@ COMMANDS: Mapping[str, SlashCommand] = {
         SlashCommand(name="page", arguments="[accept | undo]", help="Show the page about you.", run=_page),
         SlashCommand(name="profile", arguments="", help="Show what the model always knows.", run=_profile),
         SlashCommand(name="agenda", arguments="", help="Show the next seven days.", run=_agenda),
-        SlashCommand(name="pin", arguments="ID…", help="Put memories in the profile.", run=_pin),
-        SlashCommand(name="unpin", arguments="ID…", help="Take pins back.", run=_unpin),
+        SlashCommand(
+            name="pin", arguments="ID…", help="Put memories in the profile.", run=partial(_pinned, what="pin")
+        ),
+        SlashCommand(
+            name="unpin", arguments="ID…", help="Take pins back.", run=partial(_pinned, what="unpin")
+        ),
         SlashCommand(name="forget", arguments="ID…", help="Forget memories permanently.", run=_forget),
         SlashCommand(
             name="model",
@@ -938,8 +925,18 @@ COMMANDS: Mapping[str, SlashCommand] = {
             help="Continue the turn that was interrupted when the program ended.",
             run=_continue,
         ),
-        SlashCommand(name="undo", arguments="", help="Undo the last turn's file changes.", run=_undo),
-        SlashCommand(name="redo", arguments="", help="Make undone changes again.", run=_redo),
+        SlashCommand(
+            name="undo",
+            arguments="",
+            help="Undo the last turn's file changes.",
+            run=partial(_restored, how=undo),
+        ),
+        SlashCommand(
+            name="redo",
+            arguments="",
+            help="Make undone changes again.",
+            run=partial(_restored, how=redo),
+        ),
         SlashCommand(
             name="rewind",
             arguments="[N [files]]",

@@ -15,7 +15,6 @@ from satchel.errors import SatchelError, StorageError
 from satchel.events import BuildPosted, Event, Notice, Posted, Record
 from satchel.messages import TextBlock
 from satchel.models import ChatModel
-from satchel.runtime.build_news import BuildNews
 from satchel.runtime.builds import Builds
 from satchel.runtime.replay import Replay
 from satchel.sessions import SessionStore
@@ -40,7 +39,6 @@ class Deliveries:
         sessions: SessionStore,
         builds: Builds | None,
         replay: Replay,
-        has_inbox: bool,
         conversation: Callable[[], Conversation],
         record: Callable[..., Awaitable[Sequence[Record]]],
         note: Callable[[Event], Awaitable[None]],
@@ -52,7 +50,6 @@ class Deliveries:
             sessions: Where posts wait.
             builds: None where nothing is built.
             replay: What its log says was posted and heard.
-            has_inbox: Whether others can post into it.
             conversation: What the model sees now; read anew after words were forgotten.
             record: Records events.
             note: Records an event; a log that can't be written is not its caller's concern.
@@ -60,7 +57,6 @@ class Deliveries:
         self._id = session_id
         self._sessions = sessions
         self._builds = builds
-        self._has_inbox = has_inbox
         self._conversation = conversation
         self._record = record
         self._note = note
@@ -72,7 +68,7 @@ class Deliveries:
     def restore(self, replay: Replay) -> None:
         """Take what waits from the log, read anew."""
         self._posted = replay.posted
-        self._build_news = replay.builds
+        self.build_news = replay.builds
 
     @property
     def next(self) -> tuple[Posted, ...]:
@@ -81,16 +77,11 @@ class Deliveries:
 
     async def collect_posts(self) -> None:
         """Show what was posted into this session since the last time. The next message delivers it to the model."""
-        if not self._has_inbox:
-            return
         try:
             # Each post collects and so does the next turn: what one has read and not yet shown is not shown by another.
             async with self._collecting:
                 known = self._posted.keys() | self._seen_posts
-                for entry in await self._sessions.waiting(self._id, delivered=known):
-                    post = Posted(
-                        id=entry.id, source=entry.source, text=entry.text, untrusted=entry.untrusted
-                    )
+                for post in await self._sessions.inbox.waiting(self._id, delivered=known):
                     self._posted[post.id] = post
                     self._conversation().apply(post)
                     await self._record(post)
@@ -112,11 +103,11 @@ class Deliveries:
         if ids:
             # The log says that they were delivered. Rows that can't be deleted now are deleted the next time.
             with suppress(StorageError):
-                await self._sessions.delivered(ids)
+                await self._sessions.inbox.delivered(ids)
 
     async def have_built(self, build_id: str, *, model: ChatModel, wish: str) -> None:
         """A call has asked for a capability, or wishes a change of one: have it built."""
-        self._build_news.ask(build_id)
+        self.build_news.ask(build_id)
         if self._builds is None:
             return
         try:
@@ -131,7 +122,7 @@ class Deliveries:
         events: list[Event] = []
         async with self._collecting_builds:
             try:
-                events = await self._builds.news(self._id, after=self._build_news.seen)
+                events = await self._builds.news(self._id, after=self.build_news.seen)
                 if not events:
                     return
                 for event in events:
@@ -141,7 +132,7 @@ class Deliveries:
                 await self._record(*events)
                 heard = [event for event in events if isinstance(event, BuildPosted)]
                 for event in heard:
-                    self._build_news.take(event)
+                    self.build_news.take(event)
                 await self._builds.heard(heard)
             except StorageError as error:
                 _log.warning("The news of builds can't be read in session %s: %s", self._id, error)
@@ -149,27 +140,22 @@ class Deliveries:
     @property
     def awaits_build(self) -> bool:
         """Whether a turn will begin by itself, when a build has ended that the model asked for."""
-        return bool(self._build_news.asked) or self.is_due
+        return bool(self.build_news.asked) or self.is_due
 
     @property
     def is_due(self) -> bool:
         """Whether the end of a build waits for which the model has asked."""
-        return not self._build_news.due.isdisjoint(self._posted)
-
-    @property
-    def build_news(self) -> BuildNews:
-        """What is known of the builds that the session asked for."""
-        return self._build_news
+        return not self.build_news.due.isdisjoint(self._posted)
 
     @property
     def questions(self) -> tuple[BuildPosted, ...]:
         """The open questions of builds, oldest first."""
-        return tuple(self._build_news.questions.values())
+        return tuple(self.build_news.questions.values())
 
     async def answer(self, id: object, answer: dict[str, Any]) -> bool:
         """Answer a question of a build, also one without whose answer the Builder went on; False if this id is none."""
         # Compared, not looked up: a client may send anything as an id, also what can't be hashed.
-        asked = next((a for a in (*self.questions, *self._build_news.given_up) if a.id == id), None)
+        asked = next((a for a in (*self.questions, *self.build_news.given_up) if a.id == id), None)
         if asked is None or self._builds is None:
             return False
         await self._builds.answer(

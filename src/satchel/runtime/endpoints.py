@@ -24,7 +24,7 @@ from satchel.models import (
     split_name,
 )
 
-__all__ = ["GREETING", "LiveEndpoint", "complete", "probe_endpoint", "said", "verify_model"]
+__all__ = ["GREETING", "LiveEndpoint", "complete", "greet", "probe_endpoint", "said", "verify_model"]
 
 _MOST_ANSWER_S: Final = 30.0
 """How long a model that is tried may take for one word: a large one on a slow machine loads its weights first."""
@@ -91,12 +91,8 @@ async def verify_model(name: str, settings: Settings, *, clock: Clock) -> None:
         no_list = error
     if listed is None or model_name in listed:
         return
-    model = open_model(name, settings, abilities=AbilityStore(None, clock=clock), clock=clock)
     try:
-        with anyio.fail_after(_MOST_ANSWER_S):
-            await complete(model, ModelRequest(system="You are being tested.", messages=[said(GREETING)]))
-    except TimeoutError:
-        raise ModelUnavailable(f"{name} did not answer within {_MOST_ANSWER_S:g} s.") from None
+        await greet(name, settings, clock=clock)
     except ModelRejected as error:
         if no_list is not None:
             raise ModelRejected(
@@ -108,6 +104,20 @@ async def verify_model(name: str, settings: Settings, *, clock: Clock) -> None:
             f"{error} The endpoint lists: {named or 'no chat models'}. "
             f"Choose one: satchel config set model {provider_name}:MODEL"
         ) from error
+
+
+async def greet(name: str, settings: Settings, *, clock: Clock, limit_s: float = _MOST_ANSWER_S) -> None:
+    """Make sure that a model answers a message of one line.
+
+    Raises:
+        SatchelError: It doesn't, or not within the limit.
+    """
+    model = open_model(name, settings, abilities=AbilityStore(None, clock=clock), clock=clock)
+    try:
+        with anyio.fail_after(limit_s):
+            await complete(model, ModelRequest(system="You are being tested.", messages=[said(GREETING)]))
+    except TimeoutError:
+        raise ModelUnavailable(f"{name} did not answer within {limit_s:g} s.") from None
     finally:
         await model.aclose()
 

@@ -289,27 +289,23 @@ class Home:
         return background_day([*spent, *titles], day, self.settings.background)
 
     def titled(self, title: str, *, by: Literal["user", "model"] = "user") -> SessionTitled:
-        """The event that gives a session a title; see `rename`."""
+        """The event that gives a session a title, without secrets and private parts.
+
+        Raises:
+            UsageError: The title is empty, or has more than 60 characters.
+        """
         shown = hide_private(title)
         return SessionTitled(title=read_title(redact(shown) if self.settings.memory.redact else shown), by=by)
 
-    async def rename(self, session_id: str, title: str) -> None:
-        """Give a session a title, which its log keeps. Its place in lists stays.
-
-        Args:
-            session_id: The session's id, or the beginning of one if it is unique.
-            title: At most 60 characters. Secrets and private parts are removed, as they are from the log.
+    async def note_of(self, session_id: str, event: SessionTitled | SessionFiled) -> None:
+        """Write in the log of a session that nobody has open what lists show of it. Its place in them stays.
 
         Raises:
             NotFound: There is no such session.
-            UsageError: The title is empty or too long, or several ids begin like this.
+            UsageError: Several ids begin like this.
             StorageLocked: The session is open; the message names the process.
-            StorageError: The title could not be stored.
+            StorageError: It could not be stored.
         """
-        await self.note_of(session_id, self.titled(title))
-
-    async def note_of(self, session_id: str, event: SessionTitled | SessionFiled) -> None:
-        """Write in the log of a session that nobody has open what lists show of it. Errors as in `rename`."""
         async with await self.sessions.open(session_id) as journal:
             await journal.append([event], durable=True)
 
@@ -319,7 +315,7 @@ class Home:
 
     async def move(self, session_id: str, project_id: str) -> None:
         """Put a session that nobody has open into a project, or out of one (""), with all that was learnt from it.
-        Errors as in `rename`.
+        Errors as in `note_of`.
 
         Args:
             session_id: The full id.

@@ -14,7 +14,7 @@ from uuid import uuid4
 import anyio
 
 from satchel.clock import local_day
-from satchel.errors import BudgetExceeded, LineFull, NotFound, SatchelError, StorageError, UsageError
+from satchel.errors import LineFull, NotFound, SatchelError, StorageError, UsageError
 from satchel.events import (
     Action,
     AskUser,
@@ -50,7 +50,6 @@ from satchel.loop import (
     HardBudget,
     Hook,
     PrefixWatch,
-    PriorSpend,
     Sampling,
     TokenEstimator,
     TurnInput,
@@ -60,10 +59,10 @@ from satchel.loop import (
     run_call,
 )
 from satchel.memory.store.spending import Asked
-from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock, Usage
+from satchel.messages import Block, FileBlock, Message, TextBlock, ToolResultBlock
 from satchel.models import ChatModel, Completion
 from satchel.runtime.attachments import Attachments
-from satchel.runtime.broadcast import Broadcast, Subscription
+from satchel.runtime.broadcast import Broadcast
 from satchel.runtime.builds import Builds
 from satchel.runtime.deliveries import Deliveries, post_block
 from satchel.runtime.distilling import Distilling
@@ -169,6 +168,7 @@ class SessionHub:
 
     Attributes:
         id: The session's permanent id.
+        path: The log's file; None for an ephemeral session.
         cwd: Its working directory.
         private: Nothing said is captured as memory.
         gate: Decides which calls may run; its `mode` may be changed.
@@ -180,8 +180,13 @@ class SessionHub:
         attachments: What comes with the next message.
         deliveries: What others have for it: posts, news of builds and their questions.
         jobs: Its commands in the background.
+        sources: Where its tools come from.
+        holds_line: No more turns of messages that wait are begun: the program is about to end. The log keeps them.
         project_id: The project that it is in, which may be gone; "" is none.
         scope: What it remembers with, and whose instructions it follows.
+        model: The language model that answers; see `use_model`.
+        running: The turn that is running, or None.
+        is_closing: Closing has begun: the session takes no more messages; `closed` is set at its end.
     """
 
     def __init__(
@@ -214,6 +219,7 @@ class SessionHub:
         """Use `Satchel.session`."""
         self.attachments = attachments
         self.id = journal.session_id
+        self.path: Path | None = journal.path
         self.cwd = environment.cwd
         self.private = private
         self.gate = gate
@@ -243,7 +249,7 @@ class SessionHub:
             record=self.record,
         )
         self._journal = journal
-        self._model = model
+        self.model = model
         self._compose = system
         self._system = system()
         self._environment = environment
@@ -254,11 +260,11 @@ class SessionHub:
         self.redactor = redactor
         self._recording = anyio.Lock(fast_acquire=True)
         self._sinks = SinkFeed(sinks, broadcast=broadcast, background=parts.background) if sinks else None
-        self._running: RunningTurn | None = None
+        self.running: RunningTurn | None = None
         self._gathered: _Gathered | None = None
         self._activity = ""
-        self._is_closing = False
-        self._closed = anyio.Event()
+        self.is_closing = False
+        self.closed = anyio.Event()
         self._direct_calls = 0
         self._early_notices: list[Notice] = []
         self._unlisten = parts.notices.listen(self._hear)
@@ -269,21 +275,20 @@ class SessionHub:
             sessions=home.sessions,
             builds=builds,
             replay=replay,
-            has_inbox=not isinstance(journal, EphemeralJournal),
             conversation=lambda: self.conversation,
             record=self.record,
             note=self._record_quietly,
         )
-        self._sources = SessionTools(tools, parts=parts, gate=gate, cwd=environment.cwd, builds=builds)
+        self.sources = SessionTools(tools, parts=parts, gate=gate, cwd=environment.cwd, builds=builds)
         self._is_followed = is_followed
         self._gone_on = 0
         self._last_kept = replay.last_kept
         self._line: list[_Waiting] = []
-        self._holds_line = False
+        self.holds_line = False
         sub_agents = SubAgents(
             parts=parts,
             system=sub_agent_system,
-            model=lambda: self._model,
+            model=lambda: self.model,
             conversation=lambda: self.conversation,
             environment=lambda: self._environment,
             record=self.record,
@@ -304,30 +309,6 @@ class SessionHub:
             newest=replay.newest_job,
         )
         environment.state[JOBS] = self.jobs
-
-    @property
-    def path(self) -> Path | None:
-        """The log's file; None for an ephemeral session."""
-        return self._journal.path
-
-    @property
-    def model(self) -> ChatModel:
-        """The language model that answers."""
-        return self._model
-
-    @property
-    def running(self) -> RunningTurn | None:
-        """The turn that is running, or None."""
-        return self._running
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether closing has begun; then the session takes no more messages."""
-        return self._is_closing
-
-    async def closed(self) -> None:
-        """Wait until the session is closed."""
-        await self._closed.wait()
 
     async def use_scope(self, scope: SessionScope) -> None:
         """Remember with these memories, and follow these instructions, from the next turn on."""
@@ -353,10 +334,6 @@ class SessionHub:
         finally:
             await self._reload_if_needed()
             self._rest()
-
-    def subscribe(self, after_seq: int | None) -> Subscription:
-        """See `Broadcast.subscribe`."""
-        return self.broadcast.subscribe(after_seq)
 
     # Events
 
@@ -396,7 +373,7 @@ class SessionHub:
             match event:
                 case Observation(data={"status": "building", "build_id": str(build_id), **rest}) if build_id:
                     await self.deliveries.have_built(
-                        build_id, model=self._model, wish=str(rest.get("wish", ""))
+                        build_id, model=self.model, wish=str(rest.get("wish", ""))
                     )
                 case SessionTitled():
                     self._titling.is_titled = True
@@ -412,14 +389,6 @@ class SessionHub:
             self.broadcast.publish_transient(event, at=self._parts.clock.now())
         return True
 
-    async def _record_all(self, events: Sequence[Event]) -> None:
-        """See `Emit`."""
-        await self.record(*events)
-
-    async def show(self, event: Event) -> None:
-        """Record one event, for callers that don't need its number."""
-        await self.record(event)
-
     def _hear(self, notice: Notice) -> None:
         """Record a notice from the board. Before the first message it waits, because a session in which nothing is said
         should leave no log.
@@ -431,10 +400,6 @@ class SessionHub:
             self._parts.background.start(self._record_quietly, notice)
         else:
             self._early_notices.append(notice)
-
-    async def note(self, notice: Notice) -> None:
-        """See `Session.note`."""
-        await self.record(notice)
 
     async def _record_quietly(self, *events: Event) -> None:
         """Record events that don't matter if the log can't be written any more."""
@@ -521,7 +486,7 @@ class SessionHub:
         """
         files = await self._taken(files)
         waits = self._activity or (self._line and not self._awaits_answer)
-        if not waits or results or not (text.strip() or files) or self._is_closing:
+        if not waits or results or not (text.strip() or files) or self.is_closing:
             running = self.start(
                 text, memory=memory, results=results, attached=attached, files=files, **options
             )
@@ -594,17 +559,13 @@ class SessionHub:
         await self.record(MessageTakenBack(id=id))
         return one.message
 
-    def hold_line(self) -> None:
-        """Begin no more turns of messages that wait: the program is about to end. The log keeps them."""
-        self._holds_line = True
-
     @property
     def _awaits_answer(self) -> bool:
         return self.conversation.question is not None or bool(self.conversation.calls_for_caller)
 
     def _advance(self) -> None:
         """Begin the turn of the message that is first in line, unless something runs or waits for an answer."""
-        if not self._line or self._activity or self._is_closing or self._holds_line or self._awaits_answer:
+        if not self._line or self._activity or self.is_closing or self.holds_line or self._awaits_answer:
             return
         one = self._line[0]
         if one.is_written:  # otherwise its sender comes here next
@@ -644,7 +605,7 @@ class SessionHub:
     def _begin(
         self, prepare: Any, *, number: int, keeps: bool, waited: RunningTurn | None = None
     ) -> RunningTurn:
-        running = self._running = waited or RunningTurn(number, self.broadcast)
+        running = self.running = waited or RunningTurn(number, self.broadcast)
         running.begin(number)
         # No title is made of a conversation in which something is off the record.
         self._titling.is_titled = self._titling.is_titled or not keeps
@@ -698,7 +659,7 @@ class SessionHub:
                 self._is_ending = False
 
     def _end_turn(self, running: RunningTurn, outcome: TurnResult | Exception) -> None:
-        self._running = self._gathered = None
+        self.running = self._gathered = None
         self._activity = ""
         self.questions.close()
         running.finish(outcome)
@@ -720,7 +681,7 @@ class SessionHub:
         if not await self._parts.external.wait(_UNNOTICED_S):
             waiting = Notice(part="tools", text="Waiting for external tools to report their schemas.")
             self.broadcast.publish_transient(waiting, at=self._parts.clock.now())
-        notices = [Notice(part="tools", text=notice) for notice in await self._sources.ensure_ready()]
+        notices = [Notice(part="tools", text=notice) for notice in await self.sources.ensure_ready()]
         await self.deliveries.collect_posts()
         await self.deliveries.collect_builds()
         self.tools.fix()
@@ -749,7 +710,7 @@ class SessionHub:
 
         async def surface(messages: Sequence[Message]) -> MemorySurfaced | None:
             shown, gathered.named = await self._memory.surface(
-                messages, model=self._model, is_guests=is_guests
+                messages, model=self.model, is_guests=is_guests
             )
             return shown
 
@@ -760,7 +721,7 @@ class SessionHub:
                 conversation=self.conversation,
                 message=message,
                 inbox=(*(post.id for post in posted), *([running.waited] if running.waited else [])),
-                model=self._model,
+                model=self.model,
                 system=self._system,
                 environment=self._environment,
                 emit=emit,
@@ -769,7 +730,7 @@ class SessionHub:
                 sampling=sampling or Sampling(),
                 budget=self._budget(),
                 surface=surface if surfaces else None,
-                standing=partial(self._memory.stand, self._model) if surfaces and not is_guests else None,
+                standing=partial(self._memory.stand, self.model) if surfaces and not is_guests else None,
                 is_guests=is_guests,
                 hooks=self._hooks,
                 estimator=self._estimator,
@@ -806,16 +767,11 @@ class SessionHub:
             blocks.append(TextBlock(text=_GOES_ON, origin="notice"))
         if self.gate.mode == "plan" and not self.conversation.proposes_plan:
             blocks.append(TextBlock(text=_PLANS, origin="notice"))
-        blocks += self._memory.absent(self._model, wanted=memory)
+        blocks += self._memory.absent(self.model, wanted=memory)
         if not self.conversation.turns:
             blocks.append(surroundings_block(self.cwd, self._parts.settings.environ))
         blocks.append(time_block(self._parts.clock.now()))
         return Message(role="user", blocks=tuple(blocks))
-
-    def cancel(self) -> None:
-        """Interrupt the running turn, if there is one. May be called at any time."""
-        if self._running is not None:
-            self._running.cancel()
 
     async def stop(self, running: RunningTurn) -> None:
         """Interrupt a turn and wait until it has ended."""
@@ -824,7 +780,7 @@ class SessionHub:
             await running.ended()
 
     def _refuse_while_busy(self) -> None:
-        if self._is_closing:
+        if self.is_closing:
             raise UsageError(f"Session {self.id} is closed.")
         if self._activity:
             raise UsageError(f"{self._activity} in session {self.id}. Wait until it ends, or interrupt it.")
@@ -844,19 +800,15 @@ class SessionHub:
             # Marked as captured at once, or a later process would take it for a turn whose capture a crash prevented.
             batch += [MemoryCaptured(turn=start.turn, ids=()) for start in starts]
         ending = [event for event in batch if isinstance(event, TurnEnd)]
-        if ending:
-            before = [event for event in batch if not isinstance(event, TurnEnd)]
-            await self._record_turn(before, gathered)
-            if gathered.keeps:
-                notices = await self._memory.capture(
-                    ending[0].turn,
-                    turns_in(gathered.logged, provider=self._model.provider),
-                    forgotten=gathered.forgotten,
-                )
-                await self._record_turn(notices, gathered)
-            await self._record_turn(ending, gathered)
-        else:
-            await self._record_turn(batch, gathered)
+        await self._record_turn([event for event in batch if not isinstance(event, TurnEnd)], gathered)
+        if ending and gathered.keeps:
+            notices = await self._memory.capture(
+                ending[0].turn,
+                turns_in(gathered.logged, provider=self.model.provider),
+                forgotten=gathered.forgotten,
+            )
+            await self._record_turn(notices, gathered)
+        await self._record_turn(ending, gathered)
         for start in starts:
             self.deliveries.build_news.begin_turn(start.message.text)
             await self.deliveries.settle(start.inbox)
@@ -870,8 +822,8 @@ class SessionHub:
         gathered.logged.extend(records)
         for event in events:
             await self._memory.check_shown(event)
-            if isinstance(event, FinalEvent) and self._running is not None:
-                self._running.said_all()
+            if isinstance(event, FinalEvent) and self.running is not None:
+                self.running.said_all()
 
     # Forgetting
 
@@ -938,7 +890,7 @@ class SessionHub:
         if (
             not self.deliveries.is_due
             or self._activity
-            or self._is_closing
+            or self.is_closing
             or self.conversation.is_unfinished
             or self.conversation.question is not None
             or self._line
@@ -960,7 +912,7 @@ class SessionHub:
         self._refuse_while_busy()
         if self.conversation.turns:
             raise UsageError(f"Session {self.id} has begun, so it can't take over another conversation.")
-        events = turns_of(history, provider=self._model.provider, model=self._model.model)
+        events = turns_of(history, provider=self.model.provider, model=self.model.model)
         for event in events:
             self.conversation.apply(event)
         if events:
@@ -995,30 +947,16 @@ class SessionHub:
             session_usd=budget.session_usd,
             day_usd=budget.day_usd,
             turn_tokens=budget.turn_tokens,
-            spent=self._prior_spend,
+            conversation=lambda: self.conversation,
+            spent_on_day=self._spent_on_day,
         )
 
-    async def _prior_spend(self) -> PriorSpend:
-        """What was spent before the running turn; the loop counts the turn itself."""
-        day = local_day(self._parts.clock.now())
-        now = self.conversation.turn
-        this_turn = (now.usage.cost_usd or 0.0) if now is not None and now.status is None else 0.0
-        return PriorSpend(
-            session_usd=(self.conversation.usage.cost_usd or 0.0) - this_turn,
-            day_usd=await self._home.spent_on(day) - this_turn,
-        )
+    async def _spent_on_day(self) -> float:
+        return await self._home.spent_on(local_day(self._parts.clock.now()))
 
     async def check_budget(self) -> None:
-        """Check whether the budget allows another model call.
-
-        Raises:
-            BudgetExceeded: It does not.
-        """
-        now = self.conversation.turn
-        spent = now.usage if now is not None and now.status is None else Usage()
-        verdict = await self._budget().check(spent, unpriced=0, ahead_tokens=0)
-        if verdict.exceeded:
-            raise BudgetExceeded(verdict.exceeded)
+        """See `HardBudget.check_call`."""
+        await self._budget().check_call()
 
     async def count_model_call(self, purpose: str, answer: Completion | Asked) -> None:
         """Log a model call that is not part of the conversation, so that the session's usage includes it."""
@@ -1042,8 +980,8 @@ class SessionHub:
             await self._take_in_rewriting()
             event = await compact_now(
                 self.conversation,
-                model=self._model,
-                emit=self._record_all,
+                model=self.model,
+                emit=lambda events: self.record(*events),
                 estimator=self._estimator,
                 limits=self._limits,
                 focus=focus,
@@ -1064,7 +1002,7 @@ class SessionHub:
         self._refuse_while_busy()
         self._activity = "A tool is running"
         try:
-            await self._sources.ensure_ready()
+            await self.sources.ensure_ready()
             self._direct_calls += 1
 
             async def emit(events: Sequence[Event]) -> None:
@@ -1091,19 +1029,15 @@ class SessionHub:
 
     # Tools and model
 
-    async def ensure_tools_ready(self) -> list[str]:
-        """See `SessionTools.ensure_ready`."""
-        return await self._sources.ensure_ready()
-
     async def refresh_tools(self) -> Registry:
         """See `Session.refresh_tools`."""
         self._refuse_while_busy()
-        return await self._sources.refresh()
+        return await self.sources.refresh()
 
     def use_model(self, model: ChatModel) -> None:
         """See `Session.use_model`."""
         self._refuse_while_busy()
-        self._model = model
+        self.model = model
         self._watch.restart()
 
     # Commands in the background
@@ -1131,14 +1065,14 @@ class SessionHub:
 
         Each step is bounded and may fail; the lock is released in any case.
         """
-        if self._is_closing:
-            await self._closed.wait()
+        if self.is_closing:
+            await self.closed.wait()
             return
-        self._is_closing = True
+        self.is_closing = True
         with anyio.CancelScope(shield=True):
             try:
-                if self._running is not None:
-                    await self.stop(self._running)
+                if self.running is not None:
+                    await self.stop(self.running)
                 for one in self._line:
                     why = f"Session {self.id} was closed. The message waits in it, and is sent before its next one."
                     one.running.finish(SatchelError(why))
@@ -1152,7 +1086,7 @@ class SessionHub:
                 if self._sinks is not None:
                     await self._step("a history sink", self._sinks.close())
                 await self._step("the log", self._journal.aclose())
-                self._closed.set()
+                self.closed.set()
 
     async def _step(self, part: str, work: Any) -> None:
         try:

@@ -4,8 +4,7 @@ The model sees every word while the session is open. The log, and with it a sess
 `[redacted:kind]` and `[private]` in their place (docs/guides/privacy.md).
 
 Which fields are cleaned follows from their types: every text, however deep in an event, unless `_ID` or `_VERBATIM`
-exempts its field. A new event or field is therefore cleaned without anybody thinking of it, and one of a type that
-nobody has provided for stops the program when this module is imported.
+exempts its field. A new event or field is therefore cleaned without anybody thinking of it.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
+from functools import cache
+from typing import Any, Final, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 from satchel.events import (
     Assistant,
@@ -37,8 +36,6 @@ from satchel.messages import TextBlock, ThinkingBlock
 __all__ = ["LogRedactor"]
 
 Clean: TypeAlias = Callable[[str], str]
-Cleaner: TypeAlias = Callable[[Any, Clean], Any]
-"""Gives a value of one type without what may not be written down; the same object where nothing was taken out."""
 
 _INLINE_CHARS: Final = 20_000
 """A longer text is looked at in a thread only."""
@@ -99,10 +96,10 @@ class LogRedactor:
             return text
 
         for event in events:
-            _CLEANERS[type(event)](event, look)
+            _cleaned(event, look)
         if not self._are_suspicious(seen):
             return events
-        return await self._pool.run(lambda: [_CLEANERS[type(event)](event, self._clean) for event in events])
+        return await self._pool.run(lambda: [_cleaned(event, self._clean) for event in events])
 
     async def redacted_text(self, text: str) -> str:
         """One text, for a file beside the log."""
@@ -148,15 +145,43 @@ def _ways_to_write(part: str) -> list[re.Pattern[str]]:
     ]
 
 
-# ---- One cleaner for each type
+@cache
+def _wordy(cls: type) -> tuple[str, ...]:
+    """The fields of a dataclass that may hold words."""
+    hints, verbatim = get_type_hints(cls), _VERBATIM.get(cls, frozenset())
+    return tuple(
+        name
+        for name in (field.name for field in fields(cls))
+        if name not in verbatim and not _ID.fullmatch(name) and _has_words(hints[name])
+    )
 
 
-def _keep(value: Any, _clean: Clean) -> Any:
-    return value
+def _has_words(hint: Any) -> bool:
+    if hint in (int, float, bool, datetime, type(None)) or get_origin(hint) is Literal:
+        return False
+    parts = [part for part in get_args(hint) if part is not Ellipsis]
+    return not parts or any(map(_has_words, parts))
 
 
-def _text(value: str, clean: Clean) -> str:
-    return clean(value)
+def _cleaned(value: Any, clean: Clean) -> Any:
+    """A value without what may not be written down; the same object where nothing was taken out of a dataclass."""
+    if isinstance(value, tuple):
+        return tuple(_cleaned(each, clean) for each in value)
+    if not is_dataclass(value) or isinstance(value, type):
+        return _data(value, clean)
+    # What came out of memory holds no secret, and is replayed byte for byte.
+    if isinstance(value, TextBlock) and value.origin == "memory":
+        return value
+    changed = {}
+    for name in _wordy(type(value)):
+        before = getattr(value, name)
+        after = _name(before, clean) if name in _NAMES else _cleaned(before, clean)
+        if after != before:
+            changed[name] = after
+    if changed and isinstance(value, ThinkingBlock):
+        # The proof is over the words that are gone; a provider would refuse the block.
+        changed["signature"] = ""
+    return replace(value, **changed) if changed else value
 
 
 def _name(value: str, clean: Clean) -> str:
@@ -204,97 +229,3 @@ def _member(key: str, value: Any, clean: Clean) -> Any:
         return cleaned
     found = re.search(r"\[redacted:[a-z-]+\]|" + re.escape(PRIVATE), shown)
     return found[0] if found else "[redacted]"
-
-
-def _optional(cleaner: Cleaner) -> Cleaner:
-    return lambda value, clean: None if value is None else cleaner(value, clean)
-
-
-def _tuple_of(cleaner: Cleaner) -> Cleaner:
-    return lambda value, clean: tuple(cleaner(item, clean) for item in value)
-
-
-def _one_of(classes: Sequence[type]) -> Cleaner:
-    for cls in classes:
-        _cleaner_of_class(cls)
-    return lambda value, clean: _CLEANERS[type(value)](value, clean)
-
-
-_CLEANERS: Final[dict[type, Cleaner]] = {}
-"""For each dataclass that an event may be or hold."""
-
-
-def _cleaner_of_class(cls: type) -> Cleaner:
-    if cls in _CLEANERS:
-        return _CLEANERS[cls]
-    if not is_dataclass(cls):
-        raise TypeError(f"Nobody has said how {cls.__name__} is written to a session log without secrets.")
-    hints = get_type_hints(cls)
-    verbatim = _VERBATIM.get(cls, frozenset())
-    if unknown := verbatim - {field.name for field in fields(cls)}:
-        raise TypeError(f"{cls.__name__} has no {', '.join(sorted(unknown))}.")
-    parts: dict[str, Cleaner] = {}
-
-    def clean_parts(value: Any, clean: Clean) -> Any:
-        changed = {}
-        for name, cleaner in parts.items():
-            before = getattr(value, name)
-            after = cleaner(before, clean)
-            if after is not before and after != before:
-                changed[name] = after
-        if not changed:
-            return value
-        if cls is ThinkingBlock:
-            # The proof is over the words that are gone; a provider would refuse the block.
-            changed["signature"] = ""
-        return replace(value, **changed)
-
-    # Before its fields are looked at: a class may hold itself.
-    _CLEANERS[cls] = _said_only(clean_parts) if cls is TextBlock else clean_parts
-    for field in fields(cls):
-        if field.name in verbatim or _ID.fullmatch(field.name):
-            continue
-        cleaner = _name if field.name in _NAMES else _cleaner_of(hints[field.name])
-        if cleaner is not _keep:
-            parts[field.name] = cleaner
-    return _CLEANERS[cls]
-
-
-def _said_only(cleaner: Cleaner) -> Cleaner:
-    """What came out of memory holds no secret, and is replayed byte for byte."""
-    return lambda block, clean: block if block.origin == "memory" else cleaner(block, clean)
-
-
-def _cleaner_of(hint: Any) -> Cleaner:
-    """The cleaner for a type.
-
-    Raises:
-        TypeError: Nobody has provided for such a type.
-    """
-    if hint is str:
-        return _text
-    if hint in (int, float, bool, datetime, type(None)) or get_origin(hint) is Literal:
-        return _keep
-    if hint is Any:
-        return _data
-    origin, arguments = get_origin(hint), get_args(hint)
-    if origin in (Union, types.UnionType):
-        present = [argument for argument in arguments if argument is not type(None)]
-        if all(is_dataclass(argument) for argument in present):
-            return _optional(_one_of(present))
-        cleaners = {_cleaner_of(argument) for argument in present}
-        return _optional(cleaners.pop()) if len(cleaners) == 1 else _data
-    if origin is tuple and len(arguments) == 2 and arguments[1] is Ellipsis:
-        cleaner = _cleaner_of(arguments[0])
-        return _keep if cleaner is _keep else _tuple_of(cleaner)
-    if origin is not None and issubclass(origin, Mapping):
-        return _data
-    if isinstance(hint, type):
-        return _cleaner_of_class(hint)
-    raise TypeError(
-        f"Nobody has said how a field of type {hint} is written to a session log without secrets."
-    )
-
-
-for _event in get_args(Event):
-    _cleaner_of_class(_event)

@@ -61,20 +61,8 @@ class McpContext:
             return ""
 
     def _context(self, turn: int) -> ToolContext:
-        environment = self.environment
-        return ToolContext(
-            session_id=environment.session_id,
-            turn=turn,
-            call_id=f"mention_{turn}",
-            cwd=environment.cwd,
-            roots=environment.roots,
-            spill_dir=environment.spill_dir,
-            state=environment.state,
-            progress=_unseen,
-            blocking=environment.pool.run,
-            clock=self.clock,
-            timeout_s=LIMIT_S,
-            environ=environment.environ,
+        return self.environment.context(
+            turn=turn, call_id=f"mention_{turn}", progress=_unseen, clock=self.clock, timeout_s=LIMIT_S
         )
 
 

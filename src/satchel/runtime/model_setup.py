@@ -13,11 +13,11 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.config import ProviderSettings, Settings, set_value
 from satchel.config.keys import store_key
-from satchel.errors import ModelAuthError, ModelUnavailable, UsageError
+from satchel.errors import ModelAuthError, UsageError
 from satchel.messages import Usage
-from satchel.models import AbilityStore, ModelRequest, default_model, open_model
+from satchel.models import default_model
 from satchel.models.prices import known_window, priced
-from satchel.runtime.endpoints import GREETING, complete, probe_endpoint, said
+from satchel.runtime.endpoints import greet, probe_endpoint
 from satchel.runtime.inventory import ProviderModels, list_models
 
 __all__ = ["OWN", "OWN_KEY", "FoundModels", "ModelWish", "find_models", "set_up_model"]
@@ -136,7 +136,7 @@ async def set_up_model(settings: Settings, wish: ModelWish, *, clock: Clock) -> 
         tried = replace(tried, providers={**tried.providers, provider.name: provider})
         model = wish.model or await default_model(provider, tried)
     name = f"{provider.name}:{model}"
-    await _try(name, tried, clock)
+    await greet(name, tried, clock=clock, limit_s=_MOST_ANSWER_S)
     await anyio.to_thread.run_sync(partial(_keep, tried, provider, wish, name))
     return replace(tried, model=name), name
 
@@ -154,17 +154,6 @@ def _provider_of(settings: Settings, wish: ModelWish) -> ProviderSettings:
 
 def _place(provider: ProviderSettings) -> str:
     return provider.base_url if provider.name == OWN else provider.name
-
-
-async def _try(name: str, settings: Settings, clock: Clock) -> None:
-    model = open_model(name, settings, abilities=AbilityStore(None, clock=clock), clock=clock)
-    try:
-        with anyio.fail_after(_MOST_ANSWER_S):
-            await complete(model, ModelRequest(system="You are being tested.", messages=[said(GREETING)]))
-    except TimeoutError:
-        raise ModelUnavailable(f"{name} did not answer within {_MOST_ANSWER_S:g} s.") from None
-    finally:
-        await model.aclose()
 
 
 def _keep(settings: Settings, provider: ProviderSettings, wish: ModelWish, name: str) -> None:

@@ -66,7 +66,7 @@ async def check_place(settings: Settings, where: str) -> None:
                 raise Refused("The home has memories. `satchel migrate-database --to URL` moves them there.")
 
 
-async def migrate(settings: Settings, to: str, *, clock: Clock | None = None) -> Moved:
+async def migrate(settings: Settings, to: str) -> Moved:
     """Move every row of memory, compare all of them, change the setting `database`, and remove them where they were.
 
     What describes the folders of the home, such as the index of its conversations, stays in its file.
@@ -74,7 +74,6 @@ async def migrate(settings: Settings, to: str, *, clock: Clock | None = None) ->
     Args:
         settings: The home's.
         to: "postgresql://…", or "sqlite" for the home's file.
-        clock: For the databases.
 
     Raises:
         UsageError: `to` is neither, or something besides the settings file says where the memories are.
@@ -101,8 +100,8 @@ async def migrate(settings: Settings, to: str, *, clock: Clock | None = None) ->
         raise Refused(_who_uses(settings))
     url = begun["server"] if begun else to if is_server(to) else str(location)
     async with AsyncExitStack() as stack:
-        local = await stack.enter_async_context(Database.open(file, clock=clock or SystemClock()))
-        server = await stack.enter_async_context(Database.open(url, clock=clock or SystemClock()))
+        local = await stack.enter_async_context(Database.open(file, clock=SystemClock()))
+        server = await stack.enter_async_context(Database.open(url, clock=SystemClock()))
         source, target = (local, server) if is_server(to) else (server, local)
         await server.bind(WordHasher(settings.home / KEY_FILE).mark)
         rows = {name: count for name, count in (await source.read(count_rows)).items() if count}

@@ -8,6 +8,7 @@ from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.loop import ToolPool
 from satchel.runtime.background import Background
+from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.notices import NoticeBoard
 from satchel.runtime.open_models import OpenModels
 from satchel.runtime.sandboxes import Sandboxes
@@ -47,3 +48,7 @@ class Parts:
     background: Background
     notices: NoticeBoard
     uploads: Uploads
+
+    def redactor(self) -> LogRedactor:
+        """What takes secrets out of the events of one session, or of texts."""
+        return LogRedactor(redacts=self.settings.memory.redact, pool=self.pool)

@@ -39,7 +39,7 @@ class Questions:
     def __init__(
         self,
         *,
-        record: Callable[[Event], Awaitable[None]],
+        record: Callable[[Event], Awaitable[object]],
         has_audience: Callable[[], bool],
         current_turn: Callable[[], int],
         new_id: Callable[[], str],

@@ -39,7 +39,7 @@ class RebuiltHome:
     aside: Path | None
 
 
-async def rebuild(settings: Settings, *, clock: Clock | None = None) -> RebuiltHome:
+async def rebuild(settings: Settings) -> RebuiltHome:
     """Compare the database with the journal, the session logs and the records of capabilities, and store what it lacks.
     One that is damaged is set aside, and a new one is made.
 
@@ -47,7 +47,7 @@ async def rebuild(settings: Settings, *, clock: Clock | None = None) -> RebuiltH
         Refused: The database is damaged, and another process uses it.
         StorageError: Memory is off, or something can't be read or written.
     """
-    clock = clock or SystemClock()
+    clock = SystemClock()
     place = settings.home_database
     aside = None
     damage = await anyio.to_thread.run_sync(damage_of, place) if place.is_file() else ""

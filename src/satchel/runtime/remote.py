@@ -48,7 +48,7 @@ from satchel.runtime.broadcast import Broadcast, Subscription
 from satchel.runtime.build_news import BuildNews
 from satchel.runtime.commands import CommandResult, SlashCommand, result_from_json
 from satchel.runtime.recap import MOST_SAID, Exchange, ListedSession
-from satchel.runtime.server_api import ServerApi, error_of
+from satchel.runtime.server_api import ServerApi, error_of, http_client
 from satchel.runtime.serving import Serving, serving
 from satchel.runtime.session import Session
 from satchel.runtime.session_state import SessionState
@@ -117,9 +117,8 @@ class RemoteHost:
         """The connection to the current server, or to the last one."""
         async with self._opening:
             if self._api is None:
-                self._api = await self._stack.enter_async_context(
-                    ServerApi.connected(self._found, settings=self._settings)
-                )
+                client = http_client(self._found, settings=self._settings)
+                self._api = ServerApi(await self._stack.enter_async_context(client))
             return self._api
 
     async def look(self) -> str:

@@ -37,7 +37,6 @@ from satchel.models import ChatModel, Choice, FunctionModel, ModelFunction
 from satchel.models.embedding import OwnEmbedding, Progress
 from satchel.models.port import Embedder, options_of
 from satchel.runtime.agent_calls import AgentCalls
-from satchel.runtime.attaching import uploads_of
 from satchel.runtime.attachments import Attachments
 from satchel.runtime.background import Background
 from satchel.runtime.broadcast import Broadcast
@@ -50,7 +49,6 @@ from satchel.runtime.earning import Earning
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home, movable, untrusted_project
 from satchel.runtime.hub import SessionHub
-from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.mcp_context import McpContext
 from satchel.runtime.mcp_sampling import SessionSampler
 from satchel.runtime.memory_work import can_leave_work, leave_work
@@ -66,7 +64,6 @@ from satchel.runtime.rules import gate_for, read_rule
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.runtime.session import Session
 from satchel.runtime.session_options import (
-    SessionOptions,
     SystemText,
     check_hooks,
     check_rules,
@@ -82,6 +79,7 @@ from satchel.runtime.tooling import Tooling, external_tools, fetching, mcp_tools
 from satchel.runtime.turns import is_busy
 from satchel.runtime.watching import Watching
 from satchel.sessions import EphemeralJournal, Journal, SessionStore, UsageRow, Words, live_redactor
+from satchel.sessions.attachments import Uploads
 from satchel.tasks import background_tasks
 from satchel.tools import FunctionOrTool, Registry, Toolset, toolset_of
 from satchel.tools.builtin.propose_plan import offered_mode
@@ -259,7 +257,7 @@ class Satchel:
             ),
             background=background,
             notices=notices,
-            uploads=uploads_of(settings),
+            uploads=Uploads(settings.home),
         )
         satchel = cls(parts, home, Tooling(parts, home), Distilling(parts, home), hubs)
         home.on_redacted.append(satchel._reload)
@@ -475,7 +473,9 @@ class Satchel:
                     replay.project = belongs
                 elif project and replay.project != belongs:
                     raise UsageError(_IN_ANOTHER.format(id=session_id))
-                options = SessionOptions(
+                hub = await self._begin(
+                    journal,
+                    replay,
                     cwd=cwd or (Path(journal.cwd) if journal.cwd else wanted),
                     model=serving,
                     mode=read_mode(mode) if mode else self.settings.agent.mode,
@@ -490,7 +490,6 @@ class Satchel:
                     sinks=sinks,
                     hooks=hooks,
                 )
-                hub = await self._begin(journal, replay, options)
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await journal.aclose()
@@ -519,47 +518,61 @@ class Satchel:
             return None
         if not found[0].is_closing:
             return found[0]
-        await found[0].closed()
+        await found[0].closed.wait()
         return None
 
     async def _begin(
-        self, journal: Journal | EphemeralJournal, replay: Replay, options: SessionOptions
+        self,
+        journal: Journal | EphemeralJournal,
+        replay: Replay,
+        *,
+        cwd: Path,
+        model: ChatModel,
+        mode: Mode,
+        allow: Sequence[str],
+        private: bool,
+        tools: Sequence[FunctionOrTool | Toolset],
+        toolsets: Sequence[Toolset],
+        system: SystemText | None,
+        estimator: TokenEstimator,
+        sinks: Sequence[HistorySink],
+        hooks: Sequence[Hook],
     ) -> SessionHub:
         """Make the hub of a session, and log that the session has started."""
         scope = await self.home.scope(replay.project)
-        offered, own_names = await self._offered_tools(options.tools, options.toolsets, scope)
+        offered, own_names = await self._offered_tools(tools, toolsets, scope)
         first_seq = journal.last_seq
         # The hub needs its questions, gate and environment first, and they use the hub later.
         questions = self._questions(first_seq, lambda: hub)
         gate = gate_for(
             self.settings,
-            mode=options.mode,
+            mode=mode,
             # The program wants its own tools used, so they need no permission unless a rule denies them.
-            allow=[*options.allow, *own_names],
+            allow=[*allow, *own_names],
             approver=questions,
-            cwd=options.cwd,
+            cwd=cwd,
             open_folders=(journal.spill_dir,),
-            boxing=self.parts.boxes.workspace(options.cwd),
+            boxing=self.parts.boxes.workspace(cwd),
             on_written=lambda rule: self.use_rules((*self.settings.permissions, rule)),
         )
         if replay.conversation.proposes_plan and replay.conversation.question is not None:
             gate.before_plan = offered_mode(replay.conversation.question.options) or "ask"
             gate.mode = "plan"
-        redactor, attachments = self._redactor(), Attachments()
+        redactor, attachments = self.parts.redactor(), Attachments()
         environment = CallEnvironment(
             tools=offered.toolbox,
             gate=gate,
             pool=self.parts.pool,
             spill=spill_into(journal.spill_dir, self.parts.pool, clean=redactor.redacted_text),
             session_id=journal.session_id,
-            cwd=options.cwd,
+            cwd=cwd,
             # The file tools reach exactly what the gate allows.
             roots=gate.roots,
             spill_dir=journal.spill_dir,
             state={TO_DO: list(to_do.data)} if (to_do := replay.conversation.to_do) is not None else {},
             environ=self.settings.environ,
             messages=lambda: hub.conversation.messages,
-            memory=None if options.private else scope.memory,
+            memory=None if private else scope.memory,
             catalogue=self.capabilities.catalogue if self.capabilities is not None else None,
             modes=gate,
         )
@@ -570,8 +583,8 @@ class Satchel:
             distilling=self.distilling,
             journal=journal,
             replay=replay,
-            model=options.model,
-            system=lambda: system_text(options.system, self._own_system_text(options.cwd, scope)),
+            model=model,
+            system=lambda: system_text(system, self._own_system_text(cwd, scope)),
             gate=gate,
             questions=questions,
             broadcast=Broadcast(last_seq=first_seq, read=journal.records),
@@ -579,26 +592,26 @@ class Satchel:
             environment=environment,
             redactor=redactor,
             limits=_limits(self.settings),
-            private=options.private,
-            hooks=(self._mentions(environment), attachments, *options.hooks),
-            estimator=options.estimator,
-            sinks=(*options.sinks, *([SpanSink(self._spans, journal.session_id)] if self._spans else ())),
+            private=private,
+            hooks=(self._mentions(environment), attachments, *hooks),
+            estimator=estimator,
+            sinks=(*sinks, *([SpanSink(self._spans, journal.session_id)] if self._spans else ())),
             builds=self.builds,
             attachments=attachments,
             is_followed=lambda: any(hold.follows for hold in self._holds.get(hub.id, ())),
             sub_agent_system=lambda: build_sub_agent_system(
-                cwd=str(options.cwd), instructions=self._instructions(scope)
+                cwd=str(cwd), instructions=self._instructions(scope)
             ),
         )
         start = SessionStart(
             session_id=hub.id,
-            cwd=str(options.cwd),
-            provider=options.model.provider,
-            model=options.model.model,
+            cwd=str(cwd),
+            provider=model.provider,
+            model=model.model,
             version=__version__,
             resumed=first_seq > 0,
-            private=options.private,
-            tokenizer=options.estimator.name,
+            private=private,
+            tokenizer=estimator.name,
             project="" if first_seq else replay.project,
         )
         hub.conversation.apply(start)
@@ -632,7 +645,7 @@ class Satchel:
         # Two calls may ask at once, so the log's length alone does not make an id unique.
         ids = (f"ask_{first_seq}_{number}" for number in count(1))
         return Questions(
-            record=lambda event: hub().show(event),
+            record=lambda event: hub().record(event),
             has_audience=lambda: any(hold.is_interactive for hold in self._holds.get(hub().id, ())),
             current_turn=lambda: hub().conversation.turns,
             new_id=lambda: next(ids),
@@ -697,7 +710,7 @@ class Satchel:
             StorageError: The post could not be stored.
         """
         hub = self._hubs.get(session_id)
-        redactor = hub.redactor if hub is not None else self._redactor()
+        redactor = hub.redactor if hub is not None else self.parts.redactor()
         entry = await self.sessions.post(
             session_id,
             source=await redactor.redacted_text(source),
@@ -754,7 +767,7 @@ class Satchel:
                 raise UsageError(f"A turn is running in session {id}. Wait until it ends, or cancel it.")
             async with hub.moving():
                 if hub.project_id != belongs:
-                    await hub.show(movable(id, belongs))
+                    await hub.record(movable(id, belongs))
                     hub.project_id = belongs
                     await hub.use_scope(await self.home.scope(belongs))
                 await self.home.bring(id, belongs)
@@ -791,7 +804,7 @@ class Satchel:
         info = await self.sessions.info(session_id)
         hub = self._hubs.get(info.id)
         if hub is not None:
-            await hub.show(event)
+            await hub.record(event)
         else:
             await self.home.note_of(info.id, event)
 
@@ -829,7 +842,7 @@ class Satchel:
                 continue
             with contextlib.suppress(StorageError):
                 version = (
-                    await self.sessions.inbox_version(),
+                    await self.sessions.inbox.version(),
                     await self.builds.queue.version() if self.builds is not None else 0,
                 )
                 if version != seen:
@@ -839,9 +852,6 @@ class Satchel:
                         await hub.deliveries.collect_builds()
                 for hub in tuple(self._hubs.values()):
                     hub.go_on()
-
-    def _redactor(self) -> LogRedactor:
-        return LogRedactor(redacts=self.settings.memory.redact, pool=self.parts.pool)
 
     def _forget_words(self, words: Sequence[Words], ids: Sequence[str]) -> None:
         redact = live_redactor(words)

@@ -31,19 +31,8 @@ class ServerApi:
     """A connection to a running server."""
 
     def __init__(self, client: httpx2.AsyncClient) -> None:
-        """Use `connected`."""
+        """Use a client that `http_client` has opened."""
         self._client = client
-
-    @classmethod
-    @asynccontextmanager
-    async def connected(cls, found: Serving, *, settings: Settings) -> AsyncIterator[ServerApi]:
-        """Connections to the server of a home while the block runs.
-
-        Raises:
-            ConfigError, StorageUnwritable: The token is missing or unusable, or the certificate can't be read.
-        """
-        async with http_client(found, settings=settings) as client:
-            yield cls(client)
 
     async def get(self, path: str, **params: Any) -> Any:
         """The answer to a GET, as JSON data. Parameters that are None are left out.
@@ -98,7 +87,11 @@ class ServerApi:
 
 @asynccontextmanager
 async def http_client(found: Serving, *, settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client that sends the token of the home; errors as in `ServerApi.connected`."""
+    """A client that sends the token of the home.
+
+    Raises:
+        ConfigError, StorageUnwritable: The token is missing or unusable, or the certificate can't be read.
+    """
     home, certificate = settings.home, settings.server.tls_cert
     token = read_token(home)
     if token is None:

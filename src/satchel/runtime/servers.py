@@ -284,7 +284,7 @@ def switch_server(settings: Settings, name: str, *, enabled: bool) -> None:
     set_value(settings.config_path, f"mcp_servers.{name}.enabled", None if enabled else False)
 
 
-async def try_server(settings: Settings, name: str, *, limit_s: float = TRY_S) -> TriedServer:
+async def try_server(settings: Settings, name: str) -> TriedServer:
     """Start a server, even if it is disabled, and have it list what it offers.
 
     Raises:
@@ -294,7 +294,7 @@ async def try_server(settings: Settings, name: str, *, limit_s: float = TRY_S) -
     clock = SystemClock()
     async with _toolset(replace(settings, mcp_servers={name: entry}), clock) as toolset:
         begun_s = clock.monotonic_s()
-        (status,) = await toolset.refresh(limit_s)
+        (status,) = await toolset.refresh(TRY_S)
         took_s = clock.monotonic_s() - begun_s
         is_ready = status.state == "ready"
         resources = await toolset.resources() if is_ready else ()

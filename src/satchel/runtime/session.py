@@ -302,7 +302,7 @@ class Session:
 
     def hold_line(self) -> None:
         """Begin no more turns of messages that wait: the program is about to end. The log keeps them."""
-        self._hub.hold_line()
+        self._hub.holds_line = True
 
     async def take_over(self, history: Sequence[Message]) -> None:
         """Put a conversation that was held elsewhere before the first message. None of it is captured as memory.
@@ -332,7 +332,8 @@ class Session:
 
     def cancel(self) -> None:
         """Interrupt the running turn, if there is one. May be called at any time."""
-        self._hub.cancel()
+        if self._hub.running is not None:
+            self._hub.running.cancel()
 
     @property
     def memory(self) -> Memory | None:
@@ -360,7 +361,7 @@ class Session:
             UsageError: The session has no record with this number.
         """
         self._check_held()
-        return self._hub.subscribe(after_seq)
+        return self._hub.broadcast.subscribe(after_seq)
 
     async def answer(
         self,
@@ -429,11 +430,11 @@ class Session:
 
     async def note(self, notice: Notice) -> None:
         """Log something that the model is not shown, such as a `/` command."""
-        await self._hub.note(notice)
+        await self._hub.record(notice)
 
     async def ensure_tools_ready(self) -> list[str]:
-        """Wait until all tools of this session are known; see `SessionHub.ensure_tools_ready`."""
-        return await self._hub.ensure_tools_ready()
+        """Wait until all tools of this session are known; see `SessionTools.ensure_ready`."""
+        return await self._hub.sources.ensure_ready()
 
     async def refresh_tools(self) -> Registry:
         """Look for tools again.

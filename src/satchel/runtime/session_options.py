@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias, get_args
 
 from satchel.config import Mode
 from satchel.errors import UsageError
 from satchel.loop import Hook
-from satchel.loop.tokens import TokenCounter, TokenEstimator
-from satchel.models import ChatModel
+from satchel.loop.tokens import TokenCounter
 from satchel.runtime.sinks import HistorySink
-from satchel.tools import FunctionOrTool, Toolset
 
 __all__ = [
-    "SessionOptions",
     "SystemText",
     "check_hooks",
     "check_rules",
@@ -28,37 +23,6 @@ __all__ = [
 
 SystemText: TypeAlias = str | Callable[[str], str]
 """A session's system prompt, or a function that gets Satchel's own and returns the one to use."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionOptions:
-    """What a session is opened with; see `Satchel.session`.
-
-    Attributes:
-        cwd: The working directory.
-        model: The language model.
-        mode: How to decide calls that no rule covers.
-        allow: Permission rules for this session.
-        private: Nothing said is captured as memory.
-        tools: The program's own tools.
-        toolsets: Further tools, under the permission rules.
-        system: The program's system prompt; None uses Satchel's own.
-        estimator: Counts tokens where the provider gives no counts.
-        sinks: Receive every record.
-        hooks: The program's hooks.
-    """
-
-    cwd: Path
-    model: ChatModel
-    mode: Mode
-    allow: Sequence[str]
-    private: bool
-    tools: Sequence[FunctionOrTool | Toolset]
-    toolsets: Sequence[Toolset]
-    system: SystemText | None
-    estimator: TokenEstimator
-    sinks: Sequence[HistorySink]
-    hooks: Sequence[Hook]
 
 
 def read_mode(name: str) -> Mode:

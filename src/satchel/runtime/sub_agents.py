@@ -68,18 +68,20 @@ class _Share:
 
     Attributes:
         tokens: At most.
-        whole: The session's budget, and `spent` what the turn has used of it, this sub-agent's part included.
+        whole: The session's budget, and `conversation` its conversation, whose usage includes this sub-agent's.
         is_used_up: The sub-agent may ask for nothing more because of `tokens`.
     """
 
     tokens: int
     whole: Budget
-    spent: Callable[[], Usage]
+    conversation: Callable[[], Conversation]
     is_used_up: bool = False
 
     async def check(self, spent: Usage, *, unpriced: int, ahead_tokens: int) -> Verdict:
         """See `Budget`."""
-        verdict = await self.whole.check(self.spent(), unpriced=unpriced, ahead_tokens=ahead_tokens)
+        verdict = await self.whole.check(
+            self.conversation().turn_usage, unpriced=unpriced, ahead_tokens=ahead_tokens
+        )
         if not verdict.exceeded and spent.total_tokens + ahead_tokens > self.tokens:
             self.is_used_up = True
             limit = f"The budget of a sub-agent, {self.tokens:,} tokens (agent.sub_agent_tokens), is used up."
@@ -179,7 +181,7 @@ class SubAgents:
         mine, state = Conversation(), dict[str, Any]()
         # What it is told may come from there.
         mine.untrusted = context.untrusted
-        share = _Share(self._parts.settings.agent.sub_agent_tokens, self._budget(), self._spent)
+        share = _Share(self._parts.settings.agent.sub_agent_tokens, self._budget(), self._conversation)
         model, environment = self._model(), self._environment()
         began = TurnInput(
             message=self._message(task, surroundings_block(context.cwd, context.environ)),
@@ -227,17 +229,15 @@ class SubAgents:
             message=self._message(_CONCLUDE),
             environment=replace(began.environment, tools=Toolbox(definitions=definitions)),
             limits=replace(self._limits, max_rounds=2),
-            budget=_Share(2 * self._parts.settings.agent.sub_agent_tokens, self._budget(), self._spent),
+            budget=_Share(
+                2 * self._parts.settings.agent.sub_agent_tokens, self._budget(), self._conversation
+            ),
         )
 
     def _message(self, text: str, *more: Block) -> Message:
         # Not as said by the user, so that nothing takes it for their words.
         block = TextBlock(text=text, origin="context")
         return Message(role="user", blocks=(block, *more, time_block(self._parts.clock.now())))
-
-    def _spent(self) -> Usage:
-        turn = self._conversation().turn
-        return turn.usage if turn is not None and turn.status is None else Usage()
 
     async def _emit(self, events: Sequence[Event], model: ChatModel, context: ToolContext) -> None:
         """Log what happened beneath the call, and count what it cost as the session's."""

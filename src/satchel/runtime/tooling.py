@@ -16,12 +16,11 @@ from satchel.clock import Clock
 from satchel.config import Settings
 from satchel.errors import SatchelError, UsageError
 from satchel.events import Event, ToolProgress
-from satchel.loop import CallEnvironment, PermittedByUser, Toolbox, TurnLimits, run_call
+from satchel.loop import CallEnvironment, PermittedByUser, Toolbox, ToolCallRecord, TurnLimits, run_call
 from satchel.memory import Receipt
 from satchel.memory.toolset import MemoryTools
 from satchel.models import ChatModel
 from satchel.runtime.home import Home
-from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.pictures import picture_file
 from satchel.runtime.plugins import plugin_notices, plugin_tools
@@ -265,45 +264,20 @@ class Tooling:
         tool = registry.get(name)
         if tool is None:
             return self._not_offered(name, registry.close_matches(name))
-        settings = self._parts.settings
-        state: dict[str, Any] = {}
-        folder = settings.home / "results"
-        redactor = LogRedactor(redacts=settings.memory.redact, pool=self._parts.pool)
-        environment = CallEnvironment(
-            tools=Toolbox([_Overwriting(t) if t.spec.name == "file_write" else t for t in registry.tools]),
-            gate=PermittedByUser(),
-            pool=self._parts.pool,
-            spill=spill_into(folder, self._parts.pool, clean=redactor.redacted_text),
-            session_id="",
-            cwd=settings.cwd,
-            roots=(),
-            spill_dir=folder,
-            state=state,
-            environ=settings.environ,
-        )
-
-        async def show(events: Sequence[Event]) -> None:
-            for event in events:
-                if isinstance(event, ToolProgress):
-                    await progress(event.data)
-
+        tools = [_Overwriting(t) if t.spec.name == "file_write" else t for t in registry.tools]
         try:
-            called = await run_call(
+            called = await self.call(
+                Toolbox(tools),
                 name,
                 input,
                 call_id="user",
-                turn=0,
-                environment=environment,
-                emit=show,
-                clock=self._parts.clock,
+                cwd=self._parts.settings.cwd,
+                progress=progress,
                 # A program reads the result: it gets the whole.
-                limits=TurnLimits(tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=sys.maxsize),
+                most_chars=sys.maxsize,
             )
         except UsageError as error:
             return failure(str(error), "INVALID_INPUT")
-        finally:
-            with anyio.CancelScope(shield=True):
-                await close_state(state)
         if tool.spec.source == "external" and isinstance(called.data, dict):
             return called.data
         if called.error_code not in ("", "TOOL_FAILED"):
@@ -312,6 +286,57 @@ class Tooling:
             name, ToolResult(text=called.result, is_error=called.is_error, data=called.data)
         )
         return failure(called.result, "TOOL_FAILED") if is_error else success(value)
+
+    async def call(
+        self,
+        toolbox: Toolbox,
+        name: str,
+        input: Mapping[str, Any],
+        *,
+        call_id: str,
+        cwd: Path,
+        progress: Callable[[Mapping[str, Any]], Awaitable[None]],
+        most_chars: int,
+    ) -> ToolCallRecord:
+        """Make a call that is allowed, outside of any conversation. Long results go to `results/` of the home.
+
+        Raises:
+            NotFound, UsageError: As `run_call`.
+        """
+        parts, settings = self._parts, self._parts.settings
+        folder = settings.home / "results"
+        state: dict[str, Any] = {}
+
+        async def show(events: Sequence[Event]) -> None:
+            for event in events:
+                if isinstance(event, ToolProgress):
+                    await progress(event.data)
+
+        try:
+            return await run_call(
+                name,
+                input,
+                call_id=call_id,
+                turn=0,
+                environment=CallEnvironment(
+                    tools=toolbox,
+                    gate=PermittedByUser(),
+                    pool=parts.pool,
+                    spill=spill_into(folder, parts.pool, clean=parts.redactor().redacted_text),
+                    session_id="",
+                    cwd=cwd,
+                    roots=(),
+                    spill_dir=folder,
+                    state=state,
+                    environ=settings.environ,
+                ),
+                emit=show,
+                clock=parts.clock,
+                limits=TurnLimits(tool_timeout_s=settings.agent.tool_timeout_s, max_result_chars=most_chars),
+            )
+        finally:
+            with anyio.CancelScope(shield=True):
+                await close_state(state)
 
     def _not_offered(self, name: str, close: Sequence[str]) -> dict[str, Any]:
         if self._parts.mcp.withheld(name):

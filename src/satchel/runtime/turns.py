@@ -131,6 +131,7 @@ class RunningTurn:
         waited: The id of its message in the line (`MessageWaiting`); "" if it began at once.
         after_seq: The number of the record before its first one.
         result_or_none: Its result; None while it runs, and if an error ended it.
+        error: What ended it without a result, or None.
     """
 
     def __init__(self, number: int, broadcast: Broadcast, *, waited: str = "") -> None:
@@ -141,7 +142,7 @@ class RunningTurn:
         self._broadcast = broadcast
         self.after_seq = broadcast.last_seq
         self._last_seq: int | None = None
-        self._error: Exception | None = None
+        self.error: Exception | None = None
         self._over = anyio.Event()
         self._begun = anyio.Event()
         if not waited:
@@ -168,11 +169,6 @@ class RunningTurn:
     def is_over(self) -> bool:
         """Whether it has ended, with a result or an error."""
         return self._over.is_set()
-
-    @property
-    def error(self) -> Exception | None:
-        """What ended it without a result, or None."""
-        return self._error
 
     @property
     def is_ending(self) -> bool:
@@ -208,7 +204,7 @@ class RunningTurn:
         if isinstance(outcome, TurnResult):
             self.result_or_none = outcome
         else:
-            self._error = outcome
+            self.error = outcome
         self._last_seq = self._broadcast.last_seq
         self._begun.set()
         self._over.set()
@@ -239,8 +235,8 @@ class RunningTurn:
                 yield record
         finally:
             await subscription.aclose()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     async def result(self) -> TurnResult:
         """Wait for the result.
@@ -249,8 +245,8 @@ class RunningTurn:
             SatchelError: The error that ended the turn without a result.
         """
         await self._over.wait()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         assert self.result_or_none is not None
         return self.result_or_none
 

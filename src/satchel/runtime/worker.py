@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable
 from dataclasses import replace
+from uuid import uuid4
 
-from satchel.builder.executors import Executors, new_executor_id
-from satchel.builder.records import Build
-from satchel.builder.worker import BuildWorker, JobRunner, WorkerReport
+from satchel.builder.worker import BuildWorker, WorkerReport
 from satchel.config import Settings
 from satchel.errors import StorageError
 from satchel.runtime.satchel import Satchel
@@ -33,26 +33,12 @@ async def run_worker(settings: Settings, *, once: bool, tell: Callable[[str], No
         if parts is None or satchel.home.database is None:
             raise StorageError("The database can't be opened. `satchel doctor` shows why.")
         builds = parts.builds
-        executor = new_executor_id()
-        builder = builds.builder(executor)
-
-        def launch(run: Callable[[str], None]) -> JobRunner:
-            # It takes seconds to load, and only a process that has the lock needs it.
-            from satchel.builder.jobs import BuildJobs  # noqa: PLC0415
-
-            return BuildJobs(
-                settings.home / "jobs.db", executor=executor, workers=settings.builder.workers, run=run
-            )
-
-        async def waiting() -> Sequence[Build]:
-            return await builds.waiting()
-
         worker = BuildWorker(
             home=settings.home,
-            executors=Executors(satchel.home.database, clock=satchel.clock, id=executor),
-            waiting=waiting,
-            build=builder.build,
-            launch=launch,
+            executor=f"{os.getpid()}-{uuid4().hex}",
+            workers=settings.builder.workers,
+            waiting=builds.waiting,
+            build=builds.builder().build,
             tell=tell,
         )
         return await worker.run(once=once)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from satchel.sessions.client_history import ClientHistory, ClientPlace
 from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import hit_to_json, info_to_json, to_json, to_markdown
-from satchel.sessions.inbox import InboxEntry
 from satchel.sessions.index import LogFile, SearchHit
 from satchel.sessions.journal import Journal
 from satchel.sessions.log import Log, Skipped
@@ -19,7 +18,6 @@ __all__ = [
     "ClientHistory",
     "ClientPlace",
     "EphemeralJournal",
-    "InboxEntry",
     "Journal",
     "Log",
     "LogFile",

@@ -30,9 +30,9 @@ _MOST_NAME: Final = 120
 class Uploads:
     """Files that were sent and are in no message yet, by the hash of their bytes. All methods block."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take the folder, which is created with the first file."""
-        self._folder = folder
+    def __init__(self, home: Path) -> None:
+        """Take the home; the folder is created with the first file."""
+        self._folder = home / "uploads"
 
     def add(self, pieces: Iterable[bytes], *, name: str, now: datetime) -> FileBlock:
         """Keep a file until its message comes, for a day at most.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from satchel.config.home import replacing
 from satchel.errors import StorageError
 from satchel.events import (
     Assistant,
@@ -91,7 +90,6 @@ def write_branch(
     branched = SessionBranched(session_id=source_id, turn=turn, repeats=repeats)
     repeated = [(begun.at, start), (begun.at, branched), *repeated]
     records = [Record(seq=number, at=at, event=event) for number, (at, event) in enumerate(repeated, start=1)]
-    temporary = path.with_suffix(".branching")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spill.is_dir() and not spill.is_symlink():
@@ -104,16 +102,11 @@ def write_branch(
             )
         if undoes:
             copy_changes(spill, copy, before=turn)
-        with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        with replacing(path) as file:
             file.write(encode_records(records))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         shutil.rmtree(copy, ignore_errors=True)
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
         raise unwritable(path, error) from error
 
 

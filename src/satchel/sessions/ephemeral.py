@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 
 import anyio
 import anyio.to_thread
@@ -15,7 +14,6 @@ from satchel.clock import Clock
 from satchel.errors import StorageError, StorageUnwritable
 from satchel.events import Event, Record, is_transient
 from satchel.sessions.journal import OnForgotten
-from satchel.sessions.summary import add_cost
 
 __all__ = ["EphemeralJournal"]
 
@@ -37,7 +35,6 @@ class EphemeralJournal:
         self.cwd = cwd
         self._clock = clock
         self._records: list[Record] = []
-        self._costs: dict[str, float] = {}
         self._folder: Path | None = None
         self._is_closed = False
 
@@ -60,11 +57,6 @@ class EphemeralJournal:
     def last_seq(self) -> int:
         """See `Journal.last_seq`."""
         return len(self._records)
-
-    @property
-    def cost_by_day(self) -> Mapping[str, float]:
-        """See `Journal.cost_by_day`."""
-        return self._costs
 
     async def take_rewritten(self) -> None:
         """See `Journal.take_rewritten`; there is no log."""
@@ -90,8 +82,6 @@ class EphemeralJournal:
             Record(seq=seq, at=at, event=event) for seq, event in enumerate(lasting, self.last_seq + 1)
         )
         self._records += records
-        for record in records:
-            add_cost(self._costs, record)
         return records
 
     async def aclose(self) -> None:
@@ -102,13 +92,3 @@ class EphemeralJournal:
         if folder is not None:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(lambda: shutil.rmtree(folder, ignore_errors=True))
-
-    async def __aenter__(self) -> EphemeralJournal:
-        """Return this journal."""
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close it."""
-        await self.aclose()

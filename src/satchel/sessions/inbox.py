@@ -6,26 +6,23 @@ The inbox is in the database, so that any process of the home can post into a se
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from satchel.clock import Clock
 from satchel.errors import StorageError, UsageError
+from satchel.events import Posted
 from satchel.sessions.tables import session_inbox
 from satchel.storage import Database, Prepared
 
-__all__ = ["Inbox", "InboxEntry"]
+__all__ = ["Inbox"]
 
 MAX_CHARS = 20_000
 """The limit of one entry: two thirds of the default limit of a tool result, because the model did not ask for it."""
 _MAX_WAITING = 1000
 """The most entries that may wait for one session. Only a program that posts in a loop reaches it."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST_US = 6 * 10**16
-"""Microseconds of 1,900 years: a later time is no date for Python."""
 
 _WAITING = Prepared(
     select(session_inbox)
@@ -33,27 +30,6 @@ _WAITING = Prepared(
     .order_by(session_inbox.c.number)
 )
 _NEWEST = Prepared(select(func.coalesce(func.max(session_inbox.c.number), 0)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxEntry:
-    """A post that no turn has delivered yet.
-
-    Attributes:
-        id: Unique in a home.
-        source: Who posted it.
-        kind: Such as "notice".
-        untrusted: `text` comes from outside.
-        posted_at: In UTC.
-    """
-
-    id: str
-    session_id: str
-    source: str
-    text: str
-    untrusted: bool
-    kind: str
-    posted_at: datetime
 
 
 class Inbox:
@@ -65,7 +41,7 @@ class Inbox:
         self._clock = clock
         self._new_id = new_id
 
-    async def post(self, session_id: str, *, source: str, text: str, untrusted: bool, kind: str) -> str:
+    async def post(self, session_id: str, *, source: str, text: str, untrusted: bool) -> str:
         """See `SessionStore.post`; `session_id` is a full id."""
         if not text.strip():
             raise UsageError("There is nothing to post: the text is empty.")
@@ -78,7 +54,7 @@ class Inbox:
             "id": entry_id,
             "session_id": session_id,
             "source": _storable(source),
-            "kind": kind,
+            "kind": "notice",
             "text": _storable(text),
             "untrusted": int(untrusted),
             "posted_at": (self._clock.now() - _EPOCH) // timedelta(microseconds=1),
@@ -95,36 +71,46 @@ class Inbox:
         await self._database.write(write)
         return entry_id
 
-    async def waiting(self, session_id: str, *, delivered: Collection[str] = ()) -> Sequence[InboxEntry]:
-        """See `SessionStore.waiting`."""
+    async def waiting(self, session_id: str, *, delivered: Collection[str] = ()) -> Sequence[Posted]:
+        """What is in a session's inbox, in the order of arrival.
+
+        Args:
+            session_id: The full id.
+            delivered: Ids of entries to leave out: those named by `TurnStart` events of the log. They prevent a second
+                delivery after the program was killed between writing that event and calling `delivered`.
+
+        Raises:
+            StorageError: The database is unavailable.
+        """
         if self._database is None:
             return ()
         rows = await self._database.read(
             lambda connection: _WAITING.named(connection, {"session": session_id})
         )
         return tuple(
-            InboxEntry(
-                id=row.id,
-                session_id=row.session_id,
-                source=row.source,
-                text=row.text,
-                untrusted=bool(row.untrusted),
-                kind=row.kind,
-                posted_at=_EPOCH + timedelta(microseconds=row.posted_at),
-            )
+            Posted(id=row.id, source=row.source, text=row.text, untrusted=bool(row.untrusted))
             for row in rows
             # SQLite takes values of any type in any column, so a file that something else wrote may have them.
-            if row.id not in delivered and _is_entry(row)
+            if row.id not in delivered
+            and all(isinstance(each, str) for each in (row.id, row.source, row.text))
         )
 
     async def delivered(self, ids: Collection[str]) -> None:
-        """See `SessionStore.delivered`."""
+        """Remove entries that a turn has delivered. Unknown ids are ignored.
+
+        Raises:
+            StorageError: The database is unavailable. The entries are still there.
+        """
         if self._database is not None and ids:
             gone = delete(session_inbox).where(session_inbox.c.id.in_(ids))
             await self._database.write(lambda connection: connection.execute(gone))
 
     async def version(self) -> int:
-        """See `SessionStore.inbox_version`."""
+        """A number that changes when any process posts into any session: one short read, for polling.
+
+        Raises:
+            StorageError: The database is unavailable.
+        """
         if self._database is None:
             return 0
         ((version,),) = await self._database.read(lambda connection: _NEWEST.run(connection, {}))
@@ -153,12 +139,6 @@ class Inbox:
             return changed
 
         return await self._database.write(write)
-
-
-def _is_entry(row: Any) -> bool:
-    texts = (row.id, row.session_id, row.source, row.text, row.kind)
-    is_time = isinstance(row.posted_at, int) and abs(row.posted_at) < _MOST_US
-    return all(isinstance(text, str) for text in texts) and is_time
 
 
 def _storable(words: str) -> str:

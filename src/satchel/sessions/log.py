@@ -23,6 +23,7 @@ __all__ = [
     "Offsets",
     "Skipped",
     "decode_line",
+    "encode_line",
     "encode_records",
     "is_compressed",
     "open_log",
@@ -110,21 +111,25 @@ def encode_records(records: Sequence[Record]) -> bytes:
     """
     lines = []
     for record in records:
-        value = {"seq": record.seq, "at": record.at.isoformat(), **event_to_json(record.event)}
         try:
-            text = _encode(value)
+            lines.append(
+                encode_line({"seq": record.seq, "at": record.at.isoformat(), **event_to_json(record.event)})
+            )
         except (RecursionError, ValueError) as error:
             raise UsageError(
                 f"An event of type {record.event.type!r} can't be recorded: {error}. "
                 "Its data is nested too deeply."
             ) from error
-        try:
-            lines.append(text.encode())
-        except UnicodeEncodeError:
-            # A lone surrogate has no UTF-8 form, but survives as an escape.
-            lines.append(_encode_ascii(value).encode("ascii"))
-    lines.append(b"")
-    return b"\n".join(lines)
+    return b"".join(lines)
+
+
+def encode_line(value: Mapping[str, Any]) -> bytes:
+    """A record's JSON as a line."""
+    try:
+        return _encode(value).encode() + b"\n"
+    except UnicodeEncodeError:
+        # A lone surrogate has no UTF-8 form, but survives as an escape.
+        return _encode_ascii(value).encode("ascii") + b"\n"
 
 
 def decode_line(raw: bytes) -> tuple[Record | None, str]:

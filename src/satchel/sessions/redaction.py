@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from satchel.config.home import replacing
 from satchel.conversation import QUESTIONS
 from satchel.sessions.journal import sync_folder, unwritable
-from satchel.sessions.log import raw_lines
+from satchel.sessions.log import encode_line, raw_lines
 from satchel.spacing import FORGOTTEN, Finder, without_lines
 
 __all__ = [
@@ -419,7 +420,7 @@ def redact_log(
                 is_shown = _forget_shown(value, memory_ids) | _forget_questions(value, raw, calls, repeats)
                 if changed and _forget_title(value):
                     changed.append(value["seq"])
-                    raw = _line_of(value)
+                    raw = encode_line(value)
                 if matcher is not None:
                     new = _rewrite_line(raw, value, matcher, is_changed=is_shown)
                     if new != raw:
@@ -532,14 +533,7 @@ def _rewrite_line(raw: bytes, value: Any, matcher: _Matcher, *, is_changed: bool
     value, found = _replace(value, matcher)
     if not (found or is_changed):
         return raw
-    return _line_of(value)
-
-
-def _line_of(value: Any) -> bytes:
-    try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
-    except UnicodeEncodeError:
-        return json.dumps(value, separators=(",", ":")).encode("ascii") + b"\n"
+    return encode_line(value)
 
 
 @contextlib.contextmanager
@@ -571,14 +565,6 @@ def _redact_file(file: Path, matcher: _Matcher, home: Path) -> bool:
     new, count = matcher.subn(text)
     if not count:
         return False
-    temporary = real.with_name(f".{real.name}.rewriting")
-    try:
-        with temporary.open("wb") as out:
-            os.fchmod(out.fileno(), 0o600)
-            out.write(new.encode("utf-8", "surrogateescape"))
-            out.flush()
-            os.fsync(out.fileno())
-        temporary.replace(real)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with replacing(real) as out:
+        out.write(new.encode("utf-8", "surrogateescape"))
     return True

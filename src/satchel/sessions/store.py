@@ -24,7 +24,7 @@ from satchel.sessions.client_history import ClientHistory
 from satchel.sessions.compressing import Replaced, compress_log, expand_log
 from satchel.sessions.ephemeral import EphemeralJournal
 from satchel.sessions.export import to_json, to_markdown
-from satchel.sessions.inbox import Inbox, InboxEntry
+from satchel.sessions.inbox import Inbox
 from satchel.sessions.index import LogFile, SearchHit, SessionIndex, log_files
 from satchel.sessions.journal import Journal, Lanes, WriterLock, sync_folder, unwritable, writer_of
 from satchel.sessions.log import Log, Offsets, is_compressed, read_log, read_records
@@ -40,8 +40,7 @@ from satchel.sessions.redaction import (
     redact_log,
     rewriting_path,
 )
-from satchel.sessions.spending import Spending
-from satchel.sessions.summary import SessionInfo, Summary, add_cost
+from satchel.sessions.summary import SessionInfo, Summary
 from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
 
@@ -68,6 +67,7 @@ class SessionStore:
 
     Attributes:
         client_history: Places in conversations whose history a client holds.
+        inbox: What was posted into sessions and waits for their next turn.
     """
 
     def __init__(
@@ -91,9 +91,7 @@ class SessionStore:
         self._new_id = new_id
         self._lanes = Lanes()
         self._index = SessionIndex(root, database, self._lanes.long)
-        self._spending = Spending(root, self._index, self._lanes.short)
-        self._open: dict[str, Journal] = {}
-        self._inbox = Inbox(database, clock=clock, new_id=new_id)
+        self.inbox = Inbox(database, clock=clock, new_id=new_id)
         self.client_history = ClientHistory(database, clock=clock)
         self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
 
@@ -110,7 +108,7 @@ class SessionStore:
         """
         wanted = session_id or self._new_id()
         log, lock = await self._run(lambda: self._claim(str(cwd), wanted, is_given=session_id is not None))
-        return self._journal(log, lock, cwd=str(cwd), is_new=True, costs={})
+        return self._journal(log, lock, cwd=str(cwd), is_new=True)
 
     def _claim(self, cwd: str, wanted: str, *, is_given: bool) -> tuple[Log, WriterLock]:
         if FORBIDDEN_IN_IDS.search(wanted) or not 1 <= len(wanted) <= 64:
@@ -122,10 +120,8 @@ class SessionStore:
         path = self._root / bucket_name(cwd) / log_name(self._clock.now().astimezone(), wanted)
         return Log(session_id=wanted, path=path), lock
 
-    def _journal(
-        self, log: Log, lock: WriterLock, *, cwd: str, is_new: bool, costs: dict[str, float]
-    ) -> Journal:
-        journal = Journal(
+    def _journal(self, log: Log, lock: WriterLock, *, cwd: str, is_new: bool) -> Journal:
+        return Journal(
             log=log,
             cwd=cwd,
             lock=lock,
@@ -133,11 +129,7 @@ class SessionStore:
             lanes=self._lanes,
             is_new=is_new,
             offsets=self._offsets_of(log.path),
-            costs=costs,
-            closed=lambda: self._open.pop(log.session_id, None),
         )
-        self._open[log.session_id] = journal
-        return journal
 
     async def branch(self, session_id: str, turn: int, *, undoes: bool = False) -> str:
         """Make a session that repeats another one up to a turn, to go on otherwise from there. The other one stays.
@@ -200,13 +192,11 @@ class SessionStore:
         path, full_id = await self._run(lambda: self._find(session_id))
         lock = await self._run(lambda: WriterLock.acquire(self._lock_path(full_id), session_id=full_id))
         offsets = self._offsets_of(path)
-        costs: dict[str, float] = {}
         cwds: builtins.list[str] = []
 
         def take(record: Record) -> None:
             if isinstance(record.event, SessionStart):
                 cwds.append(record.event.cwd)
-            add_cost(costs, record)
             if visit is not None:
                 visit(record)
 
@@ -216,7 +206,7 @@ class SessionStore:
             log = await self._run(
                 lambda: _read_for_writing(path, full_id, offsets, take), lane=self._lane_of(path)
             )
-            return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False, costs=costs)
+            return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False)
         except BaseException:
             lock.release()
             raise
@@ -250,16 +240,13 @@ class SessionStore:
     async def spent_on(self, day: str) -> float:
         """What all sessions of the home spent on a local day, in US dollars.
 
-        Cheap enough to call before every model call: sessions that are open in this process keep their own sums, and of
-        the others only the logs that have changed are read.
+        Cheap enough to call before every model call: only what was added to logs is read.
 
         Args:
             day: As "2026-11-21".
         """
-        # Copied before the files are checked, so that a session that closes meanwhile is counted once.
-        here = dict(self._open)
-        elsewhere = await self._spending.on(day, open_here=here.keys())
-        return elsewhere + sum(journal.cost_by_day.get(day, 0.0) for journal in here.values())
+        rows = [row for info in await self._index.sessions() for row in info.spent if row.day == day]
+        return sum(row.usage.cost_usd or 0.0 for row in rows)
 
     async def info(self, session_id: str) -> SessionInfo:
         """One session, by its id or the unique beginning of it. Errors as in `load`."""
@@ -311,9 +298,7 @@ class SessionStore:
 
     # The inbox
 
-    async def post(
-        self, session_id: str, *, source: str, text: str, untrusted: bool = False, kind: str = "notice"
-    ) -> str:
+    async def post(self, session_id: str, *, source: str, text: str, untrusted: bool = False) -> str:
         """Put an entry into a session's inbox. The session may be closed, or open in any process.
 
         Args:
@@ -321,7 +306,6 @@ class SessionStore:
             source: Who posts.
             text: At most `inbox.MAX_CHARS` characters. The caller has removed secrets.
             untrusted: `text` comes from outside.
-            kind: Such as "notice".
 
         Returns:
             The entry's id.
@@ -332,37 +316,7 @@ class SessionStore:
             StorageError: The database is unavailable.
         """
         _, full_id = await self._run(lambda: self._find(session_id))
-        return await self._inbox.post(full_id, source=source, text=text, untrusted=untrusted, kind=kind)
-
-    async def waiting(self, session_id: str, *, delivered: Collection[str] = ()) -> Sequence[InboxEntry]:
-        """The entries in a session's inbox, in the order of arrival.
-
-        Args:
-            session_id: The full id.
-            delivered: Ids of entries to leave out: those named by `TurnStart` events of the log. They prevent a second
-                delivery after the program was killed between writing that event and calling `delivered`.
-
-        Raises:
-            StorageError: The database is unavailable.
-        """
-        return await self._inbox.waiting(session_id, delivered=delivered)
-
-    async def delivered(self, ids: Collection[str]) -> None:
-        """Remove entries that a turn has delivered. Unknown ids are ignored.
-
-        Raises:
-            StorageError: The database is unavailable. The entries are still there.
-        """
-        await self._inbox.delivered(ids)
-
-    async def inbox_version(self) -> int:
-        """A number that changes when any process posts into any session. Takes one short read, so that a program can
-        poll it every second.
-
-        Raises:
-            StorageError: The database is unavailable.
-        """
-        return await self._inbox.version()
+        return await self.inbox.post(full_id, source=source, text=text, untrusted=untrusted)
 
     async def search(self, query: str, *, limit: int = 20) -> Sequence[SearchHit]:
         """Search what was said and the inputs and outputs of tools, in all sessions.
@@ -402,7 +356,7 @@ class SessionStore:
         lock = await self._run(lambda: WriterLock.acquire(self._lock_path(full_id), session_id=full_id))
         try:
             # First, because this can fail: what waits for a session that is gone would stay for ever.
-            await self._inbox.remove(full_id)
+            await self.inbox.remove(full_id)
             await self.client_history.remove(full_id)
             await self._run(lambda: _remove_files(path))
         finally:
@@ -493,7 +447,7 @@ class SessionStore:
                 stale.append(self._index.name_of(path))
         # Includes the logs that an earlier, interrupted call rewrote.
         stale += await self._index.outdated()
-        if await self._inbox.rewrite(inbox_redactor(words, matchers)) or stale:
+        if await self.inbox.rewrite(inbox_redactor(words, matchers)) or stale:
             await self._index.forget(stale)
         return Redaction(sessions=tuple(done))
 

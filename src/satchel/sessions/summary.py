@@ -33,9 +33,8 @@ __all__ = [
     "SessionInfo",
     "Summary",
     "UsageRow",
-    "add_cost",
-    "day_of",
     "passages_of",
+    "plain_line",
     "read_title",
     "title_of",
 ]
@@ -116,10 +115,15 @@ class LogPassage:
     text: str
 
 
+def plain_line(text: str) -> str:
+    """The text as one line, without control characters and lone surrogates."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
 def title_of(text: str) -> str:
     """One line of at most 60 characters, cut between words, without control characters and lone surrogates."""
     head = text[: _TITLE_CHARS * 8]
-    line = " ".join("".join(c if c.isprintable() else " " for c in head).split())
+    line = plain_line(head)
     if len(line) <= _TITLE_CHARS and len(text) == len(head):
         return line
     cut = line[: _TITLE_CHARS - 1]
@@ -132,24 +136,12 @@ def read_title(text: str) -> str:
     Raises:
         UsageError: It is empty, or has more than 60 characters.
     """
-    line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    line = plain_line(text)
     if not line:
         raise UsageError("The title is empty.")
     if len(line) > _TITLE_CHARS:
         raise UsageError(f"A title has at most {_TITLE_CHARS} characters; this one has {len(line):,}.")
     return line
-
-
-def day_of(record: Record) -> str:
-    """The local day of a record, as "2026-11-21"."""
-    return local_day(record.at)
-
-
-def add_cost(by_day: dict[str, float], record: Record) -> None:
-    """Add what the model call in a record cost, in US dollars, to its local day."""
-    if isinstance(record.event, Assistant | Compaction | ModelCalled) and record.event.usage.cost_usd:
-        day = day_of(record)
-        by_day[day] = by_day.get(day, 0.0) + record.event.usage.cost_usd
 
 
 def passages_of(record: Record) -> tuple[LogPassage, ...]:
@@ -241,18 +233,10 @@ class Summary:
     def _spend(
         self, record: Record, purpose: str, usage: Usage, *, provider: str = "", model: str = ""
     ) -> None:
-        key = json.dumps([day_of(record), provider or self.provider, model or self.model, purpose])
+        key = json.dumps([local_day(record.at), provider or self.provider, model or self.model, purpose])
         before = self.spent.get(key, {"calls": 0})
         total = usage_from_json(before) + usage
         self.spent[key] = {"calls": before["calls"] + 1, **usage_to_json(total)}
-
-    def cost_on(self, day: str) -> float:
-        """US dollars spent on a local day."""
-        return sum(
-            usage_from_json(spent).cost_usd or 0.0
-            for key, spent in self.spent.items()
-            if json.loads(key)[0] == day
-        )
 
     def to_json(self) -> str:
         """The state, as ASCII JSON."""

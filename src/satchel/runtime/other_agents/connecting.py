@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
+import tomlkit
 import yaml
 
 from satchel.clock import Clock
@@ -409,43 +410,33 @@ def _array(node: jsonc.Node, where: str, what: str) -> jsonc.Node:
 
 def _toml_edit(program: Program, *, remove: bool) -> _Edit:
     entry: dict[str, Any] = {"command": program.command, "args": ["mcp"]}
-    lines = [f"[mcp_servers.{_NAME}]", f"command = {json.dumps(program.command)}", 'args = ["mcp"]']
     if program.environ:
         entry["env"] = dict(program.environ)
-        pairs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in program.environ.items())
-        lines.append(f"env = {{ {pairs} }}")
-    block = "\n".join(lines) + "\n"
+    block = tomlkit.dumps({"mcp_servers": {_NAME: entry}})
 
     def edit(text: str, where: str) -> str:
         before = _toml(text, where)
-        servers = before.get("mcp_servers", {})
+        servers = before.pop("mcp_servers", {})
         known = servers.get(_NAME) if isinstance(servers, dict) else None
-        if known is None and remove:
+        if (known is None and remove) or (known == entry and not remove):
             return text
         if known is not None and not _is_ours(known):
             return text if remove else _refuse(where, "mcp_servers")
-        if known == entry and not remove:
-            return text
+        rest = {name: server for name, server in servers.items() if name != _NAME}
         if known is not None:
-            text = _without_toml(text)
-        wanted = {**before, "mcp_servers": {**servers, _NAME: entry}}
-        if remove:
-            rest = {name: server for name, server in servers.items() if name != _NAME}
-            wanted = (
-                {**before, "mcp_servers": rest}
-                if rest
-                else {k: v for k, v in before.items() if k != "mcp_servers"}
-            )
-        else:
-            end = "" if not text or text.endswith("\n") else "\n"
-            text = f"{text}{end}{chr(10) if text.strip() else ''}{block}"
+            document = tomlkit.parse(text)
+            section: Any = document["mcp_servers"] if rest else document
+            del section[_NAME if rest else "mcp_servers"]
+            text = document.as_string()
+        text = f"{text.rstrip()}\n" if text.strip() else ""
+        if not remove:
+            # Appended as text: tomlkit can't add to every form that an existing section may have.
+            text, rest = (f"{text}\n{block}" if text else block), {**rest, _NAME: entry}
         try:
             after = tomllib.loads(text)
         except tomllib.TOMLDecodeError:
             after = {}
-        if not after.get("mcp_servers"):
-            after.pop("mcp_servers", None)
-        if after != wanted:
+        if after.pop("mcp_servers", {}) != rest or after != before:
             raise ConfigError(
                 f"{where}: [mcp_servers] is written in a form that can't be changed here. Edit the file yourself:\n"
                 f"{block}"
@@ -460,18 +451,6 @@ def _toml(text: str, where: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{where} is not TOML: {error}. Nothing was changed.") from error
-
-
-def _without_toml(text: str) -> str:
-    """Take our table out: its lines, up to the next table, and the blank line before it."""
-    pattern = rf'(?:\A|\n)(?:[ \t]*\n)?\[mcp_servers\.(?:{_NAME}|"{_NAME}")\][^\n]*\n(?:(?![ \t]*\[)[^\n]*(?:\n|\Z))*'
-    found = re.search(pattern, text)
-    if found is None:
-        return text
-    kept = text[: found.start()] + (
-        "\n" if found.start() and not text[: found.start()].endswith("\n") else ""
-    )
-    return kept + ("\n" if kept and found.end() < len(text) else "") + text[found.end() :]
 
 
 # YAML

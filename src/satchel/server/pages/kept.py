@@ -21,7 +21,6 @@ from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.health import Check
 from satchel.runtime.lately import Lately
 from satchel.runtime.servers import log_in
-from satchel.runtime.surfacings import Surfacings
 
 __all__ = ["Examined", "Kept", "Newest", "PlannedServer", "RunShown", "ServerLogin", "kept_of"]
 
@@ -143,7 +142,6 @@ class Examined:
 class Kept:
     """What the pages of one server keep."""
 
-    surfacings: Surfacings
     lately: Lately
     receipts: Newest[ForgetReceipt] = field(default_factory=Newest)
     runs: Newest[RunShown] = field(default_factory=Newest)
@@ -157,7 +155,7 @@ class Kept:
     @classmethod
     def of(cls, satchel: Satchel) -> Kept:
         """Start empty."""
-        return cls(Surfacings(satchel.sessions), Lately(satchel.sessions))
+        return cls(Lately(satchel.sessions))
 
 
 def kept_of(request: Request) -> Kept:

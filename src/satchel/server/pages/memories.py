@@ -228,7 +228,7 @@ async def recalled(request: Request, service: Serves) -> Response:
             limit=settings.limit,
             threshold=settings.surface_threshold,
         )
-    newest = await kept_of(request).surfacings.newest()
+    newest = await kept_of(request).lately.surfaced()
     number = asked.number("page", 1, low=1, high=_MOST_PAGES)
     begin = (number - 1) * _MOST_SURFACED
     return await page(

@@ -151,7 +151,7 @@ async def _page(
         steps=_steps(history, record.id),
         names={link.memory.id: one_line(link.memory.content, 80) for link in linked},
         seen=history[-1].id if history else "",
-        surfaced=(await kept_of(request).surfacings.of(record.id))[:_MOST_SURFACED],
+        surfaced=(await kept_of(request).lately.surfaced_with(record.id))[:_MOST_SURFACED],
         message=message,
         why=await _why(service, record, message) if message else None,
         typed=typed or _typed(record),

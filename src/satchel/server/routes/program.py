@@ -43,7 +43,7 @@ async def _is_ready(service: Service) -> bool:
     if service.stopping.has_begun or service.satchel.home.database is None:
         return False
     try:
-        await service.satchel.sessions.inbox_version()
+        await service.satchel.sessions.inbox.version()
     except StorageError:
         return False
     return True
