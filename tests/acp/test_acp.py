@@ -442,7 +442,7 @@ async def test_beside_a_server_the_conversation_is_held_there_and_shared_with_it
         assert found is not None
         settings = settings_in(tmp_path)
         async with RemoteHost.connected(found, settings=settings, clock=SystemClock()) as host:
-            place = ServedPlace(host, settings)
+            place = ServedPlace(host)
             async with connected(place, editor) as client:
                 server = McpServerStdio(name="own", command="x", args=[], env=[])
                 id = (await client.new_session(cwd=cwd, mcp_servers=[server])).session_id

@@ -55,7 +55,7 @@ def test_config_trust_says_what_it_grants_before_it_does_and_does_nothing_unaske
     assert (unasked.code, "--yes" in unasked.err) == (2, True)
     assert "+ x: runs npx -y evil" in unasked.err
     with monkeypatch.context() as on_terminal:
-        on_terminal.setattr("satchel.cli.config.is_terminal", lambda stream: True)
+        on_terminal.setattr("satchel.cli.commands.is_terminal", lambda stream: True)
         refused = run("config", "trust", stdin="n\n")
     assert (refused.code, refused.err.strip().endswith("Nothing was changed.")) == (1, True)
     assert not (tmp_path / "home" / "trusted.json").exists()

@@ -43,7 +43,7 @@ def test_a_file_of_servers_is_shown_without_secrets_and_added_when_that_was_want
         "    env: TOKEN",
         "+ web: https://me:***@h/mcp",
         "! The value of files.env.TOKEN would be in plain text in your settings. Use a ${VARIABLE} to keep it out of them.",
-        "satchel: Nothing was added. Without a terminal, add --yes.",
+        "satchel: Nothing was changed. Without a terminal to confirm on, adding them needs --yes.",
     ]
     added = run("config", "import-mcp", str(file), "--yes", "--json")
     assert (added.code, json.loads(added.out)["added"]) == (0, ["files", "web"])

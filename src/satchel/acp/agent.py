@@ -236,7 +236,7 @@ class AcpAgent:
         if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 10):
             raise UsageError("The cursor doesn't belong to this list.")
         first = int(cursor or "0")
-        found = [known for known in await self._place.known() if cwd in (None, known.cwd)]
+        found = [known for known in await self._place.host.sessions() if cwd in (None, known.cwd)]
         return ListSessionsResponse(
             sessions=[
                 SessionInfo(
@@ -444,7 +444,7 @@ class AcpAgent:
         Raises:
             NotFound: There is none.
         """
-        if not any(known.id == session_id for known in await self._place.known()):
+        if not any(known.id == session_id for known in await self._place.host.sessions()):
             raise NotFound(f"There is no session {session_id[:80]!r}.")
 
     def _get(self, session_id: str) -> _Open:

@@ -5,34 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import anyio
 from acp.schema import HttpMcpServer, McpServerStdio
 
-from satchel.config import McpServerSettings, Settings
+from satchel.config import McpServerSettings
 from satchel.errors import NotFound, UsageError
-from satchel.events import fields_from_json
 from satchel.runtime import Satchel
 from satchel.runtime.hosting import LocalHost, SharedSession
 from satchel.runtime.remote import RemoteHost
 from satchel.runtime.tooling import mcp_tools
 
 __all__ = ["Held", "LocalPlace", "SessionPlace", "ServedPlace"]
-
-_MOST_LISTED = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditorSession:
-    """A session in the editor's list."""
-
-    id: str
-    cwd: str
-    title: str
-    last_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +71,6 @@ class LocalPlace:
             raise
         return Held(session=session, notice="", release=toolset.aclose)
 
-    async def known(self) -> Sequence[EditorSession]:
-        """The sessions, the most recent first."""
-        return [
-            EditorSession(id=info.id, cwd=info.cwd, title=info.title, last_at=info.last_at)
-            for info in await self._satchel.sessions.listed()
-        ]
-
     async def delete(self, session_id: str) -> None:
         """Delete the log of a session.
 
@@ -104,16 +83,14 @@ class LocalPlace:
 class ServedPlace:
     """Sessions of the server of the home: a browser and a terminal take part in them, too."""
 
-    def __init__(self, host: RemoteHost, settings: Settings) -> None:
+    def __init__(self, host: RemoteHost) -> None:
         """`host` is connected and left by the caller."""
         self.host = host
-        self._remote = host
-        self._settings = settings
 
     async def open(self, session_id: str | None, *, cwd: Path, servers: Sequence[Any]) -> Held:
         """See `LocalPlace`. The server has its own MCP servers; the editor's are not sent to it."""
         entries = [_entry(server) for server in servers]
-        session = await self._remote.session(session_id, cwd=cwd, interactive=True)
+        session = await self.host.session(session_id, cwd=cwd, interactive=True)
         notice = ""
         if entries:
             names = ", ".join(entry.name for entry in entries)
@@ -123,16 +100,11 @@ class ServedPlace:
             )
         return Held(session=session, notice=notice, release=_nothing)
 
-    async def known(self) -> Sequence[EditorSession]:
-        """See `LocalPlace`."""
-        found = await (await self._remote.api()).get("/api/sessions", limit=_MOST_LISTED)
-        return [fields_from_json(EditorSession, each) for each in found]
-
     async def delete(self, session_id: str) -> None:
         """See `LocalPlace`."""
         if not re.fullmatch(r"[A-Za-z0-9-]{1,64}", session_id):
             raise NotFound(f"There is no session {session_id[:80]!r}.")
-        await (await self._remote.api()).delete(f"/api/sessions/{session_id}")
+        await (await self.host.api()).delete(f"/api/sessions/{session_id}")
 
 
 SessionPlace: TypeAlias = LocalPlace | ServedPlace

@@ -39,7 +39,7 @@ def acp(model: str | None, no_server: bool) -> int:
             found = usable_server(settings)
             if found is not None:
                 async with connected(settings, found) as host:
-                    await serve_lines(ServedPlace(host, settings), lines)
+                    await serve_lines(ServedPlace(host), lines)
                 return 0
             async with opened(settings, upkeep="worker") as satchel:
                 await serve_lines(LocalPlace(satchel), lines)

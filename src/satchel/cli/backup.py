@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -10,11 +9,10 @@ from pathlib import Path
 import anyio
 import click
 
-from satchel.cli.commands import confirm, json_option
-from satchel.cli.output import is_terminal, say_json, tell
+from satchel.cli.commands import confirm, json_option, said_json
+from satchel.cli.output import tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock
-from satchel.errors import UsageError
 from satchel.runtime.backup import back_up
 from satchel.runtime.backup import restore as put_back
 from satchel.runtime.lines import counted
@@ -26,7 +24,7 @@ __all__ = ["backup", "restore"]
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @json_option
-def backup(file: Path, as_json: bool) -> None:
+def backup(file: Path) -> None:
     """Back up memories, conversations, settings and tools to FILE, a .tar.gz.
 
     Satchel may be in use meanwhile. The backup contains neither the providers' keys nor embedding models, which can be
@@ -41,16 +39,8 @@ def backup(file: Path, as_json: bool) -> None:
             anyio.run(partial(copy_from_server, settings, copy, clock=clock))
 
     done = back_up(settings.home, settings.home_database, file.absolute(), clock=clock, add=add)
-    if as_json:
-        say_json(
-            {
-                "file": str(done.path),
-                "files": done.files,
-                "bytes": done.bytes,
-                "left_out": list(done.left_out),
-            }
-        )
-    else:
+    data = {"file": str(done.path), "files": done.files, "bytes": done.bytes, "left_out": list(done.left_out)}
+    if not said_json(data):
         tell(
             f"Backed up the memories and {counted(done.files, 'file')} to {done.path} ({done.bytes:,} bytes)."
         )
@@ -62,7 +52,7 @@ def backup(file: Path, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def restore(file: Path, yes: bool, as_json: bool) -> None:
+def restore(file: Path, yes: bool) -> None:
     """Replace SATCHEL_HOME by the backup FILE; the current one is kept beside it.
 
     What was forgotten since the backup was made comes back.
@@ -70,23 +60,14 @@ def restore(file: Path, yes: bool, as_json: bool) -> None:
     settings = read_settings()
     home = settings.home
     if home.exists() and not yes:
-        if not is_terminal(sys.stdin):
-            raise UsageError("Without a terminal to confirm on, restoring needs --yes.")
-        confirm(f"Replace {home} by {file}? The current folder is kept.")
+        confirm(f"Replace {home} by {file}? The current folder is kept.", doing="restoring")
     if settings.database:
         where = (
             "on a server" if isinstance(settings.database_location, str) else str(settings.database_location)
         )
         tell(f"! The setting `database` is {where}, but the backup restores {home / 'satchel.db'}.")
     done = put_back(file.absolute(), home, clock=SystemClock())
-    if as_json:
-        say_json(
-            {
-                "home": str(done.home),
-                "files": done.files,
-                "aside": None if done.aside is None else str(done.aside),
-            }
-        )
+    if said_json({"home": done.home, "files": done.files, "aside": done.aside}):
         return
     tell(f"Restored the memories and {counted(done.files, 'file')} from {file} to {done.home}.")
     if done.aside is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,28 +13,25 @@ import click
 
 from satchel.builder.records import BuildMessage
 from satchel.capabilities import (
-    Access,
     Capability,
     Registration,
-    Version,
     Wanted,
     capability_to_json,
     outcome_to_json,
-    run_to_json,
     sentences,
     version_to_json,
 )
-from satchel.capabilities.cases import CaseResult, result_to_json
+from satchel.capabilities.cases import CaseResult
 from satchel.capabilities.files import as_typed
 from satchel.capabilities.given import Given
 from satchel.capabilities.moving import Review
-from satchel.cli.commands import CapabilityName, Text, confirm, json_option
+from satchel.capabilities.records import Requested
+from satchel.cli.commands import CapabilityName, Text, confirm, json_object, json_option, said_json
 from satchel.cli.opening import opened
-from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.output import is_terminal, say, tell
 from satchel.cli.settings import read_settings
 from satchel.errors import NotFound, Refused, StorageError, UsageError
-from satchel.runtime import Satchel
-from satchel.runtime.capability_parts import CapabilityParts
+from satchel.runtime.capability_parts import CapabilityParts, registration_to_json, tested_to_json
 from satchel.runtime.lines import saved_in_words
 from satchel.runtime.options import chosen_option
 from satchel.tui.terminal_text import one_line
@@ -44,19 +41,26 @@ __all__ = ["capability"]
 T = TypeVar("T")
 
 _STATUSES = ("building", "proposed", "active", "failed", "disabled")
+_INPUT = '{"city": "Austin"}'
 _MOST_STDIN = 16_000_000
 _CASE = '{"name": "Austin", "input": {"city": "Austin"}, "expect": {"contains": "Austin"}}'
 
 
-def _with_capabilities(function: Callable[[CapabilityParts, Satchel], Awaitable[T]]) -> T:
-    async def body() -> T:
-        async with opened(read_settings(), with_notices=False) as satchel:
-            if satchel.capabilities is None:
-                notices = " ".join(notice.text for notice in satchel.notices)
-                raise StorageError(f"Capabilities are unavailable. {notices}".rstrip())
-            return await function(satchel.capabilities, satchel)
+def _with_capabilities(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
+    """Gives a command what is done with capabilities, as its first argument."""
 
-    return anyio.run(body)
+    @wraps(command)
+    def run(**given: Any) -> T:
+        async def body() -> T:
+            async with opened(read_settings(), with_notices=False) as satchel:
+                if satchel.capabilities is None:
+                    notices = " ".join(notice.text for notice in satchel.notices)
+                    raise StorageError(f"Capabilities are unavailable. {notices}".rstrip())
+                return await command(satchel.capabilities, **given)
+
+        return anyio.run(body)
+
+    return run
 
 
 @click.group()
@@ -74,16 +78,12 @@ def capability() -> None:
 @capability.command("list")
 @click.option("--status", type=click.Choice(_STATUSES), help="Only capabilities with this status.")
 @json_option
-def list_(status: Any, as_json: bool) -> None:
+@_with_capabilities
+async def list_(parts: CapabilityParts, status: Any) -> None:
     """List all capabilities, with how their runs went."""
-
-    async def look(parts: CapabilityParts, _: Satchel) -> tuple[Sequence[Capability], Sequence[BuildMessage]]:
-        found = await parts.catalogue.list(*([status] if status else []))
-        return found, await parts.builds.queue.open_questions()
-
-    found, questions = _with_capabilities(look)
-    if as_json:
-        say_json([capability_to_json(each) for each in found])
+    found = await parts.catalogue.list(*([status] if status else []))
+    questions = await parts.builds.queue.open_questions()
+    if said_json([capability_to_json(each) for each in found]):
         return
     for each in found:
         about = one_line(each.description, 80)
@@ -127,37 +127,20 @@ def _record(each: Capability) -> str:
     "--edits", is_flag=True, help="Print what was edited by hand since it was registered, as a diff."
 )
 @json_option
-def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> None:
+@_with_capabilities
+async def show(parts: CapabilityParts, name: str, number: int, source: bool, edits: bool) -> None:
     """Show a capability, what it may reach, and its newest runs."""
-    questions: list[BuildMessage] = []
-
-    async def look(parts: CapabilityParts, _: Satchel) -> dict[str, Any]:
-        catalogue = parts.catalogue
-        found = await catalogue.get(name)
-        shown: dict[str, Any] = {
-            **capability_to_json(found),
-            "may": list(sentences(found.access, name=found.name)),
-            "saved": await parts.builds.saved(found),
-        }
-        shown["versions"] = [version_to_json(version) for version in await catalogue.versions(found.id)]
-        shown["runs"] = [run_to_json(run) for run in await catalogue.runs(found.id, limit=5)]
-        builds = await parts.builds.queue.of_capability(found.id)
-        questions.extend(q for q in await parts.builds.queue.open_questions() if q.name == found.name)
-        shown["questions"] = [question.text for question in questions]
-        shown["builds"] = [build.session_id for build in builds if build.attempts]
+    found = await parts.catalogue.get(name)
+    shown = await parts.shown(name, number)
+    questions = [q for q in await parts.builds.queue.open_questions() if q.name == found.name]
+    shown["questions"] = [question.text for question in questions]
+    builds = await parts.builds.queue.of_capability(found.id)
+    shown["builds"] = [build.session_id for build in builds if build.attempts]
+    if "edited" in shown:
         chosen = number or found.version or len(shown["versions"])
-        if chosen:
-            package = await catalogue.registered(found.id, chosen)
-            shown["edited"] = list(await catalogue.edited(found.id, chosen))
-            shown["document"] = package.document
-            shown["files"] = sorted(package.files)
-            shown["source"] = package.files["main.py"].decode("utf-8", "replace")
-            shown["edits"] = await catalogue.difference(found.id, chosen, None) if shown["edited"] else ""
-        return shown
-
-    shown = _with_capabilities(look)
-    if as_json:
-        say_json(shown)
+        edited = shown["edited"]
+        shown["edits"] = await parts.catalogue.difference(found.id, chosen, None) if edited else ""
+    if said_json(shown):
         return
     if source or edits:
         say(str(shown.get("source" if source else "edits", "")).rstrip("\n"))
@@ -187,20 +170,17 @@ def show(name: str, number: int, source: bool, edits: bool, as_json: bool) -> No
 @click.argument("name", type=CapabilityName)
 @click.option("--diff", type=(int, int), metavar="OLD NEW", help="Print the difference between two versions.")
 @json_option
-def versions(name: str, diff: tuple[int, int] | None, as_json: bool) -> None:
+@_with_capabilities
+async def versions(parts: CapabilityParts, name: str, diff: tuple[int, int] | None) -> None:
     """List the versions of a capability, or compare two."""
-
-    async def look(parts: CapabilityParts, _: Satchel) -> tuple[Capability, Sequence[Version], str]:
-        found = await parts.catalogue.get(name)
-        text = await parts.catalogue.difference(found.id, *diff) if diff else ""
-        return found, await parts.catalogue.versions(found.id), text
-
-    found, all_versions, text = _with_capabilities(look)
+    found = await parts.catalogue.get(name)
     if diff:
-        say_json({"diff": text}) if as_json else say(text.rstrip("\n"))
+        text = await parts.catalogue.difference(found.id, *diff)
+        if not said_json({"diff": text}):
+            say(text.rstrip("\n"))
         return
-    if as_json:
-        say_json([{**version_to_json(v), "active": v.number == found.version} for v in all_versions])
+    all_versions = await parts.catalogue.versions(found.id)
+    if said_json([{**version_to_json(v), "active": v.number == found.version} for v in all_versions]):
         return
     for version in all_versions:
         mark = "*" if version.number == found.version else " "
@@ -223,21 +203,21 @@ def versions(name: str, diff: tuple[int, int] | None, as_json: bool) -> None:
 @click.argument("input", type=Text, default="{}")
 @click.option("--out", type=click.Path(path_type=Path), help="A folder for the files that it makes.")
 @json_option
-def run(name: str, input: str, out: Path | None, as_json: bool) -> int:
+@_with_capabilities
+async def run(parts: CapabilityParts, name: str, input: str, out: Path | None) -> int:
     """Run a capability with JSON, and print its result.
 
     INPUT is a JSON object; "-" reads it from stdin. The exit code is 0 if there is a result, 1 if it failed, 3 if there
     is no such capability, and 4 if it may not run or there is no sandbox.
     """
-    given = _object(sys.stdin.read(_MOST_STDIN) if input == "-" else input)
-    outcome = _with_capabilities(lambda parts, _: parts.runner.run(name, given, read_file=as_typed))
+    given = json_object(sys.stdin.read(_MOST_STDIN) if input == "-" else input, _INPUT)
+    outcome = await parts.runner.run(name, given, read_file=as_typed)
     for artifact in outcome.artifacts if out is not None else ():
         path = _below(out or Path(), artifact.path)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(artifact.content)
         tell(f"Written: {path}")
-    if as_json:
-        say_json(outcome_to_json(outcome))
+    if said_json(outcome_to_json(outcome)):
         return 0 if outcome.ok else 1
     if outcome.stdout:
         tell(outcome.stdout.rstrip("\n"))
@@ -272,18 +252,11 @@ def _below(folder: Path, path: str) -> Path:
 @click.argument("name", type=CapabilityName)
 @click.option("--version", "number", type=int, default=0, help="Another version than the active one.")
 @json_option
-def test(name: str, number: int, as_json: bool) -> int:
+@_with_capabilities
+async def test(parts: CapabilityParts, name: str, number: int) -> int:
     """Run a version's cases in the sandbox. What you edited by hand becomes a new version if they pass."""
-    tested = _with_capabilities(lambda parts, _: parts.registrar.test(name, number=number))
-    if as_json:
-        say_json(
-            {
-                "version": tested.number,
-                "passed": tested.passed,
-                "adopted": tested.adopted,
-                "checks": [result_to_json(check) for check in tested.checks],
-            }
-        )
+    tested = await parts.registrar.test(name, number=number)
+    if said_json(tested_to_json(tested)):
         return 0 if tested.passed else 1
     _say_checks(tested.checks)
     if tested.adopted:
@@ -314,23 +287,17 @@ def _say_checks(checks: Sequence[CaseResult]) -> None:
 )
 @click.option("--no-wait", is_flag=True, help="Return while it is being built.")
 @json_option
-def build(name: str, description: str, schema: str, no_wait: bool, as_json: bool) -> int:
+@_with_capabilities
+async def build(parts: CapabilityParts, name: str, description: str, schema: str, no_wait: bool) -> int:
     """Have a capability built, and show the progress.
 
     NAME is in lowercase with underscores; DESCRIPTION says what it shall do.
     """
-    wanted = Wanted(name=name, description=description, input_schema=_object(schema))
-
-    async def ask(parts: CapabilityParts, _: Satchel) -> dict[str, Any]:
-        requested = await parts.builds.build(wanted)
-        if not requested.build_id:
-            tell(f"{requested.capability.name} is there already, and is {requested.capability.status}.")
-        elif not no_wait:
-            await _follow(parts, requested.build_id)
-        now = await parts.catalogue.get(requested.capability.id)
-        return {**capability_to_json(now), "build_id": requested.build_id}
-
-    return _say_built(_with_capabilities(ask), as_json=as_json)
+    wanted = Wanted(name=name, description=description, input_schema=json_object(schema, _INPUT))
+    requested = await parts.builds.build(wanted)
+    if not requested.build_id:
+        tell(f"{requested.capability.name} is there already, and is {requested.capability.status}.")
+    return await _say_built(parts, requested, no_wait=no_wait or not requested.build_id)
 
 
 @capability.command()
@@ -341,47 +308,36 @@ def build(name: str, description: str, schema: str, no_wait: bool, as_json: bool
 )
 @click.option("--no-wait", is_flag=True, help="Return while it is being built.")
 @json_option
-def repair(name: str, wish: str, given: str | None, no_wait: bool, as_json: bool) -> int:
+@_with_capabilities
+async def repair(parts: CapabilityParts, name: str, wish: str, given: str | None, no_wait: bool) -> int:
     """Have a new version built, from the last failure or from a wish. The present version stays as it is."""
-
-    async def ask(parts: CapabilityParts, _: Satchel) -> dict[str, Any]:
-        failing = None if given is None else _object(given)
-        requested = await parts.builds.repair(name, wish=wish, failing_input=failing)
-        if not no_wait:
-            await _follow(parts, requested.build_id)
-        now = await parts.catalogue.get(requested.capability.id)
-        return {**capability_to_json(now), "build_id": requested.build_id}
-
-    return _say_built(_with_capabilities(ask), as_json=as_json)
+    failing = None if given is None else json_object(given, _INPUT)
+    requested = await parts.builds.repair(name, wish=wish, failing_input=failing)
+    return await _say_built(parts, requested, no_wait=no_wait)
 
 
 @capability.command()
 @click.argument("name", type=Text, metavar="NAME|BUILD_ID")
 @json_option
-def cancel(name: str, as_json: bool) -> None:
+@_with_capabilities
+async def cancel(parts: CapabilityParts, name: str) -> None:
     """Stop a build. Nothing of it is registered; a version that is in use stays in use."""
-    stopped = _with_capabilities(lambda parts, _: parts.builds.cancel(name))
-    if as_json:
-        say_json(capability_to_json(stopped))
-    else:
+    stopped = await parts.builds.cancel(name)
+    if not said_json(capability_to_json(stopped)):
         tell(f"The build of {stopped.name} is cancelled.")
 
 
 @capability.command()
 @click.argument("name", type=CapabilityName)
 @click.argument("text", type=Text)
-def answer(name: str, text: str) -> None:
+@_with_capabilities
+async def answer(parts: CapabilityParts, name: str, text: str) -> None:
     """Answer what the build of a capability asks; TEXT may be the number of an option."""
-
-    async def give(parts: CapabilityParts, _: Satchel) -> BuildMessage:
-        asked = await parts.builds.question_of(name)
-        if asked is None:
-            raise NotFound(f"The build of {name} asks nothing now.")
-        words = chosen_option(text, asked.options)
-        await parts.builds.answer(asked.build_id, asked.id, words, by="satchel capability answer")
-        return asked
-
-    asked = _with_capabilities(give)
+    asked = await parts.builds.question_of(name)
+    if asked is None:
+        raise NotFound(f"The build of {name} asks nothing now.")
+    words = chosen_option(text, asked.options)
+    await parts.builds.answer(asked.build_id, asked.id, words, by="satchel capability answer")
     tell(f"The Builder of {asked.name} has your answer to: {one_line(asked.text, 500)}")
 
 
@@ -389,16 +345,19 @@ def _tell_story(session_id: str) -> None:
     tell(f"What the Builder did: satchel session show {session_id}")
 
 
-def _say_built(shown: dict[str, Any], *, as_json: bool) -> int:
-    if as_json:
-        say_json(shown)
-    else:
-        say(f"{shown['name']}  {shown['status']}, version {shown['version'] or '-'}")
-        if shown["status"] == "proposed":
-            tell(f"It waits for your approval: satchel capability approve {shown['name']}")
-        elif shown["build_id"] and (shown["status"] == "failed" or shown["reasons"]):
-            _tell_story(f"build-{shown['build_id']}")
-    return 1 if shown["status"] == "failed" or shown["reasons"] else 0
+async def _say_built(parts: CapabilityParts, requested: Requested, *, no_wait: bool = False) -> int:
+    """Follow a build, and print what came of it. Returns the exit code."""
+    if not no_wait:
+        await _follow(parts, requested.build_id)
+    now = await parts.catalogue.get(requested.capability.id)
+    has_failed = now.status == "failed" or bool(now.reasons)
+    if not said_json({**capability_to_json(now), "build_id": requested.build_id}):
+        say(f"{now.name}  {now.status}, version {now.version or '-'}")
+        if now.status == "proposed":
+            tell(f"It waits for your approval: satchel capability approve {now.name}")
+        elif requested.build_id and has_failed:
+            _tell_story(f"build-{requested.build_id}")
+    return 1 if has_failed else 0
 
 
 def _answer(prompt: str) -> str:
@@ -431,26 +390,19 @@ async def _follow(parts: CapabilityParts, build_id: str) -> None:
 @click.argument("name", type=CapabilityName)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def approve(name: str, yes: bool, as_json: bool) -> int:
+@_with_capabilities
+async def approve(parts: CapabilityParts, name: str, yes: bool) -> int:
     """Allow what a capability wants to reach, and activate it.
 
     Its cases run first; it becomes active if they pass.
     """
-
-    async def take(parts: CapabilityParts, _: Satchel) -> Registration:
-        number, access = await parts.registrar.to_approve(name)
-        found = await parts.catalogue.get(name)
-        _show_wishes(found.name, access, f"Version {number} of {found.name} waits for your approval.")
-        _confirm(yes, f"satchel capability approve {found.name}")
-        return await parts.registrar.approve(name)
-
-    return _say_registered(_with_capabilities(take), as_json=as_json)
-
-
-def _show_wishes(name: str, access: Access, head: str) -> None:
-    tell(head)
-    for sentence in sentences(access, name=name) or (f"{name} reaches nothing but its input.",):
+    number, access = await parts.registrar.to_approve(name)
+    found = await parts.catalogue.get(name)
+    tell(f"Version {number} of {found.name} waits for your approval.")
+    for sentence in sentences(access, name=found.name) or (f"{found.name} reaches nothing but its input.",):
         tell(f"  - {sentence}")
+    _confirm(yes, f"satchel capability approve {found.name}")
+    return _say_registered(await parts.registrar.approve(name))
 
 
 def _confirm(yes: bool, command: str) -> None:
@@ -463,18 +415,10 @@ def _confirm(yes: bool, command: str) -> None:
     confirm("Do you allow that?")
 
 
-def _say_registered(registration: Registration, *, as_json: bool) -> int:
+def _say_registered(registration: Registration) -> int:
     entry = registration.capability
     failed = any(check.passed is False for check in registration.checks)
-    if as_json:
-        say_json(
-            {
-                **capability_to_json(entry),
-                "registered": registration.number,
-                "active": registration.is_active,
-                "checks": [result_to_json(check) for check in registration.checks],
-            }
-        )
+    if said_json(registration_to_json(registration)):
         return 1 if failed else 0
     _say_checks(registration.checks)
     if failed:
@@ -493,60 +437,57 @@ def _say_registered(registration: Registration, *, as_json: bool) -> int:
 @click.argument("name", type=CapabilityName)
 @click.argument("number", type=int)
 @json_option
-def activate(name: str, number: int, as_json: bool) -> None:
+@_with_capabilities
+async def activate(parts: CapabilityParts, name: str, number: int) -> None:
     """Use another version from now on."""
-    _say_entry(_with_capabilities(lambda parts, _: parts.catalogue.activate(name, number)), as_json=as_json)
+    _say_entry(await parts.catalogue.activate(name, number))
 
 
 @capability.command()
 @click.argument("name", type=CapabilityName)
 @json_option
-def rollback(name: str, as_json: bool) -> None:
+@_with_capabilities
+async def rollback(parts: CapabilityParts, name: str) -> None:
     """Go back to the version before the active one."""
-    _say_entry(_with_capabilities(lambda parts, _: parts.catalogue.rollback(name)), as_json=as_json)
+    _say_entry(await parts.catalogue.rollback(name))
 
 
 @capability.command()
 @click.argument("name", type=CapabilityName)
 @json_option
-def disable(name: str, as_json: bool) -> None:
+@_with_capabilities
+async def disable(parts: CapabilityParts, name: str) -> None:
     """Keep a capability, and don't use it."""
-    _say_entry(_with_capabilities(lambda parts, _: parts.catalogue.disable(name)), as_json=as_json)
+    _say_entry(await parts.catalogue.disable(name))
 
 
 @capability.command()
 @click.argument("name", type=CapabilityName)
 @json_option
-def enable(name: str, as_json: bool) -> None:
+@_with_capabilities
+async def enable(parts: CapabilityParts, name: str) -> None:
     """Use a disabled capability again."""
-    _say_entry(_with_capabilities(lambda parts, _: parts.catalogue.enable(name)), as_json=as_json)
+    _say_entry(await parts.catalogue.enable(name))
 
 
 @capability.command()
 @click.argument("name", type=CapabilityName)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def remove(name: str, yes: bool, as_json: bool) -> None:
+@_with_capabilities
+async def remove(parts: CapabilityParts, name: str, yes: bool) -> None:
     """Delete a capability with all its versions, files and records."""
-
-    async def take(parts: CapabilityParts, _: Satchel) -> Capability:
-        found = await parts.catalogue.get(name)
-        tell(f"{found.name}: {one_line(found.description, 100)}  {found.path}")
-        _confirm(yes, f"satchel capability remove {found.name}")
-        return await parts.catalogue.remove(found.id)
-
-    removed = _with_capabilities(take)
-    if as_json:
-        say_json({"removed": removed.name, "id": removed.id})
-    else:
+    found = await parts.catalogue.get(name)
+    tell(f"{found.name}: {one_line(found.description, 100)}  {found.path}")
+    _confirm(yes, f"satchel capability remove {found.name}")
+    removed = await parts.catalogue.remove(found.id)
+    if not said_json({"removed": removed.name, "id": removed.id}):
         tell(f"{removed.name} was removed.")
 
 
-def _say_entry(entry: Capability, *, as_json: bool) -> None:
-    if as_json:
-        say_json(capability_to_json(entry))
-    else:
-        say(f"{entry.name}  {entry.status}, version {entry.version}")
+def _say_entry(entry: Capability) -> None:
+    if not said_json(capability_to_json(entry)):
+        say(f"{entry.name}  {entry.status}, version {entry.version or '-'}")
 
 
 # ---- Moving
@@ -557,16 +498,14 @@ def _say_entry(entry: Capability, *, as_json: bool) -> None:
 @click.argument("target", type=click.Path(path_type=Path), default=Path())
 @click.option("--version", "number", type=int, default=0, help="Another version than the active one.")
 @json_option
-def export(name: str, target: Path, number: int, as_json: bool) -> None:
+@_with_capabilities
+async def export(parts: CapabilityParts, name: str, target: Path, number: int) -> None:
     """Write a capability as an Agent Skill.
 
     It becomes a folder in TARGET, or an archive if TARGET ends in .zip.
     """
-    place = target.expanduser()
-    written = _with_capabilities(lambda parts, _: parts.mover.export(name, place, number=number))
-    if as_json:
-        say_json({"path": str(written)})
-    else:
+    written = await parts.mover.export(name, target.expanduser(), number=number)  # noqa: ASYNC240 - alone here
+    if not said_json({"path": str(written)}):
         say(str(written))
 
 
@@ -575,7 +514,8 @@ def export(name: str, target: Path, number: int, as_json: bool) -> None:
 @click.option("--yes", is_flag=True, help="Approve what it may reach without asking.")
 @click.option("--activate", is_flag=True, help="Use it even if another version is active.")
 @json_option
-def import_(source: Path, yes: bool, activate: bool, as_json: bool) -> int:
+@_with_capabilities
+async def import_(parts: CapabilityParts, source: Path, yes: bool, activate: bool) -> int:
     """Import an exported capability, after a review.
 
     SOURCE is a folder or a zip archive. What it contains and may reach is shown, and nothing of it runs before you
@@ -585,27 +525,19 @@ def import_(source: Path, yes: bool, activate: bool, as_json: bool) -> int:
     A folder that has main.py with run(args) and is no capability yet becomes one: the Builder writes cases, description
     and schema around main.py, which stays as it is, and tests it. That needs a language model and your approval.
     """
-    place = source.expanduser()
-
-    async def take(parts: CapabilityParts, _: Satchel) -> Registration | dict[str, Any]:
-        given = await parts.mover.given(place)
-        if given is not None and given.missing:
-            return await _adopt(parts, given, place, yes=yes)
-        review = await parts.mover.review(place)
-        _show_review(review)
-        approved = yes
-        if not yes and is_terminal(sys.stdin):
-            confirm("Have you read the files, and do you allow that?")
-            approved = True
-        return await parts.mover.take_in(review, approve=approved, activate=activate)
-
-    taken = _with_capabilities(take)
-    if isinstance(taken, dict):
-        return _say_built(taken, as_json=as_json)
-    return _say_registered(taken, as_json=as_json)
+    place = source.expanduser()  # noqa: ASYNC240 - alone here
+    given = await parts.mover.given(place)
+    if given is not None and given.missing:
+        return await _say_built(parts, await _adopt(parts, given, place, yes=yes))
+    review = await parts.mover.review(place)
+    _show_review(review)
+    if not yes and is_terminal(sys.stdin):
+        confirm("Have you read the files, and do you allow that?")
+        yes = True
+    return _say_registered(await parts.mover.take_in(review, approve=yes, activate=activate))
 
 
-async def _adopt(parts: CapabilityParts, given: Given, place: Path, *, yes: bool) -> dict[str, Any]:
+async def _adopt(parts: CapabilityParts, given: Given, place: Path, *, yes: bool) -> Requested:
     lacks = f"{place} is no capability yet: it has no {', no '.join(given.missing)}."
     try:
         await parts.builds.require_model()
@@ -617,10 +549,7 @@ async def _adopt(parts: CapabilityParts, given: Given, place: Path, *, yes: bool
     _show_files(given.name, given.wanted.description, given.files)
     tell(f"{lacks} The Builder writes that around main.py, and runs it in its sandbox.")
     _confirm(yes, f"satchel capability import {place}")
-    requested = await parts.builds.adopt(given, source=str(place))
-    await _follow(parts, requested.build_id)
-    now = await parts.catalogue.get(requested.capability.id)
-    return {**capability_to_json(now), "build_id": requested.build_id}
+    return await parts.builds.adopt(given, source=str(place))
 
 
 def _show_files(name: str, description: str, files: Mapping[str, bytes]) -> None:
@@ -642,13 +571,3 @@ def _show_review(review: Review) -> None:
         tell(f"  ! {note}")
     if review.replaces is not None:
         tell(f"  It becomes a new version of {review.replaces.name}, which is {review.replaces.status}.")
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"The input is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UsageError('The input is a JSON object, such as \'{"city": "Austin"}\'.')
-    return value

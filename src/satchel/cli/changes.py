@@ -6,21 +6,17 @@ from typing import Any, get_args
 
 import click
 
-from satchel import plain
-from satchel.cli.commands import Text, json_option
+from satchel.cli.commands import Text, said_json
 from satchel.cli.memory import hit_line, memory_line
-from satchel.cli.output import say, say_json, tell
-from satchel.cli.stores import parse_time, scope_option, with_memory
+from satchel.cli.output import say, tell
+from satchel.cli.stores import memory_command, parse_time
 from satchel.errors import UsageError
 from satchel.memory import (
     RELATIONS,
     Change,
     Discretion,
     Memory,
-    MemoryRecord,
     MemoryType,
-    Recall,
-    Related,
     Tier,
     hit_to_json,
     record_to_json,
@@ -58,9 +54,9 @@ _WHY = click.option("--why", type=Text, default="", metavar="TEXT", help="The re
     "--sphere", "spheres", multiple=True, type=Text, help="Replace all its spheres; may be repeated."
 )
 @_WHY
-@scope_option
-@json_option
-def edit(
+@memory_command
+async def edit(
+    memory: Memory,
     id: str,
     content: str | None,
     tags: tuple[str, ...],
@@ -77,8 +73,6 @@ def edit(
     kept_from: str | None,
     spheres: tuple[str, ...],
     why: str,
-    scope: str,
-    as_json: bool,
 ) -> None:
     """Change the CONTENT or other fields of the memory ID. `memory undo` reverts the change."""
     given: dict[str, Any] = {
@@ -100,13 +94,8 @@ def edit(
         given["valid_to"] = parse_time(valid_to or None)
     if all(value is None for value in given.values()) and valid_from is None and valid_to is None:
         raise UsageError("Nothing to change: add new content after the id, or an option.")
-
-    async def change(memory: Memory) -> tuple[str | None, MemoryRecord]:
-        return await memory.edit(id, why=why, **given), await memory.get(id)
-
-    made, record = with_memory(change, scope)
-    if as_json:
-        say_json({"change": made, "memory": record_to_json(record)})
+    made, record = await memory.edit(id, why=why, **given), await memory.get(id)
+    if said_json({"change": made, "memory": record_to_json(record)}):
         return
     say(memory_line(record))
     tell("Nothing changed." if made is None else f"Change {made}; `satchel memory undo {made}` reverts it.")
@@ -125,31 +114,20 @@ def edit(
 @click.option("--weight", type=click.FloatRange(0, 1), default=1.0, show_default=True)
 @click.option("--remove", is_flag=True, help="Remove the link.")
 @_WHY
-@scope_option
-@json_option
-def link(
-    source: str,
-    target: str,
-    relation: str,
-    weight: float,
-    remove: bool,
-    why: str,
-    scope: str,
-    as_json: bool,
+@memory_command
+async def link(
+    memory: Memory, source: str, target: str, relation: str, weight: float, remove: bool, why: str
 ) -> None:
     """Link SOURCE to TARGET. With --relation supersedes, TARGET stops being valid when SOURCE was said."""
-
-    async def change(memory: Memory) -> str | None:
-        if remove:
-            return await memory.unlink(source, target, relation, why=why)
-        if relation == "supersedes":
-            return await memory.supersede(target, source, why=why)
-        return await memory.link(source, target, relation, weight, why=why)
-
-    made = with_memory(change, scope)
-    if as_json:
-        say_json({"change": made, "source": source, "target": target, "relation": relation})
-    elif made is None:
+    if remove:
+        made = await memory.unlink(source, target, relation, why=why)
+    elif relation == "supersedes":
+        made = await memory.supersede(target, source, why=why)
+    else:
+        made = await memory.link(source, target, relation, weight, why=why)
+    if said_json({"change": made, "source": source, "target": target, "relation": relation}):
+        return
+    if made is None:
         tell("Nothing changed.")
     else:
         say(made)
@@ -162,18 +140,11 @@ def link(
     "--relation", "relations", multiple=True, type=Text, help="Follow only this relation; may be repeated."
 )
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many.")
-@scope_option
-@json_option
-def related(id: str, depth: int, relations: tuple[str, ...], limit: int, scope: str, as_json: bool) -> None:
+@memory_command
+async def related(memory: Memory, id: str, depth: int, relations: tuple[str, ...], limit: int) -> None:
     """List the memories linked to the memory ID, directly or through others: nearest first, then strongest."""
-
-    async def walk(memory: Memory) -> tuple[tuple[Related, ...], list[dict[str, Any]]]:
-        found = await memory.related(id, depth, relations or None, limit=limit)
-        return found, plain.as_json(await memory.edges(id))
-
-    found, edges = with_memory(walk, scope)
-    if as_json:
-        say_json({"id": id, "related": plain.as_json(found), "edges": edges})
+    found = await memory.related(id, depth, relations or None, limit=limit)
+    if said_json({"id": id, "related": found, "edges": await memory.edges(id)}):
         return
     for one in found:
         arrow = f"-{one.relation}->" if one.outgoing else f"<-{one.relation}-"
@@ -184,13 +155,11 @@ def related(id: str, depth: int, relations: tuple[str, ...], limit: int, scope: 
 
 @click.command()
 @click.argument("id", type=Text)
-@scope_option
-@json_option
-def history(id: str, scope: str, as_json: bool) -> None:
+@memory_command
+async def history(memory: Memory, id: str) -> None:
     """Show every change of the memory ID, oldest first. `memory undo` reverts one."""
-    changes = with_memory(lambda memory: memory.history(id), scope)
-    if as_json:
-        say_json(plain.as_json(changes))
+    changes = await memory.history(id)
+    if said_json(changes):
         return
     for change in changes:
         say(_change_line(change))
@@ -224,14 +193,11 @@ def _value(value: object) -> str:
 @click.command()
 @click.argument("change", type=Text)
 @_WHY
-@scope_option
-@json_option
-def undo(change: str, why: str, scope: str, as_json: bool) -> None:
+@memory_command
+async def undo(memory: Memory, change: str, why: str) -> None:
     """Revert CHANGE, an id from `memory history`. Undoing the undo restores it."""
-    made = with_memory(lambda memory: memory.undo(change, why=why), scope)
-    if as_json:
-        say_json({"change": made, "undoes": change})
-    else:
+    made = await memory.undo(change, why=why)
+    if not said_json({"change": made, "undoes": change}):
         say(made)
 
 
@@ -241,18 +207,11 @@ def undo(change: str, why: str, scope: str, as_json: bool) -> None:
 @click.option(
     "--budget", type=click.IntRange(0), default=500, show_default=True, help="Token budget of the block."
 )
-@scope_option
-@json_option
-def recall(text: tuple[str, ...], limit: int, budget: int, scope: str, as_json: bool) -> None:
+@memory_command
+async def recall(memory: Memory, text: tuple[str, ...], limit: int, budget: int) -> None:
     """Show the memories that a model would see with the message TEXT; stderr explains what is left out."""
-
-    async def find(memory: Memory) -> Recall:
-        return await memory.recall(" ".join(text), limit=limit, budget_tokens=budget)
-
-    found = with_memory(find, scope)
-    if as_json:
-        say_json([hit_to_json(hit) for hit in found.context.memories])
-    else:
+    found = await memory.recall(" ".join(text), limit=limit, budget_tokens=budget)
+    if not said_json([hit_to_json(hit) for hit in found.context.memories]):
         for hit in found.context.memories:
             say(hit_line(hit))
     if not found.context:

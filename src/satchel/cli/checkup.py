@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import click
 
-from satchel.cli.commands import json_option
-from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.commands import json_option, said_json
+from satchel.cli.output import is_terminal, say, tell
 from satchel.cli.stores import memory_of, scope_option, with_home
 from satchel.memory.checkup import Checkup, Repaired, TakenOut, checkup_to_json
 from satchel.runtime.home import Home
@@ -26,7 +26,7 @@ __all__ = ["doctor"]
 @click.option("--yes", is_flag=True, help="Don't ask before removing secrets.")
 @scope_option
 @json_option
-def doctor(fix: bool, yes: bool, scope: str, as_json: bool) -> int:
+def doctor(fix: bool, yes: bool, scope: str) -> int:
     """Check the memories; the exit code is 1 while something needs repair.
 
     It counts duplicates, echoes of what was shown, memories shown after they became invalid, faded and undated ones,
@@ -44,12 +44,10 @@ def doctor(fix: bool, yes: bool, scope: str, as_json: bool) -> int:
             return done, await memory_of(home).check()
 
         repaired, found = with_home(repair, scope)
-    if as_json:
-        shown = checkup_to_json(found)
-        if repaired is not None:
-            shown["repaired"] = replace(repaired, taken_out=())
-        say_json(shown)
-    else:
+    shown = checkup_to_json(found)
+    if repaired is not None:
+        shown["repaired"] = replace(repaired, taken_out=())
+    if not said_json(shown):
         _show(found, repaired)
     return 1 if found.problems else 0
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
+from satchel.cli.output import is_terminal, say_json
+from satchel.errors import UsageError
+
 __all__ = [
-    "JSON",
     "CapabilityName",
     "CommandGroup",
     "LazyGroup",
@@ -19,20 +23,31 @@ __all__ = [
     "SettingKey",
     "Text",
     "confirm",
+    "json_object",
     "json_option",
+    "said_json",
+    "wants_json",
 ]
 
 _SUMMARY_CHARS = 200
 """Of the first sentence of a command's help: longer lines are wrapped, not cut."""
 
 
-def confirm(question: str, *, default: bool = False) -> None:
+def confirm(question: str, *, default: bool = False, doing: str = "") -> None:
     """Ask on the terminal; an answer of no ends the command with 1.
 
+    Args:
+        question: What is asked.
+        default: The answer of Enter.
+        doing: What needs `--yes` where there is no terminal; without it, the answer is read from a pipe, too.
+
     Raises:
+        UsageError: There is no terminal.
         click.exceptions.Exit: The answer was no.
         click.Abort: It was Ctrl-C, or the end of the input.
     """
+    if doing and not is_terminal(sys.stdin):
+        raise UsageError(f"Nothing was changed. Without a terminal to confirm on, {doing} needs --yes.")
     if not click.confirm(question, default=default, err=True):
         click.echo("Nothing was changed.", err=True)
         raise click.exceptions.Exit(1)
@@ -131,29 +146,46 @@ class Named(_Text):
         return [CompletionItem(each) for each in names if each.startswith(incomplete)]
 
 
-class _Json(click.ParamType[dict[str, Any]]):
-    """A JSON object."""
-
-    name = "json"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        import json  # noqa: PLC0415 - it takes seven milliseconds, and most commands don't need it
-
-        if isinstance(value, dict):
-            return value
-        try:
-            parsed = json.loads(value)
-        except (ValueError, RecursionError) as error:
-            self.fail(f"this is not JSON: {error}", param, ctx)
-        if not isinstance(parsed, dict):
-            self.fail('this is not a JSON object, such as \'{"path": "notes.md"}\'.', param, ctx)
-        return parsed
-
-
 Text = _Text()
 SettingKey = Named("satchel.runtime.names:setting_keys")
 SessionId = Named("satchel.runtime.names:session_ids")
 CapabilityName = Named("satchel.runtime.names:capability_names")
-JSON = _Json()
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_JSON = "satchel.json"
+
+
+def _note_json(context: click.Context, _: click.Parameter, value: bool) -> None:
+    context.meta[_JSON] = value
+
+
+json_option = click.option(
+    "--json", is_flag=True, expose_value=False, callback=_note_json, help="Print JSON."
+)
+"""What it says is for `said_json` and `wants_json`; the command gets no argument."""
+
+
+def wants_json() -> bool:
+    """Whether the command that runs was given `--json`."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
+def said_json(data: Any) -> bool:
+    """Print the data of the command that runs, if it was given `--json`. Returns whether it was."""
+    if wants_json():
+        say_json(data)
+    return wants_json()
+
+
+def json_object(text: str, example: str) -> dict[str, Any]:
+    """A JSON object from the command line.
+
+    Raises:
+        UsageError: It is none; the message has the example.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"The input is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise UsageError(f"The input must be a JSON object, such as '{example}'.")
+    return value

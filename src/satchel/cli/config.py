@@ -11,8 +11,8 @@ from typing import Any
 import anyio
 import click
 
-from satchel.cli.commands import CommandGroup, SettingKey, Text, confirm, json_option
-from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.commands import CommandGroup, SettingKey, Text, confirm, json_option, said_json
+from satchel.cli.output import is_terminal, say, tell
 from satchel.cli.settings import read_settings
 from satchel.config import (
     Grant,
@@ -30,7 +30,7 @@ from satchel.config import (
     untrust,
     write_initial,
 )
-from satchel.errors import NotFound, UsageError
+from satchel.errors import NotFound
 
 __all__ = ["config"]
 
@@ -43,7 +43,7 @@ def config() -> None:
 @config.command()
 @click.argument("key", required=False, type=SettingKey)
 @json_option
-def show(key: str | None, as_json: bool) -> None:
+def show(key: str | None) -> None:
     """Show all settings, or those whose key begins with KEY, and where each was set. Secrets are never shown."""
     shown = [
         entry
@@ -52,8 +52,7 @@ def show(key: str | None, as_json: bool) -> None:
     ]
     if key is not None and not shown:
         raise NotFound(f"There is no setting {key!r}. `satchel config show` lists all of them.")
-    if as_json:
-        say_json([{"key": e.key, "value": e.value, "source": e.source, "doc": e.doc} for e in shown])
+    if said_json([{"key": e.key, "value": e.value, "source": e.source, "doc": e.doc} for e in shown]):
         return
     for entry in shown:
         origin = "" if entry.source == "default" else f"   ({entry.source})"
@@ -68,12 +67,10 @@ def _written(value: Any) -> str:
 
 @config.command()
 @json_option
-def path(as_json: bool) -> None:
+def path() -> None:
     """Print the path of the settings file."""
     place = read_settings().config_path
-    if as_json:
-        say_json({"path": str(place), "exists": place.exists()})
-    else:
+    if not said_json({"path": str(place), "exists": place.exists()}):
         say(str(place))
 
 
@@ -81,7 +78,7 @@ def path(as_json: bool) -> None:
 @click.argument("key", type=SettingKey)
 @click.argument("value", type=Text)
 @json_option
-def set_(key: str, value: str, as_json: bool) -> None:
+def set_(key: str, value: str) -> None:
     """Set KEY to VALUE in the settings file; an empty VALUE removes an optional setting.
 
     Separate the elements of a list with commas. API keys are no settings: set their variables, or paste them on the
@@ -94,9 +91,7 @@ def set_(key: str, value: str, as_json: bool) -> None:
         anyio.run(check_place, settings, value)
     now = set_value(settings.config_path, key, value, providers=settings.providers)
     shown = list(now) if isinstance(now, tuple) else now
-    if as_json:
-        say_json({"key": key, "value": shown, "path": str(settings.config_path)})
-    else:
+    if not said_json({"key": key, "value": shown, "path": str(settings.config_path)}):
         tell(f"{key} = {_written(shown)} in {settings.config_path}")
 
 
@@ -115,7 +110,7 @@ _GRANTS = (
 @click.option("--remove", is_flag=True, help="Stop trusting the folder.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def trust_(folder: Path | None, remove: bool, yes: bool, as_json: bool) -> None:
+def trust_(folder: Path | None, remove: bool, yes: bool) -> None:
     """Use what a project brings: its .satchel/config.toml, .satchel/tools, AGENTS.md and skills.
 
     FOLDER is the project's folder; the default is the project of the working directory. Everything that this allows
@@ -131,24 +126,18 @@ def trust_(folder: Path | None, remove: bool, yes: bool, as_json: bool) -> None:
     if remove:
         if not untrust(settings.home, wanted):
             raise NotFound(f"{wanted} was not trusted.")
-        if as_json:
-            say_json({"folder": str(wanted), "trusted": False, "files": files})
-        else:
+        if not said_json({"folder": str(wanted), "trusted": False, "files": files}):
             tell(f"{wanted} is no longer trusted.")
         return
     before, content = trust_record(settings.home, wanted), read_project(wanted)
     grants = grants_of(content, before)
     _show_grants(wanted, grants, is_known=before is not None)
     if not yes:
-        if not is_terminal(sys.stdin):
-            raise UsageError("Nothing was changed. Without a terminal, add --yes.")
-        confirm(f"Trust {wanted} with this?")
+        confirm(f"Trust {wanted} with this?", doing="trusting")
     # Trust what was shown, even if it has changed since.
     trust(settings.home, wanted, content)
-    if as_json:
-        shown = [{"kind": grant.kind, "text": grant.text, "is_new": grant.is_new} for grant in grants]
-        say_json({"folder": str(wanted), "trusted": True, "files": files, "grants": shown})
-    else:
+    shown = [{"kind": grant.kind, "text": grant.text, "is_new": grant.is_new} for grant in grants]
+    if not said_json({"folder": str(wanted), "trusted": True, "files": files, "grants": shown}):
         tell(f"{wanted} is trusted.")
 
 
@@ -175,7 +164,7 @@ def _show_grants(folder: Path, grants: Sequence[Grant], *, is_known: bool) -> No
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
+def import_mcp(file: Path, yes: bool) -> int:
     """Add the MCP servers in FILE, such as a .mcp.json or Claude Desktop's file, to your settings.
 
     The new entries are shown first, without the values of variables and headers, and on a terminal you are asked to
@@ -203,13 +192,9 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
                 "Use a ${VARIABLE} to keep it out of them."
             )
     if fresh and not yes:
-        if not is_terminal(sys.stdin):
-            raise UsageError("Nothing was added. Without a terminal, add --yes.")
-        confirm("These programs will be started with your permissions. Add them?")
+        confirm("These programs will be started with your permissions. Add them?", doing="adding them")
     added = add_mcp_servers(settings.config_path, fresh) if fresh else ()
-    if as_json:
-        say_json({"added": list(added), "skipped": list(found.skipped)})
-    else:
+    if not said_json({"added": list(added), "skipped": list(found.skipped)}):
         tell(f"{len(added)} added to {settings.config_path}." if added else "Nothing to add.")
     return 1 if found.skipped and not found.servers else 0
 
@@ -218,7 +203,7 @@ def import_mcp(file: Path, yes: bool, as_json: bool) -> int:
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="The model that answers.")
 @click.option("--no-capture", is_flag=True, help="Don't store conversations as memories.")
 @json_option
-def init(model: str | None, no_capture: bool, as_json: bool) -> None:
+def init(model: str | None, no_capture: bool) -> None:
     """Write a first settings file. On a terminal and without options, this asks two questions first."""
     settings = read_settings()
     values: dict[str, object] = {"model": model, "memory.capture": False if no_capture else None}
@@ -228,7 +213,5 @@ def init(model: str | None, no_capture: bool, as_json: bool) -> None:
 
         values = ask_settings(settings)
     written = write_initial(settings.config_path, values, providers=settings.providers)
-    if as_json:
-        say_json({"path": str(written)})
-    else:
+    if not said_json({"path": str(written)}):
         tell(f"Written to {written}.")

@@ -6,12 +6,12 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 
-from satchel.cli.commands import confirm, json_option
-from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.commands import confirm, json_option, said_json, wants_json
+from satchel.cli.output import is_terminal, say, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock
 from satchel.config import Settings, process_environ
@@ -58,7 +58,6 @@ def connect(
     remove: bool,
     dry_run: bool,
     yes: bool,
-    as_json: bool,
 ) -> None:
     """Set up AGENT to use Satchel's memory, and to have your conversations with it captured.
 
@@ -69,7 +68,7 @@ def connect(
     settings = read_settings()
     environ = process_environ()
     if agent is None:
-        _overview(settings, as_json=as_json)
+        _overview(settings)
         return
     if file is not None and agent != "generic":
         raise UsageError("--file is for `satchel connect generic` only.")
@@ -81,13 +80,17 @@ def connect(
         file=None if file is None else file.expanduser().absolute(),
         remove=remove,
     )
-    if as_json and (dry_run or not changes):
-        say_json({"changes": [_json_of(change) for change in changes], "backups": [], "written": False})
+    data: dict[str, Any] = {
+        "changes": [_json_of(change) for change in changes],
+        "backups": [],
+        "written": False,
+    }
+    if (dry_run or not changes) and said_json(data):
         return
     if not changes:
         tell(f"{AGENTS[agent]} {'has no Satchel entries' if remove else 'is connected already'}.")
         return
-    if not as_json:
+    if not wants_json():
         say("\n".join(diff_of(change) for change in changes))
     if dry_run:
         return
@@ -96,14 +99,7 @@ def connect(
             raise UsageError("Nothing was changed. Without a terminal, confirm the change with --yes.")
         confirm(f"Change {counted(len(changes), 'file')}?", default=True)
     backups = apply(changes, home=settings.home, clock=SystemClock())
-    if as_json:
-        say_json(
-            {
-                "changes": [_json_of(change) for change in changes],
-                "backups": [str(path) for path in backups],
-                "written": True,
-            }
-        )
+    if said_json({**data, "backups": [str(path) for path in backups], "written": True}):
         return
     _tell_done(agent, backups, settings, remove=remove)
 
@@ -119,7 +115,7 @@ def _tell_done(agent: Agent, backups: Sequence[Path], settings: Settings, *, rem
         tell("! memory.enabled or memory.capture is off, so nothing is captured.")
 
 
-def _overview(settings: Settings, *, as_json: bool) -> None:
+def _overview(settings: Settings) -> None:
     environ = process_environ()
     home = Path(environ.get("HOME") or Path.home()).resolve()
     found = {
@@ -130,8 +126,7 @@ def _overview(settings: Settings, *, as_json: bool) -> None:
         }
         for name in AGENTS
     }
-    if as_json:
-        say_json(found)
+    if said_json(found):
         return
     for name, places in found.items():
         where = " and ".join(

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 import anyio
 import click
 
-from satchel.cli.commands import json_option
-from satchel.cli.home import opened_home
+from satchel.cli.commands import json_option, said_json
 from satchel.cli.opening import opened
-from satchel.cli.output import is_terminal, say, say_json, tell
+from satchel.cli.output import is_terminal, say, tell
 from satchel.cli.settings import read_settings
+from satchel.cli.stores import with_memory
 from satchel.config import Settings
-from satchel.errors import ModelUnavailable, StorageError
+from satchel.errors import ModelUnavailable
 from satchel.memory import DistillReport, DistillStatus, MemoryRecord, WindowResult
 from satchel.memory.distill.records import report_to_json, status_to_json
 from satchel.messages import Usage
@@ -36,7 +36,7 @@ _OUTCOMES = {
 )
 @click.option("--once", is_flag=True, help="Read one window of a conversation and stop.")
 @json_option
-def distill(status: bool, once: bool, as_json: bool) -> None:
+def distill(status: bool, once: bool) -> None:
     """Extract facts from messages that have not been read for them yet.
 
     A small model selects the passages worth reading, a larger one proposes facts. A fact whose quote is not in the
@@ -45,31 +45,18 @@ def distill(status: bool, once: bool, as_json: bool) -> None:
     """
     settings = read_settings()
     if status:
-        found = anyio.run(_read_status, settings)
-        if as_json:
-            say_json({**status_to_json(found), "mode": settings.memory.distill})
-        else:
+        found = with_memory(lambda memory: memory.distill_status())
+        if not said_json({**status_to_json(found), "mode": settings.memory.distill}):
             say(_status_text(found, settings))
         return
     # The command itself does the work of the background task.
     report, records = anyio.run(_distill, read_settings({"memory.distill": "off"}), once)
-    if as_json:
-        say_json(report_to_json(report))
-    else:
+    if not said_json(report_to_json(report)):
         for record in records.values():
             say(f"{record.id}  {record.content}")
         tell(_report_text(report))
     if report.stopped and not once:
         raise ModelUnavailable(report.stopped)
-
-
-async def _read_status(settings: Settings) -> DistillStatus:
-    async with opened_home(settings) as home:
-        if home.memory is None:
-            raise StorageError(
-                "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
-            )
-        return await home.memory.distill_status()
 
 
 async def _distill(settings: Settings, once: bool) -> tuple[DistillReport, Mapping[str, MemoryRecord]]:

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import anyio
 import click
 
-from satchel.cli.commands import json_option
+from satchel.cli.commands import json_option, said_json
 from satchel.cli.opening import opened
-from satchel.cli.output import say, say_json, wrapped
+from satchel.cli.output import say, wrapped
 from satchel.cli.settings import read_settings
 from satchel.runtime import Check
 from satchel.runtime.health import examine
@@ -22,7 +22,7 @@ _MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
 @click.command()
 @json_option
-def doctor(as_json: bool) -> int:
+def doctor() -> int:
     """Check that everything works. The exit code is 1 if something does not."""
 
     async def body() -> Sequence[Check]:
@@ -30,9 +30,7 @@ def doctor(as_json: bool) -> int:
             return await examine(satchel)
 
     checks = anyio.run(body)
-    if as_json:
-        say_json([{"part": check.part, "state": check.state, "text": check.text} for check in checks])
-    else:
+    if not said_json([{"part": check.part, "state": check.state, "text": check.text} for check in checks]):
         for check in checks:
             say(wrapped(f"{_MARKS[check.state]} {check.part}: {check.text}", sys.stdout))
     return 1 if any(check.state == "failed" for check in checks) else 0

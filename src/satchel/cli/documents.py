@@ -7,10 +7,11 @@ from pathlib import Path
 import click
 from anyio.to_thread import run_sync
 
-from satchel.cli.commands import Text, json_option
-from satchel.cli.output import plain, say, say_json, tell
-from satchel.cli.stores import memory_of, scope_option, with_home, with_memory
+from satchel.cli.commands import Text, json_option, said_json
+from satchel.cli.output import plain, say, tell
+from satchel.cli.stores import memory_command, memory_of, scope_option, with_home
 from satchel.errors import UsageError
+from satchel.memory import Memory
 from satchel.runtime.documents import DocumentOutcome, add_documents
 from satchel.runtime.home import Home
 from satchel.runtime.lines import counted
@@ -28,7 +29,7 @@ _MOST_FAILED = 20
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path))
 @scope_option
 @json_option
-def add_file(paths: tuple[Path, ...], scope: str, as_json: bool) -> None:
+def add_file(paths: tuple[Path, ...], scope: str) -> None:
     """Remember the documents at PATHS: files, or folders with all that is below them.
 
     Supported: PDF, DOCX, ODT, PPTX, XLSX, EPUB, HTML, Markdown, plain text and CSV; with the extra ocr also scans, and
@@ -49,8 +50,7 @@ def add_file(paths: tuple[Path, ...], scope: str, as_json: bool) -> None:
             await sandboxes.aclose()
 
     outcomes = with_home(take_in, scope)
-    if as_json:
-        say_json(list(outcomes))
+    said_json(list(outcomes))
     failed = sum(one.outcome == "failed" for one in outcomes)
     if failed or not outcomes:
         raise UsageError(
@@ -61,13 +61,11 @@ def add_file(paths: tuple[Path, ...], scope: str, as_json: bool) -> None:
 
 
 @click.command("documents")
-@scope_option
-@json_option
-def documents(scope: str, as_json: bool) -> None:
+@memory_command
+async def documents(memory: Memory) -> None:
     """List the documents that are remembered."""
-    found = with_memory(lambda memory: memory.documents(), scope)
-    if as_json:
-        say_json(list(found))
+    found = await memory.documents()
+    if said_json(list(found)):
         return
     for one in found:
         say(f"{plain(one.path)}  {plain(one.title)}  {counted(one.passages, 'passage')}")
@@ -81,7 +79,7 @@ def documents(scope: str, as_json: bool) -> None:
 @click.option("--stop", is_flag=True, help="Stop watching FOLDER. Its documents stay remembered.")
 @click.option("--remove", is_flag=True, help="With --stop: remove its documents from memory. The files stay.")
 @json_option
-def watch_folder(folder: str | None, shows: bool, stop: bool, remove: bool, as_json: bool) -> None:
+def watch_folder(folder: str | None, shows: bool, stop: bool, remove: bool) -> None:
     """Remember the documents below FOLDER, now and whenever they change.
 
     A changed file replaces its passages, and a deleted one takes them along. The files are read in the background, by
@@ -104,9 +102,7 @@ def watch_folder(folder: str | None, shows: bool, stop: bool, remove: bool, as_j
         return await watched(home, memory)
 
     found = with_home(run)
-    if as_json:
-        say_json(list(found))
-    elif folder is None:
+    if not said_json(list(found)) and folder is None:
         for one in found:
             say(plain(f"{one.path}  {folder_line(one)}"))
             for error in list(one.failed.values())[:_MOST_FAILED]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import anyio
 import click
 
-from satchel.cli.commands import Text, json_option
+from satchel.cli.commands import Text, json_option, said_json
 from satchel.cli.opening import opened
-from satchel.cli.output import say, say_json, tell
+from satchel.cli.output import say, tell
 from satchel.cli.settings import read_settings
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["find"]
 @click.command()
 @click.argument("words", nargs=-1, required=True, type=Text)
 @json_option
-def find(words: tuple[str, ...], as_json: bool) -> None:
+def find(words: tuple[str, ...]) -> None:
     """Find conversations, memories, documents, capabilities and settings: the best six of each kind.
 
     Each result has the path of its page, as `satchel serve` shows it; in it is the id that other commands take.
@@ -36,8 +36,7 @@ def find(words: tuple[str, ...], as_json: bool) -> None:
             return await find_everything(satchel, " ".join(words))
 
     groups = anyio.run(body)
-    if as_json:
-        say_json([asdict(group) for group in groups])
+    if said_json([asdict(group) for group in groups]):
         return
     for group in groups:
         say(f"{group.name}:")

@@ -6,19 +6,21 @@ import codecs
 import os
 import sys
 import webbrowser
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 import anyio
 import anyio.to_thread
 import click
 
-from satchel.cli.commands import CommandGroup, Text, confirm, json_option
-from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
+from satchel.cli.commands import CommandGroup, Text, confirm, json_option, said_json
+from satchel.cli.output import say, say_rows, tell
 from satchel.cli.settings import read_settings
-from satchel.config import Settings, new_mcp_server, plain_values
+from satchel.config import new_mcp_server, plain_values
 from satchel.errors import UsageError
+from satchel.runtime.lines import counted
 from satchel.runtime.servers import (
     KnownServer,
     LoggedOut,
@@ -33,8 +35,6 @@ from satchel.runtime.servers import (
 from satchel.tui.terminal_text import one_line
 
 __all__ = ["mcp_server"]
-
-T = TypeVar("T")
 
 _MOST_SHOWN = 20
 """The most resources that `test` shows; a server may have a thousand."""
@@ -52,11 +52,10 @@ def mcp_server() -> None:
 
 @mcp_server.command("list")
 @json_option
-def list_(as_json: bool) -> None:
+def list_() -> None:
     """List the MCP servers in the settings and their known state. Starts nothing."""
     servers = known_servers(read_settings())
-    if as_json:
-        say_json([_to_json(server) for server in servers])
+    if said_json([_to_json(server) for server in servers]):
         return
     say_rows(
         (server.name, server.transport, _state(server), one_line(server.address, 80)) for server in servers
@@ -74,16 +73,12 @@ def _state(server: KnownServer) -> str:
     """Its state in a few words."""
     if not server.enabled:
         return "off"
-    words = ["never started" if server.tools is None else _count(server.tools, "tool")]
+    words = ["never started" if server.tools is None else counted(server.tools, "tool")]
     if server.waiting:
         words.append(f"{server.waiting} to approve")
     if server.has_login:
         words.append("logged in")
     return ", ".join(words)
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
 def _to_json(server: KnownServer) -> dict[str, Any]:
@@ -117,7 +112,6 @@ def add(
     client_id: str,
     client_secret_env: str,
     project: bool,
-    as_json: bool,
 ) -> None:
     """Add a server to your settings: a program (`add NAME -- COMMAND ARGS…`), or an address (`add NAME --url URL`).
 
@@ -152,9 +146,7 @@ def add(
         )
     if project:
         tell(_TRUST_AGAIN)
-    if as_json:
-        say_json({"name": name, "file": str(path)})
-    else:
+    if not said_json({"name": name, "file": str(path)}):
         tell(f"{name} was added to {path}. Try it: satchel mcp-server test {name}")
 
 
@@ -173,28 +165,25 @@ def _pairs(option: str, given: Sequence[str]) -> Mapping[str, str]:
 @click.argument("name", type=Text)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def remove(name: str, yes: bool, as_json: bool) -> None:
+def remove(name: str, yes: bool) -> None:
     """Remove a server from the settings, with its login and its approvals."""
     settings = read_settings()
     if not yes and name in settings.mcp_servers:
-        if not is_terminal(sys.stdin):
-            raise UsageError("Nothing was removed. Without a terminal, add --yes.")
         server = next(each for each in known_servers(settings) if each.name == name)
         tell(f"{name}: {server.address}\n  in {server.file}")
         more = ["its login"] if server.has_login else []
         more += ["its approvals"] if server.tools is not None else []
         forgotten = f", and delete {' and '.join(more)}" if more else ""
-        confirm(f"Remove it{forgotten}?")
-    removed = _run(remove_server, settings, name)
-    if as_json:
-        say_json(
-            {
-                "name": name,
-                "file": removed.file,
-                "forgot_approvals": removed.had_pins,
-                "logged_out": removed.logged_out is not None,
-            }
-        )
+        confirm(f"Remove it{forgotten}?", doing="removing")
+    removed = anyio.run(remove_server, settings, name)
+    logged_out = removed.logged_out is not None
+    data = {
+        "name": name,
+        "file": removed.file,
+        "forgot_approvals": removed.had_pins,
+        "logged_out": logged_out,
+    }
+    if said_json(data):
         return
     tell(f"{name} was removed from {removed.file}.")
     if removed.file != str(settings.config_path):
@@ -210,11 +199,10 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
 @mcp_server.command()
 @click.argument("name", type=Text)
 @json_option
-def test(name: str, as_json: bool) -> int:
+def test(name: str) -> int:
     """Start a server and show what it offers. The exit code is 1 if it is unavailable."""
-    tried = _run(try_server, read_settings(), name)
-    if as_json:
-        say_json(_tried_to_json(tried))
+    tried = anyio.run(try_server, read_settings(), name)
+    if said_json(_tried_to_json(tried)):
         return 0 if tried.status.state == "ready" else 1
     status = tried.status
     if status.state != "ready":
@@ -270,7 +258,7 @@ def _tried_to_json(tried: TriedServer) -> dict[str, Any]:
     "--timeout", type=click.FloatRange(1, 3600), default=300.0, show_default=True, help="In seconds."
 )
 @json_option
-def login(name: str, no_browser: bool, timeout: float, as_json: bool) -> None:
+def login(name: str, no_browser: bool, timeout: float) -> None:
     """Log in to a remote server in your browser (OAuth).
 
     The address is also printed, for a browser on another machine. If that browser can't open the last page, paste that
@@ -284,12 +272,8 @@ def login(name: str, no_browser: bool, timeout: float, as_json: bool) -> None:
             await anyio.to_thread.run_sync(webbrowser.open, address)
         tell("If the browser can't open the last page, paste that page's address here.")
 
-    async def body() -> Any:
-        return await log_in(settings, name, show=show, pasted=_read_pasted, limit_s=timeout)
-
-    done = anyio.run(body)
-    if as_json:
-        say_json({"name": name, "issuer": done.issuer, "scope": done.scope, "kept_in": done.kept_in})
+    done = anyio.run(partial(log_in, settings, name, show=show, pasted=_read_pasted, limit_s=timeout))
+    if said_json({"name": name, "issuer": done.issuer, "scope": done.scope, "kept_in": done.kept_in}):
         return
     tell(f"You are logged in to {name}{f' with the scope {done.scope}' if done.scope else ''}.")
     tell(f"  The tokens are kept in {done.kept_in}. Try it: satchel mcp-server test {name}")
@@ -324,12 +308,10 @@ def _has_display(environ: Mapping[str, str]) -> bool:
 @mcp_server.command()
 @click.argument("name", type=Text)
 @json_option
-def logout(name: str, as_json: bool) -> None:
+def logout(name: str) -> None:
     """Revoke the login at a server and delete its tokens."""
-    done = _run(log_out, read_settings(), name)
-    if as_json:
-        say_json({"name": name, "revoked": done.was_revoked, "problem": done.problem})
-    else:
+    done = anyio.run(log_out, read_settings(), name)
+    if not said_json({"name": name, "revoked": done.was_revoked, "problem": done.problem}):
         tell(f"{name}: {_logged_out(done)}")
 
 
@@ -339,10 +321,3 @@ def _logged_out(done: LoggedOut) -> str:
     if done.problem:
         return f"The tokens are deleted. Revoking them failed ({done.problem}), so they stay valid until they expire."
     return "The tokens are deleted. The server does not revoke tokens, so they stay valid until they expire."
-
-
-def _run(function: Callable[[Settings, str], Awaitable[T]], settings: Settings, name: str) -> T:
-    async def body() -> T:
-        return await function(settings, name)
-
-    return anyio.run(body)

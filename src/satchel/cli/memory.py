@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeAlias, get_args
+from typing import Any, get_args
 
 import click
 from anyio.to_thread import run_sync
 
-from satchel.cli.commands import LazyGroup, Text, confirm, json_option
-from satchel.cli.output import is_terminal, plain, say, say_json, tell
+from satchel.cli.commands import LazyGroup, Text, confirm, json_option, said_json, wants_json
+from satchel.cli.output import plain, say, tell
 from satchel.cli.rebuild import rebuild
 from satchel.cli.reindex import EmbeddingLine, reindex
 from satchel.cli.stores import (
     filter_options,
     filters_of,
+    memory_command,
     memory_of,
     parse_time,
     scope_option,
     with_home,
-    with_memory,
 )
 from satchel.errors import NotFound, StorageError, UsageError
 from satchel.memory import (
@@ -37,6 +36,7 @@ from satchel.memory import (
     hit_to_json,
     record_to_json,
 )
+from satchel.plain import as_json
 from satchel.runtime import lines
 from satchel.runtime.forgetting import ForgetReceipt
 from satchel.runtime.home import Home
@@ -47,10 +47,6 @@ __all__ = ["hit_line", "memory", "memory_line"]
 _MOST_SHOWN = 20
 _MOST_ADDED = 16_000_000
 """The most bytes of a memory on stdin; the store accepts 16 million characters."""
-
-
-_Later: TypeAlias = Mapping[str, tuple[Successor, ...]]
-_Evidence: TypeAlias = Mapping[str, tuple[MemoryRecord, ...]]
 
 
 def memory_line(
@@ -129,11 +125,10 @@ def memory() -> None:
 @click.option(
     "--sphere", "spheres", multiple=True, type=Text, help="Where it belongs, such as health; may be repeated."
 )
-@scope_option
-@json_option
-def add(
+@memory_command
+async def add(
+    memory: Memory,
     content: tuple[str, ...],
-    scope: str,
     tags: tuple[str, ...],
     cues: tuple[str, ...],
     memory_type: MemoryType,
@@ -143,7 +138,6 @@ def add(
     discretion: Discretion,
     kept_from: str,
     spheres: tuple[str, ...],
-    as_json: bool,
 ) -> None:
     """Remember CONTENT, word for word; "-" reads it from stdin."""
     words = (
@@ -155,28 +149,20 @@ def add(
         raise UsageError(
             'There is nothing to remember. Pass it as an argument, or pass "-" and write it to stdin.'
         )
-    when = parse_time(said_at)
-
-    async def store(memory: Memory) -> MemoryRecord:
-        id = await memory.add(
-            words,
-            tags=tags,
-            cues=cues,
-            memory_type=memory_type,
-            tier=tier,
-            importance=importance,
-            said_at=when,
-            discretion=discretion,
-            kept_from=kept_from,
-            spheres=spheres,
-        )
-        return await memory.get(id)
-
-    record = with_memory(store, scope)
-    if as_json:
-        say_json(record_to_json(record))
-    else:
-        say(record.id)
+    id = await memory.add(
+        words,
+        tags=tags,
+        cues=cues,
+        memory_type=memory_type,
+        tier=tier,
+        importance=importance,
+        said_at=parse_time(said_at),
+        discretion=discretion,
+        kept_from=kept_from,
+        spheres=spheres,
+    )
+    if not said_json(record_to_json(await memory.get(id))):
+        say(id)
 
 
 _folded_option = click.option(
@@ -204,41 +190,34 @@ _folded_option = click.option(
 @filter_options
 @_folded_option
 @click.option("--superseded", is_flag=True, help="Include memories that are no longer valid.")
-@scope_option
-@json_option
-def search(
+@memory_command
+async def search(
+    memory: Memory,
     query: tuple[str, ...],
     limit: int,
     mode: Mode,
     threshold: float | None,
     superseded: bool,
     folded: bool | None,
-    scope: str,
-    as_json: bool,
     **given: Any,
 ) -> None:
     """Find memories, best first."""
     wanted = filters_of(given)
-    wanted["folded"] = not as_json if folded is None else folded
+    wanted["folded"] = not wants_json() if folded is None else folded
     line = EmbeddingLine()
-
-    async def find(memory: Memory) -> tuple[tuple[Hit, ...], _Later, _Evidence]:
-        hits = await memory.search(
-            " ".join(query),
-            limit=limit,
-            mode=mode,
-            threshold=threshold,
-            include_superseded=superseded,
-            progress=line,
-            **wanted,
-        )
-        ids = [hit.memory.id for hit in hits]
-        return hits, await memory.later(ids), await memory.evidence(ids) if wanted["folded"] else {}
-
-    hits, later, evidence = with_memory(find, scope)
+    hits = await memory.search(
+        " ".join(query),
+        limit=limit,
+        mode=mode,
+        threshold=threshold,
+        include_superseded=superseded,
+        progress=line,
+        **wanted,
+    )
     line.end()
-    if as_json:
-        say_json([hit_to_json(hit, evidence.get(hit.memory.id, ())) for hit in hits])
+    ids = [hit.memory.id for hit in hits]
+    later, evidence = await memory.later(ids), await memory.evidence(ids) if wanted["folded"] else {}
+    if said_json([hit_to_json(hit, evidence.get(hit.memory.id, ())) for hit in hits]):
         return
     for hit in hits:
         say(hit_line(hit, later.get(hit.memory.id, ()), evidence=evidence.get(hit.memory.id, ())))
@@ -251,25 +230,17 @@ def search(
 @click.option("--offset", type=click.IntRange(0), default=0, help="Skip this many.")
 @filter_options
 @_folded_option
-@scope_option
-@json_option
-def list_memories(
-    limit: int, offset: int, folded: bool | None, scope: str, as_json: bool, **given: Any
-) -> None:
+@memory_command
+async def list_memories(memory: Memory, limit: int, offset: int, folded: bool | None, **given: Any) -> None:
     """List memories, the newest first."""
     wanted = filters_of(given)
-    wanted["folded"] = not as_json if folded is None else folded
-
-    async def read(memory: Memory) -> tuple[tuple[MemoryRecord, ...], int, _Later, _Evidence]:
-        records = await memory.list(limit=limit, offset=offset, **wanted)
-        ids = [record.id for record in records]
-        evidence = await memory.evidence(ids) if wanted["folded"] else {}
-        return records, await memory.count(**wanted), await memory.later(ids), evidence
-
-    records, count, later, evidence = with_memory(read, scope)
-    if as_json:
-        say_json([record_to_json(record, evidence.get(record.id, ())) for record in records])
+    wanted["folded"] = not wants_json() if folded is None else folded
+    records = await memory.list(limit=limit, offset=offset, **wanted)
+    ids = [record.id for record in records]
+    later, evidence = await memory.later(ids), await memory.evidence(ids) if wanted["folded"] else {}
+    if said_json([record_to_json(record, evidence.get(record.id, ())) for record in records]):
         return
+    count = await memory.count(**wanted)
     for record in records:
         say(memory_line(record, later.get(record.id, ()), evidence=evidence.get(record.id, ())))
     if not count:
@@ -282,7 +253,7 @@ def list_memories(
 @click.argument("id", type=Text)
 @scope_option
 @json_option
-def show(id: str, scope: str, as_json: bool) -> None:
+def show(id: str, scope: str) -> None:
     """Show one memory in full, with its source."""
 
     async def read(home: Home) -> tuple[MemoryRecord, Path | None]:
@@ -290,8 +261,7 @@ def show(id: str, scope: str, as_json: bool) -> None:
         return record, await run_sync(picture_file, home.settings.home, record)
 
     record, picture = with_home(read, scope)
-    if as_json:
-        say_json(record_to_json(record))
+    if said_json(record_to_json(record)):
         return
     say(record.content)
     if picture is not None:
@@ -328,7 +298,6 @@ def forget(
     preview: bool,
     yes: bool,
     scope: str,
-    as_json: bool,
 ) -> None:
     """Forget memories permanently: their words, vectors, index entries and changes, and the words in the session logs.
 
@@ -370,14 +339,12 @@ def forget(
 
     records, planned = with_home(plan, scope)
     if not records:
-        if as_json:
-            say_json({"preview": []} if preview else {"receipt": []})
+        said_json({"preview": []} if preview else {"receipt": []})
         raise NotFound("There was nothing to forget.")
     if preview:
-        if as_json:
-            say_json({"preview": planned.to_json()})
+        show = tell if said_json({"preview": planned.to_json()}) else say
         for record in records:
-            (tell if as_json else say)(memory_line(record))
+            show(memory_line(record))
         memories = lines.counted(len(records), "memory", "memories")
         tell(f"Preview: {memories} would be forgotten. Nothing was deleted.")
         return
@@ -386,14 +353,11 @@ def forget(
             tell(memory_line(record))
         if len(records) > _MOST_SHOWN:
             tell(f"… and {len(records) - _MOST_SHOWN} more")
-        if not is_terminal(sys.stdin):
-            raise UsageError("Without a terminal to confirm on, forgetting needs --yes.")
-        confirm("Forget this permanently?" if len(records) == 1 else "Forget these permanently?")
+        these = "this" if len(records) == 1 else "these"
+        confirm(f"Forget {these} permanently?", doing="forgetting")
     asked = [gone.id for gone in planned.store.forgotten if gone.because_of is None]
     receipt = with_home(lambda home: home.forget(asked), scope)
-    if as_json:
-        say_json({"receipt": receipt.to_json()})
-    else:
+    if not said_json({"receipt": receipt.to_json()}):
         tell("\n".join(lines.receipt_lines(receipt)))
     if receipt.is_empty:
         raise NotFound("There was nothing to forget.")
@@ -402,16 +366,11 @@ def forget(
 
 
 @memory.command()
-@scope_option
-@json_option
-def stats(scope: str, as_json: bool) -> None:
+@memory_command
+async def stats(memory: Memory) -> None:
     """Count the memories."""
-    found = with_memory(lambda memory: memory.stats(), scope)
-    values: dict[str, Any] = asdict(found)
-    for name in ("oldest", "newest"):
-        values[name] = values[name].isoformat() if values[name] is not None else None
-    if as_json:
-        say_json(values)
+    values: dict[str, Any] = as_json(await memory.stats())
+    if said_json(values):
         return
     for name, value in values.items():
         if isinstance(value, dict):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 
 import anyio
 import click
 
-from satchel.cli.commands import Text, confirm, json_option
-from satchel.cli.output import is_terminal, say_json, tell
+from satchel.cli.commands import Text, confirm, json_option, said_json
+from satchel.cli.output import tell
 from satchel.cli.settings import read_settings
-from satchel.errors import UsageError
 from satchel.runtime.lines import counted
 from satchel.runtime.moving import migrate
 
@@ -22,7 +20,7 @@ __all__ = ["migrate_database"]
 @click.option("--to", required=True, metavar="URL", type=Text, help="postgresql://USER@HOST/NAME, or sqlite.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def migrate_database(to: str, yes: bool, as_json: bool) -> None:
+def migrate_database(to: str, yes: bool) -> None:
     """Move the memories to a PostgreSQL server, or back to SATCHEL_HOME.
 
     All rows are copied in one transaction and compared; then the setting `database` is changed, and the rows are
@@ -31,12 +29,11 @@ def migrate_database(to: str, yes: bool, as_json: bool) -> None:
     """
     settings = read_settings()
     if not yes:
-        if not is_terminal(sys.stdin):
-            raise UsageError("Without a terminal to confirm on, moving needs --yes.")
-        confirm("Move all memories, and remove them where they are now?")
+        confirm("Move all memories, and remove them where they are now?", doing="moving")
     done = anyio.run(partial(migrate, settings, to))
-    if as_json:
-        say_json({"source": done.source, "target": done.target, "rows": done.rows, "is_clean": done.is_clean})
+    if said_json(
+        {"source": done.source, "target": done.target, "rows": done.rows, "is_clean": done.is_clean}
+    ):
         return
     rows = sum(done.rows.values())
     tell(

@@ -22,6 +22,7 @@ __all__ = [
     "prepare",
     "say",
     "say_json",
+    "say_lines",
     "say_rows",
     "tell",
     "wrapped",
@@ -90,6 +91,14 @@ def _wrapped(line: str, columns: int) -> str:
 def say(text: str) -> None:
     """Print data to stdout. Control characters are replaced on a terminal, and kept in a pipe."""
     print(plain(text) if is_terminal(sys.stdout) else text)
+
+
+def say_lines(lines: Iterable[str], notes: Iterable[str]) -> None:
+    """Print lines to stdout and, apart from them, notes to stderr, both without control characters."""
+    for line in lines:
+        say(plain(line))
+    for note in notes:
+        tell(note)
 
 
 def say_rows(rows: Iterable[Sequence[str]], *, indent: str = "") -> None:

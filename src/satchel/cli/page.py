@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from satchel.cli.commands import json_option
-from satchel.cli.output import plain, say, say_json, tell
+from satchel.cli.commands import json_option, said_json
+from satchel.cli.output import plain, say, say_lines, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.stores import scope_option, with_memory
 from satchel.errors import NotFound, UsageError
@@ -39,7 +39,6 @@ def page(
     undo: bool,
     restore: int | None,
     scope: str,
-    as_json: bool,
 ) -> None:
     """Show the page about you that a model knows in every session.
 
@@ -50,7 +49,7 @@ def page(
     if sum(wanted) > 1:
         raise UsageError("Choose one of --edit, --accept, --versions, --diff, --undo and --restore.")
     if versions or is_diff:
-        _show_versions(scope, as_json, is_diff=is_diff)
+        _show_versions(scope, is_diff=is_diff)
         return
     if accept:
         if not with_memory(lambda memory: memory.accept_page(), scope):
@@ -61,14 +60,13 @@ def page(
         tell(f"The page is what it was: version {version.number}.")
     elif is_edit:
         _edit(scope)
-    _show(scope, as_json)
+    _show(scope)
 
 
-def _show(scope: str, as_json: bool) -> None:
+def _show(scope: str) -> None:
     budget = read_settings().memory.page_tokens
     found = with_memory(lambda memory: memory.page(budget_tokens=budget, proposed=True), scope)
-    if as_json:
-        say_json(None if found is None else page_to_json(found))
+    if said_json(None if found is None else page_to_json(found)):
         return
     if found is None:
         tell(
@@ -77,11 +75,7 @@ def _show(scope: str, as_json: bool) -> None:
             else "There is no page yet. It holds what a model notes when it reads your conversations."
         )
         return
-    lines, notes = page_lines(found, budget_tokens=budget)
-    for line in lines:
-        say(plain(line))
-    for note in notes:
-        tell(plain(note))
+    say_lines(*page_lines(found, budget_tokens=budget))
     if found.version.state == "proposed":
         tell("`satchel memory page --accept` lets models see it.")
 
@@ -90,10 +84,9 @@ def _newest(scope: str, limit: int) -> tuple[PageVersion, ...]:
     return with_memory(lambda memory: memory.page_versions(limit=limit), scope)
 
 
-def _show_versions(scope: str, as_json: bool, *, is_diff: bool) -> None:
+def _show_versions(scope: str, *, is_diff: bool) -> None:
     found = _newest(scope, 2 if is_diff else _MOST_VERSIONS)
-    if as_json:
-        say_json([version_to_json(version) for version in found])
+    if said_json([version_to_json(version) for version in found]):
         return
     if not found:
         raise NotFound("There is no page yet.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from satchel.cli.commands import CommandGroup, confirm, json_option
-from satchel.cli.output import say, say_json, say_rows, tell
+from satchel.cli.commands import CommandGroup, confirm, json_option, said_json
+from satchel.cli.output import say, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.config.plugins import Plugin, disable, enable, find_plugins, problems
 
@@ -23,12 +23,11 @@ def plugin() -> None:
 
 @plugin.command("list")
 @json_option
-def list_(as_json: bool) -> None:
+def list_() -> None:
     """List the installed plugins, and those that are enabled and gone."""
     home = read_settings().home
     found, wrong = find_plugins(home), problems(home)
-    if as_json:
-        say_json([_to_json(each, wrong.get(each.name, "")) for each in found])
+    if said_json([_to_json(each, wrong.get(each.name, "")) for each in found]):
         return
     say_rows((each.name, each.version, each.state, _modules(each)) for each in found)
     for name, problem in wrong.items():

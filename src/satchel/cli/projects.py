@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import anyio
 import click
 
-from satchel.cli.commands import CommandGroup, SessionId, Text, confirm, json_option
-from satchel.cli.home import opened_home
-from satchel.cli.output import say, say_json, tell
-from satchel.cli.settings import read_settings
+from satchel.cli.commands import CommandGroup, SessionId, Text, confirm, json_option, said_json
+from satchel.cli.output import say, tell
+from satchel.cli.session import say_session
 from satchel.cli.stores import with_home
 from satchel.errors import UsageError
 from satchel.runtime.home import Home
@@ -49,7 +47,7 @@ def _text_of(instructions: str | None) -> str | None:
 @projects.command("list")
 @click.option("--archived", is_flag=True, help="The archived ones instead.")
 @json_option
-def list_projects(archived: bool, as_json: bool) -> None:
+def list_projects(archived: bool) -> None:
     """List projects, by name."""
 
     async def body(home: Home) -> list[tuple[Project, int]]:
@@ -57,8 +55,7 @@ def list_projects(archived: bool, as_json: bool) -> None:
         return [(one, len(await home.sessions_in(one.id))) for one in wanted]
 
     found = with_home(body)
-    if as_json:
-        say_json([project_to_json(project, conversations=count) for project, count in found])
+    if said_json([project_to_json(project, conversations=count) for project, count in found]):
         return
     for project, count in found:
         say(_line(project, count))
@@ -69,7 +66,7 @@ def list_projects(archived: bool, as_json: bool) -> None:
 @projects.command()
 @_NAME
 @json_option
-def show(name: str, as_json: bool) -> None:
+def show(name: str) -> None:
     """Show a project: its instructions and its conversations."""
 
     async def body(home: Home) -> tuple[Project, list[SessionInfo], int]:
@@ -79,9 +76,8 @@ def show(name: str, as_json: bool) -> None:
         return project, list(await home.sessions_in(project.id)), count
 
     project, infos, memories = with_home(body)
-    if as_json:
-        shown = project_to_json(project, conversations=len(infos), memories=memories)
-        say_json({**shown, "sessions": [info_to_json(info) for info in infos]})
+    shown = project_to_json(project, conversations=len(infos), memories=memories)
+    if said_json({**shown, "sessions": [info_to_json(info) for info in infos]}):
         return
     say(_line(project, len(infos)))
     if project.instructions:
@@ -96,14 +92,14 @@ def show(name: str, as_json: bool) -> None:
 @_INSTRUCTIONS
 @click.option("--own-memory-only", is_flag=True, help="Its conversations don't see your other memories.")
 @json_option
-def create(name: str, instructions: str | None, own_memory_only: bool, as_json: bool) -> None:
+def create(name: str, instructions: str | None, own_memory_only: bool) -> None:
     """Make a project."""
     text = _text_of(instructions) or ""
 
     async def body(home: Home) -> Project:
         return home.projects.create(name, instructions=text, own_memory_only=own_memory_only)
 
-    _say(with_home(body), as_json)
+    _say(with_home(body))
 
 
 @projects.command()
@@ -112,44 +108,40 @@ def create(name: str, instructions: str | None, own_memory_only: bool, as_json: 
 @_INSTRUCTIONS
 @click.option("--own-memory-only/--all-memory", default=None, help="Whether it sees its own memories alone.")
 @json_option
-def change(
-    name: str, new_name: str | None, instructions: str | None, own_memory_only: bool | None, as_json: bool
-) -> None:
+def change(name: str, new_name: str | None, instructions: str | None, own_memory_only: bool | None) -> None:
     """Change the name, the instructions or what memories a project sees."""
     given = {"name": new_name, "instructions": _text_of(instructions), "own_memory_only": own_memory_only}
     fields = {key: value for key, value in given.items() if value is not None}
     if not fields:
         raise UsageError("Say what to change: --name, --instructions, --own-memory-only or --all-memory.")
-    _change(name, as_json, **fields)
+    _change(name, **fields)
 
 
 @projects.command()
 @_NAME
 @json_option
-def archive(name: str, as_json: bool) -> None:
+def archive(name: str) -> None:
     """Leave a project out of lists."""
-    _change(name, as_json, archived=True)
+    _change(name, archived=True)
 
 
 @projects.command()
 @_NAME
 @json_option
-def unarchive(name: str, as_json: bool) -> None:
+def unarchive(name: str) -> None:
     """Take a project out of the archive."""
-    _change(name, as_json, archived=False)
+    _change(name, archived=False)
 
 
-def _change(wanted: str, as_json: bool, /, **fields: Any) -> None:
+def _change(wanted: str, /, **fields: Any) -> None:
     async def body(home: Home) -> Project:
         return home.projects.change(home.projects.find(wanted), **fields)
 
-    _say(with_home(body), as_json)
+    _say(with_home(body))
 
 
-def _say(project: Project, as_json: bool) -> None:
-    if as_json:
-        say_json(project_to_json(project))
-    else:
+def _say(project: Project) -> None:
+    if not said_json(project_to_json(project)):
         say(f"{project.id}  {project.name}")
 
 
@@ -157,7 +149,7 @@ def _say(project: Project, as_json: bool) -> None:
 @click.argument("id", type=SessionId)
 @click.argument("name", type=Text, required=False, default="")
 @json_option
-def move(id: str, name: str, as_json: bool) -> None:
+def move(id: str, name: str) -> None:
     """Move a conversation into a project, or out of one if no project is named, with what was learnt from it."""
 
     async def body(home: Home) -> SessionInfo:
@@ -166,36 +158,29 @@ def move(id: str, name: str, as_json: bool) -> None:
         await home.move(info.id, project)
         return await home.sessions.info(info.id)
 
-    info = with_home(body)
-    if as_json:
-        say_json(info_to_json(info))
-    else:
-        say(session_line(info))
+    say_session(with_home(body))
 
 
 @projects.command()
 @_NAME
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def delete(name: str, yes: bool, as_json: bool) -> None:
+def delete(name: str, yes: bool) -> None:
     """Delete a project permanently, with its instructions, conversations and memories."""
 
-    async def body() -> Project:
-        async with opened_home(read_settings(), with_notices=False) as home:
-            project = home.projects.find(name)
-            infos, memory = await home.sessions_in(project.id), await home.memory_in(project.id)
-            count = await memory.count() if memory is not None else 0
-            documents = await memory.documents() if memory is not None else ()
-            tell(what_goes(project, conversations=len(infos), memories=count, documents=documents))
-            if not yes:
-                confirm("Delete it?")
-            for info in infos:
-                await home.sessions.delete(info.id)
-            await home.remove_project(project)
-            return project
+    async def body(home: Home) -> Project:
+        project = home.projects.find(name)
+        infos, memory = await home.sessions_in(project.id), await home.memory_in(project.id)
+        count = await memory.count() if memory is not None else 0
+        documents = await memory.documents() if memory is not None else ()
+        tell(what_goes(project, conversations=len(infos), memories=count, documents=documents))
+        if not yes:
+            confirm("Delete it?")
+        for info in infos:
+            await home.sessions.delete(info.id)
+        await home.remove_project(project)
+        return project
 
-    project = anyio.run(body)
-    if as_json:
-        say_json({"deleted": project.id})
-    else:
+    project = with_home(body, with_notices=False)
+    if not said_json({"deleted": project.id}):
         say(f"Deleted {project.name}.")

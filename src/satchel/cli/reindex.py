@@ -7,12 +7,13 @@ import sys
 import anyio
 import click
 
-from satchel.cli.commands import Text, json_option
+from satchel.cli.commands import Text, json_option, said_json
 from satchel.cli.home import opened_home
-from satchel.cli.output import is_terminal, say_json, tell
+from satchel.cli.output import is_terminal, tell
 from satchel.cli.settings import read_settings
+from satchel.cli.stores import memory_of
 from satchel.config import set_value
-from satchel.errors import EmbedderError, StorageError
+from satchel.errors import EmbedderError
 from satchel.memory import Reindexed
 from satchel.runtime.lines import counted
 
@@ -31,7 +32,7 @@ __all__ = ["EmbeddingLine", "reindex"]
     "--drop-old", is_flag=True, help="Remove the vectors of unused embedders now instead of after a week."
 )
 @json_option
-def reindex(embedder: str | None, calibrate: bool, drop_old: bool, as_json: bool) -> None:
+def reindex(embedder: str | None, calibrate: bool, drop_old: bool) -> None:
     """Compute the vectors that memories lack.
 
     The vectors of another embedder are computed beside the old ones, which stay in use until all are there. An
@@ -42,11 +43,7 @@ def reindex(embedder: str | None, calibrate: bool, drop_old: bool, as_json: bool
 
     async def body() -> Reindexed:
         async with opened_home(settings, with_notices=False) as home:
-            if home.memory is None:
-                raise StorageError(
-                    "Memory is off (memory.enabled) or could not be opened. `satchel doctor` shows why."
-                )
-            return await home.memory.reindex(calibrate=calibrate, drop_old=drop_old, progress=line)
+            return await memory_of(home).reindex(calibrate=calibrate, drop_old=drop_old, progress=line)
 
     try:
         done = anyio.run(body)
@@ -54,9 +51,7 @@ def reindex(embedder: str | None, calibrate: bool, drop_old: bool, as_json: bool
         line.end()
     if embedder is not None and done.in_use:
         set_value(read_settings().config_path, "memory.embedder", embedder)
-    if as_json:
-        say_json(done)
-    else:
+    if not said_json(done):
         _tell(done, switched=embedder is not None)
     if done.trouble is not None:
         raise EmbedderError(f"The switch to {done.embedder} is not complete; nothing is lost. {done.trouble}")

@@ -8,8 +8,8 @@ from pathlib import Path
 import anyio
 import click
 
-from satchel.cli.commands import CommandGroup, json_option
-from satchel.cli.output import say, say_json, tell
+from satchel.cli.commands import CommandGroup, json_option, said_json
+from satchel.cli.output import say, tell
 from satchel.cli.settings import read_settings
 from satchel.config import process_environ
 from satchel.runtime import systemd
@@ -59,7 +59,7 @@ def install() -> None:
 
 @service.command()
 @json_option
-def status(as_json: bool) -> int:
+def status() -> int:
     """Show whether the service is installed, and whether a server of this home is running."""
     settings = read_settings()
 
@@ -68,17 +68,14 @@ def status(as_json: bool) -> int:
 
     found = anyio.run(body)
     server = serving(settings.home)
-    if as_json:
-        say_json(
-            {
-                "unit": str(found.unit),
-                "installed": found.is_installed,
-                "active": found.active or None,
-                "enabled": found.enabled or None,
-                "url": None if server is None else server.url,
-            }
-        )
-    else:
+    data = {
+        "unit": str(found.unit),
+        "installed": found.is_installed,
+        "active": found.active or None,
+        "enabled": found.enabled or None,
+        "url": None if server is None else server.url,
+    }
+    if not said_json(data):
         what = "installed" if found.is_installed else "not installed"
         said = f", {found.enabled}, {found.active}" if found.is_installed and found.active else ""
         say(f"service: {what}{said}  ({found.unit})")

@@ -2,34 +2,42 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import anyio
 import click
 
-from satchel.cli.commands import CommandGroup, SessionId, Text, confirm, json_option
-from satchel.cli.home import opened_home
-from satchel.cli.output import is_terminal, say, say_json, tell
-from satchel.cli.settings import read_settings
+from satchel.cli.commands import (
+    CommandGroup,
+    SessionId,
+    Text,
+    confirm,
+    json_option,
+    said_json,
+    wants_json,
+)
+from satchel.cli.output import say, say_json, tell
+from satchel.cli.stores import with_home
 from satchel.errors import StorageUnwritable, UsageError
 from satchel.events import SessionFiled
+from satchel.runtime.home import Home
 from satchel.runtime.lines import FILING, session_line
 from satchel.sessions import SessionInfo, SessionStore, hit_to_json, info_to_json, to_json, to_markdown
 
-__all__ = ["session"]
+__all__ = ["say_session", "session"]
 
 T = TypeVar("T")
 
 
 def _with_sessions(function: Callable[[SessionStore], Awaitable[T]]) -> T:
-    async def body() -> T:
-        async with opened_home(read_settings(), with_notices=False) as satchel:
-            return await function(satchel.sessions)
+    return with_home(lambda home: function(home.sessions), with_notices=False)
 
-    return anyio.run(body)
+
+def _say(infos: Sequence[SessionInfo]) -> None:
+    if not said_json([info_to_json(info) for info in infos]):
+        for info in infos:
+            say(session_line(info))
 
 
 @click.group(cls=CommandGroup)
@@ -43,17 +51,14 @@ def session() -> None:
 @click.option("--archived", is_flag=True, help="The archived ones instead.")
 @click.option("--all", "all_", is_flag=True, help="Also the archived ones and those of builds.")
 @json_option
-def list_sessions(limit: int, here: bool, archived: bool, all_: bool, as_json: bool) -> None:
+def list_sessions(limit: int, here: bool, archived: bool, all_: bool) -> None:
     """List the sessions: pinned ones, then the most recent first."""
     cwd = str(Path.cwd().resolve()) if here else None
     found = _with_sessions(lambda store: store.list() if all_ else store.listed(archived=archived))
     infos = [info for info in found if cwd in (None, info.cwd)]
-    shown = infos[:limit]
-    if as_json:
-        say_json([info_to_json(info) for info in shown])
+    _say(infos[:limit])
+    if wants_json():
         return
-    for info in shown:
-        say(session_line(info))
     if not infos:
         tell("No session is archived." if archived else "There are no sessions yet. `satchel` starts one.")
     elif len(infos) > limit:
@@ -63,14 +68,14 @@ def list_sessions(limit: int, here: bool, archived: bool, all_: bool, as_json: b
 @session.command()
 @click.argument("id", type=SessionId)
 @json_option
-def show(id: str, as_json: bool) -> None:
+def show(id: str) -> None:
     """Show a conversation; ID may be the beginning of an id."""
 
     async def read(store: SessionStore) -> dict[str, Any] | str:
         info, log = await store.info(id), await store.load(id)
         for skipped in log.skipped:
             tell(f"! Line {skipped.line} of {log.path} can't be read: {skipped.reason}")
-        return to_json(info, log.records) if as_json else to_markdown(info, log.records)
+        return to_json(info, log.records) if wants_json() else to_markdown(info, log.records)
 
     shown = _with_sessions(read)
     if isinstance(shown, str):
@@ -83,15 +88,13 @@ def show(id: str, as_json: bool) -> None:
 @click.argument("query", nargs=-1, required=True, type=Text)
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="At most so many.")
 @json_option
-def search(query: tuple[str, ...], limit: int, as_json: bool) -> None:
+def search(query: tuple[str, ...], limit: int) -> None:
     """Search everything that was said, and the tools' inputs and outputs.
 
     All words must occur, each as the beginning of a word. Words in double quotes must be adjacent.
     """
     hits = _with_sessions(lambda store: store.search(" ".join(query), limit=limit))
-    if as_json:
-        say_json([hit_to_json(hit) for hit in hits])
-    else:
+    if not said_json([hit_to_json(hit) for hit in hits]):
         for hit in hits:
             say(f"{hit.session_id}  turn {hit.turn}, {hit.kind}: {hit.snippet}")
     if not hits:
@@ -144,21 +147,22 @@ def export(id: str, form: str, output: Path | None, as_json: bool) -> None:
 @click.argument("id", type=SessionId)
 @click.argument("title", nargs=-1, required=True, type=Text)
 @json_option
-def rename(id: str, title: tuple[str, ...], as_json: bool) -> None:
+def rename(id: str, title: tuple[str, ...]) -> None:
     """Give a conversation a title, instead of its first message.
 
     In a conversation that is open, type `/rename TITLE`.
     """
 
-    async def body() -> SessionInfo:
-        async with opened_home(read_settings(), with_notices=False) as home:
-            await home.note_of(id, home.titled(" ".join(title)))
-            return await home.sessions.info(id)
+    async def body(home: Home) -> SessionInfo:
+        await home.note_of(id, home.titled(" ".join(title)))
+        return await home.sessions.info(id)
 
-    info = anyio.run(body)
-    if as_json:
-        say_json(info_to_json(info))
-    else:
+    say_session(with_home(body, with_notices=False))
+
+
+def say_session(info: SessionInfo) -> None:
+    """Print a conversation as a line, or as JSON."""
+    if not said_json(info_to_json(info)):
         say(session_line(info))
 
 
@@ -168,23 +172,17 @@ def _filing(verb: str, about: str) -> None:
     @session.command(verb, help=about)
     @click.argument("ids", nargs=-1, required=True, type=SessionId)
     @json_option
-    def command(ids: tuple[str, ...], as_json: bool) -> None:
-        async def body() -> list[SessionInfo]:
-            async with opened_home(read_settings(), with_notices=False) as home:
-                # An id that is wrong stops everything before anything is changed.
-                infos = [await home.sessions.info(id) for id in ids]
-                change = FILING[verb].change
-                event = SessionFiled(pinned=change.get("pinned"), archived=change.get("archived"))
-                for info in infos:
-                    await home.note_of(info.id, event)
-                return [await home.sessions.info(info.id) for info in infos]
-
-        infos = anyio.run(body)
-        if as_json:
-            say_json([info_to_json(info) for info in infos])
-        else:
+    def command(ids: tuple[str, ...]) -> None:
+        async def body(home: Home) -> list[SessionInfo]:
+            # An id that is wrong stops everything before anything is changed.
+            infos = [await home.sessions.info(id) for id in ids]
+            change = FILING[verb].change
+            event = SessionFiled(pinned=change.get("pinned"), archived=change.get("archived"))
             for info in infos:
-                say(session_line(info))
+                await home.note_of(info.id, event)
+            return [await home.sessions.info(info.id) for info in infos]
+
+        _say(with_home(body, with_notices=False))
 
 
 _filing("pin", "Show conversations first in lists.")
@@ -197,7 +195,7 @@ _filing("unarchive", "Take conversations out of the archive.")
 @click.argument("id", type=SessionId)
 @click.argument("turn", type=click.IntRange(1))
 @json_option
-def branch(id: str, turn: int, as_json: bool) -> None:
+def branch(id: str, turn: int) -> None:
     """Make a conversation that repeats this one up to a turn, to go on otherwise.
 
     `satchel chat --session` with the id that it prints goes on there.
@@ -206,18 +204,14 @@ def branch(id: str, turn: int, as_json: bool) -> None:
     async def body(store: SessionStore) -> SessionInfo:
         return await store.info(await store.branch(id, turn))
 
-    info = _with_sessions(body)
-    if as_json:
-        say_json(info_to_json(info))
-    else:
-        say(session_line(info))
+    say_session(_with_sessions(body))
 
 
 @session.command()
 @click.argument("ids", nargs=-1, required=True, type=SessionId)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def delete(ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
+def delete(ids: tuple[str, ...], yes: bool) -> None:
     """Delete the logs of conversations permanently.
 
     Memories of them stay; `satchel memory forget --session ID` forgets those.
@@ -230,16 +224,12 @@ def delete(ids: tuple[str, ...], yes: bool, as_json: bool) -> None:
     if not yes:
         for info in infos:
             tell(session_line(info))
-        if not is_terminal(sys.stdin):
-            raise UsageError("Without a terminal to confirm on, deleting needs --yes.")
-        confirm("Delete permanently?")
+        confirm("Delete permanently?", doing="deleting")
 
     async def remove(store: SessionStore) -> list[str]:
         return [await store.delete(info.id) for info in infos]
 
     deleted = _with_sessions(remove)
-    if as_json:
-        say_json({"deleted": deleted})
-    else:
+    if not said_json({"deleted": deleted}):
         for id in deleted:
             tell(f"Deleted {id}.")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from functools import wraps
 from typing import Any, TypeVar, get_args
 
 import anyio
 import click
 
-from satchel.cli.commands import Text
+from satchel.cli.commands import Text, json_option
 from satchel.cli.home import opened_home
 from satchel.cli.output import tell
 from satchel.cli.settings import read_settings
@@ -20,6 +21,7 @@ from satchel.runtime.home import Home
 __all__ = [
     "filter_options",
     "filters_of",
+    "memory_command",
     "memory_of",
     "parse_time",
     "scope_option",
@@ -89,8 +91,10 @@ def filters_of(given: Mapping[str, Any]) -> dict[str, Any]:
     return {**given, **times}
 
 
-def with_home(function: Callable[[Home], Awaitable[T]], scope: str = "default") -> T:
-    """Run a function with the home open and its memory in a scope.
+def with_home(
+    function: Callable[[Home], Awaitable[T]], scope: str = "default", *, with_notices: bool = True
+) -> T:
+    """Run a function with the home open and its memory in a scope; see `opened_home`.
 
     Raises:
         UsageError: The scope is "project", and there is no project here.
@@ -107,7 +111,7 @@ def with_home(function: Callable[[Home], Awaitable[T]], scope: str = "default") 
                     "There is no project here: no folder above this one has .satchel or AGENTS.md."
                 )
             name = f"project:{settings.project}"
-        async with opened_home(settings, scope=name) as home:
+        async with opened_home(settings, scope=name, with_notices=with_notices) as home:
             return await function(home)
 
     return anyio.run(body)
@@ -123,6 +127,16 @@ def with_memory(function: Callable[[Memory], Awaitable[T]], scope: str = "defaul
         return found
 
     return with_home(body, scope)
+
+
+def memory_command(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
+    """Adds `--scope` and `--json`, and gives the command the memory of the scope as its first argument."""
+
+    @wraps(command)
+    def run(scope: str, **given: Any) -> T:
+        return with_memory(lambda memory: command(memory, **given), scope)
+
+    return scope_option(json_option(run))
 
 
 def memory_of(home: Home) -> Memory:

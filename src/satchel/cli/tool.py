@@ -6,21 +6,21 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import click
 
-from satchel.cli.commands import CommandGroup, Text, confirm, json_option
+from satchel.cli.commands import CommandGroup, Text, confirm, json_object, json_option, said_json
 from satchel.cli.opening import opened
-from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
+from satchel.cli.output import is_terminal, say, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.errors import NotFound, SatchelError, UsageError
 from satchel.runtime import Satchel
 from satchel.runtime.lines import approval_lines
-from satchel.runtime.tooling import ToolEntry
-from satchel.tools.external import LANGUAGES, ApprovalRecord, ScanState, failure, new_tool
+from satchel.tools.external import LANGUAGES, failure, new_tool
 from satchel.tools.mcp import McpDefinition, WithheldTool
 from satchel.tui.terminal_text import one_line
 
@@ -33,12 +33,18 @@ _MOST_STDIN = 64_000_000
 _SOURCES = ("builtin", "plugin", "external", "capability", "mcp", "skill")
 
 
-def _with_satchel(function: Callable[[Satchel], Awaitable[T]]) -> T:
-    async def body() -> T:
-        async with opened(read_settings(), with_notices=False) as satchel:
-            return await function(satchel)
+def _with_satchel(command: Callable[..., Awaitable[T]]) -> Callable[..., T]:
+    """Gives a command an open Satchel, as its first argument."""
 
-    return anyio.run(body)
+    @wraps(command)
+    def run(**given: Any) -> T:
+        async def body() -> T:
+            async with opened(read_settings(), with_notices=False) as satchel:
+                return await command(satchel, **given)
+
+        return anyio.run(body)
+
+    return run
 
 
 @click.group(cls=CommandGroup)
@@ -53,11 +59,11 @@ def tool() -> None:
 @tool.command("list")
 @click.option("--source", type=click.Choice(_SOURCES), help="Only tools from this source.")
 @json_option
-def list_(source: str | None, as_json: bool) -> None:
+@_with_satchel
+async def list_(satchel: Satchel, source: str | None) -> None:
     """List all tools, and the files in the tools' folders that can't be used, with the reason."""
-    entries = [entry for entry in _with_satchel(_entries) if source in (None, entry.source)]
-    if as_json:
-        say_json(list(entries))
+    entries = [entry for entry in await satchel.tooling.entries() if source in (None, entry.source)]
+    if said_json(entries):
         return
     say_rows((each.name, each.source, each.status, one_line(each.description, 80)) for each in entries)
     for entry in entries:
@@ -70,27 +76,22 @@ def list_(source: str | None, as_json: bool) -> None:
 @tool.command()
 @click.argument("name", type=Text)
 @json_option
-def show(name: str, as_json: bool) -> None:
+@_with_satchel
+async def show(satchel: Satchel, name: str) -> None:
     """Show a tool's description and input."""
-
-    async def find(satchel: Satchel) -> dict[str, Any]:
-        registry = await satchel.tools()
-        entries = [entry for entry in await satchel.tooling.entries() if entry.name == name]
-        found = registry.get(name)
-        if not entries:
-            close = registry.close_matches(name)
-            hint = f"Did you mean {' or '.join(close)}?" if close else "`satchel tool list` lists them."
-            raise NotFound(f"There is no tool {name!r}. {hint}")
-        shown: dict[str, Any] = asdict(entries[0])
-        if found is not None:
-            shown["input_schema"] = dict(found.spec.input_schema)
-            if found.spec.returns is not None:
-                shown["returns"] = dict(found.spec.returns)
-        return shown
-
-    shown = _with_satchel(find)
-    if as_json:
-        say_json(shown)
+    registry = await satchel.tools()
+    entries = [entry for entry in await satchel.tooling.entries() if entry.name == name]
+    found = registry.get(name)
+    if not entries:
+        close = registry.close_matches(name)
+        hint = f"Did you mean {' or '.join(close)}?" if close else "`satchel tool list` lists them."
+        raise NotFound(f"There is no tool {name!r}. {hint}")
+    shown: dict[str, Any] = asdict(entries[0])
+    if found is not None:
+        shown["input_schema"] = dict(found.spec.input_schema)
+        if found.spec.returns is not None:
+            shown["returns"] = dict(found.spec.returns)
+    if said_json(shown):
         return
     origin = f", {shown['origin']}" if shown["origin"] else ""
     say(f"{shown['name']}  ({shown['source']}{origin})  {shown['status']}\n{shown['description']}".rstrip())
@@ -106,7 +107,8 @@ def show(name: str, as_json: bool) -> None:
 @click.argument("name", type=Text)
 @click.argument("input", type=Text, default="{}")
 @json_option
-def run(name: str, input: str, as_json: bool) -> int:
+@_with_satchel
+async def run(satchel: Satchel, name: str, input: str) -> int:
     """Run a tool with JSON, and print the envelope: {"tool_success": true, "result": …} or the error.
 
     INPUT is a JSON object; "-" reads it from stdin. The exit code is 0 with tool_success, otherwise 1, or 2 if INPUT
@@ -114,23 +116,17 @@ def run(name: str, input: str, as_json: bool) -> int:
     """
     text = _stdin() if input == "-" else input
     try:
-        parsed = _object(text)
+        parsed = json_object(text, '{"path": "notes.md"}')
     except UsageError as error:
-        _say_envelope(failure(str(error), "INVALID_INPUT"), as_json=as_json)
+        _say_envelope(failure(str(error), "INVALID_INPUT"))
         raise
-
-    async def call(satchel: Satchel) -> dict[str, Any]:
-        return await satchel.tooling.run(name, parsed, progress=_tell_progress)
-
-    envelope = _with_satchel(call)
-    _say_envelope(envelope, as_json=as_json)
+    envelope = await satchel.tooling.run(name, parsed, progress=_tell_progress)
+    _say_envelope(envelope)
     return 0 if envelope["tool_success"] else 1
 
 
-def _say_envelope(envelope: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        say_json(envelope)
-    else:
+def _say_envelope(envelope: Mapping[str, Any]) -> None:
+    if not said_json(envelope):
         say(json.dumps(envelope, ensure_ascii=False, indent=2))
 
 
@@ -141,16 +137,6 @@ def _stdin() -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"The input is not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise UsageError('The input must be a JSON object, such as \'{"path": "notes.md"}\'.')
-    return value
-
-
 async def _tell_progress(data: Mapping[str, Any]) -> None:
     if is_terminal(sys.stderr):
         tell(one_line(json.dumps(data.get("progress", dict(data)), ensure_ascii=False)))
@@ -158,25 +144,21 @@ async def _tell_progress(data: Mapping[str, Any]) -> None:
 
 @tool.command()
 @json_option
-def refresh(as_json: bool) -> None:
+@_with_satchel
+async def refresh(satchel: Satchel) -> None:
     """Scan the tool folders again, ask executables that gave no schema, and list the tools of MCP servers again."""
     tell("Refreshing tools...")
-
-    async def look(satchel: Satchel) -> tuple[int, tuple[str, ...], ScanState]:
-        await satchel.external.refresh()
-        await satchel.mcp.refresh()
-        count = len((await satchel.tools()).tools)
-        notices = (*satchel.external.notices, *(n.text for n in satchel.notices if n.part == "mcp"))
-        return count, notices, satchel.external.state
-
-    count, notices, state = _with_satchel(look)
+    await satchel.external.refresh()
+    await satchel.mcp.refresh()
+    count = len((await satchel.tools()).tools)
+    notices = (*satchel.external.notices, *(n.text for n in satchel.notices if n.part == "mcp"))
+    state = satchel.external.state
     for notice in notices:
         tell(f"! {notice}")
-    if as_json:
-        say_json({"tools": count, "notices": notices, "scan": state})
+    is_said = said_json({"tools": count, "notices": notices, "scan": state})
     if state == "failed":
         raise SatchelError("The folders of external tools could not be scanned.")
-    if not as_json:
+    if not is_said:
         say(f"Tools refreshed. {count} tools available.")
 
 
@@ -184,49 +166,32 @@ def refresh(as_json: bool) -> None:
 @click.argument("name", type=Text)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def approve(name: str, yes: bool, as_json: bool) -> None:
+@_with_satchel
+async def approve(satchel: Satchel, name: str, yes: bool) -> None:
     """Approve the current content of an executable, or the current description of an MCP server's tool.
 
     A tool that has changed is not used until you approve it. NAME is the tool's name or the path of its file;
     mcp__SERVER__* stands for all tools of a server that wait for approval. On a terminal, they are shown first.
     """
+    asks = not yes and is_terminal(sys.stdin)
     if name.startswith("mcp__"):
-        _approve_described(name, yes=yes, as_json=as_json)
-        return
-
-    async def take(satchel: Satchel) -> ApprovalRecord:
-        if not yes and is_terminal(sys.stdin):
-            for entry in await satchel.tooling.entries():
-                if entry.source == "external" and name in (entry.name, entry.origin):
-                    tell(f"{entry.name}  {entry.origin}\n  {entry.reason}".rstrip())
-            confirm("Have you reviewed it, and may it run?")
-        return await satchel.external.approve(name)
-
-    record = _with_satchel(take)
-    if as_json:
-        say_json({"name": record.name, "path": str(record.path), "sha256": record.sha256})
-        return
-    for line in approval_lines(record):
-        say(line)
-
-
-def _approve_described(name: str, *, yes: bool, as_json: bool) -> None:
-    """Approve an MCP server's current descriptions of its tools."""
-
-    async def take(satchel: Satchel) -> list[str]:
-        if not yes and is_terminal(sys.stdin):
+        if asks:
             for tool in satchel.mcp.withheld(name):
-                for line in described_lines(tool):
-                    tell(line)
+                tell("\n".join(described_lines(tool)))
             confirm("Have you read it, and may models see it?")
-        return [line for tool in await satchel.mcp.approve(name) for line in described_lines(tool)]
-
-    lines = _with_satchel(take)
-    if as_json:
-        say_json({"approved": [line for line in lines if not line.startswith(" ")]})
+        approved = await satchel.mcp.approve(name)
+        if not said_json({"approved": [tool.name for tool in approved]}):
+            for tool in approved:
+                say("\n".join(described_lines(tool)))
         return
-    for line in lines:
-        say(line)
+    if asks:
+        for entry in await satchel.tooling.entries():
+            if entry.source == "external" and name in (entry.name, entry.origin):
+                tell(f"{entry.name}  {entry.origin}\n  {entry.reason}".rstrip())
+        confirm("Have you reviewed it, and may it run?")
+    record = await satchel.external.approve(name)
+    if not said_json({"name": record.name, "path": str(record.path), "sha256": record.sha256}):
+        say("\n".join(approval_lines(record)))
 
 
 def described_lines(tool: WithheldTool) -> list[str]:
@@ -260,17 +225,12 @@ def _said_lines(definition: McpDefinition) -> list[str]:
     "--dir", "folder", type=click.Path(path_type=Path), help="The folder. Default: SATCHEL_HOME/tools."
 )
 @json_option
-def new(name: str, lang: str, folder: Path | None, as_json: bool) -> None:
+def new(name: str, lang: str, folder: Path | None) -> None:
     """Create a working tool with a passing test, as a starting point."""
     settings = read_settings()
     path, test = new_tool(folder or settings.home / "tools", name, language=lang)
-    if as_json:
-        say_json({"tool": str(path), "test": str(test)})
+    if said_json({"tool": str(path), "test": str(test)}):
         return
     say(str(path))
     say(str(test))
     tell(f"Edit it, test it with {test}, then approve it: satchel tool approve {name}")
-
-
-async def _entries(satchel: Satchel) -> tuple[ToolEntry, ...]:
-    return await satchel.tooling.entries()

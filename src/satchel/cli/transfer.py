@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from satchel.cli.commands import confirm, json_option
-from satchel.cli.output import is_terminal, plain, say_json, tell
+from satchel.cli.commands import confirm, json_option, said_json, wants_json
+from satchel.cli.output import is_terminal, plain, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.stores import filter_options, filters_of, memory_of, scope_option, with_home
 from satchel.errors import UsageError
@@ -38,19 +38,14 @@ _SOURCES = ("auto", *formats())
 @filter_options
 @scope_option
 @json_option
-def export(
-    file: str,
-    scope: str,
-    as_json: bool,
-    **given: Any,
-) -> None:
+def export(file: str, scope: str, **given: Any) -> None:
     """Write memories to FILE as JSON lines, or to stdout.
 
     The export contains all fields, links and changes, and hashes of what was forgotten; `import` computes the vectors
     again. With a filter, it contains only the matching memories, and nothing about forgotten ones.
     """
     wanted = filters_of(given)
-    if file == "-" and as_json:
+    if file == "-" and wants_json():
         raise UsageError("The memories go to stdout; give a FILE to get the report as JSON.")
 
     async def carry(home: Home) -> ExportReport:
@@ -63,8 +58,7 @@ def export(
     sys.stdout.flush()
     report = with_home(carry, scope)
     sys.stdout.buffer.flush()
-    if as_json:
-        say_json(report)
+    if said_json(report):
         return
     tell(
         f"Exported {counted(report.memories, 'memory', 'memories')}, {counted(report.edges, 'link')}, "
@@ -86,7 +80,7 @@ def export(
 @click.option("--dry-run", is_flag=True, help="Only count; write nothing.")
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def import_memories(path: str, source: str, scope: str, dry_run: bool, yes: bool, as_json: bool) -> None:
+def import_memories(path: str, source: str, scope: str, dry_run: bool, yes: bool) -> None:
     """Import memories from PATH: a file, a .zip, or a folder.
 
     Supported: Satchel's own export, the MCP memory server's file, transcripts of Claude Code (~/.claude/projects) and
@@ -109,9 +103,7 @@ def import_memories(path: str, source: str, scope: str, dry_run: bool, yes: bool
             )
 
     report = with_home(take_in, scope)
-    if as_json:
-        say_json(import_report_to_json(report))
-    else:
+    if not said_json(import_report_to_json(report)):
         _tell(report)
     if not report.files:
         raise UsageError(

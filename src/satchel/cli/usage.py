@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import anyio
 import click
 
-from satchel.cli.commands import json_option
-from satchel.cli.home import opened_home
-from satchel.cli.output import say, say_json, tell
-from satchel.cli.settings import read_settings
+from satchel.cli.commands import json_option, said_json
+from satchel.cli.output import say, tell
+from satchel.cli.stores import with_home
 from satchel.clock import SystemClock, local_day
-from satchel.messages import usage_to_json
-from satchel.runtime.background_models import BACKGROUND, BackgroundDay, background_lines
-from satchel.runtime.lines import spent_by_purpose, usage_table
+from satchel.runtime.background_models import BackgroundDay, background_lines, spent_to_json
+from satchel.runtime.home import Home
+from satchel.runtime.lines import usage_table
 from satchel.sessions import UsageRow
 
 __all__ = ["usage"]
@@ -23,31 +21,18 @@ __all__ = ["usage"]
     "--days", type=click.IntRange(1), default=30, show_default=True, help="The most recent days with any use."
 )
 @json_option
-def usage(days: int, as_json: bool) -> None:
+def usage(days: int) -> None:
     """Show tokens and cost by day, model and purpose, and what models did in the background today."""
 
-    async def body() -> tuple[tuple[UsageRow, ...], BackgroundDay]:
-        async with opened_home(read_settings(), with_notices=False) as home:
-            return await home.usage(), await home.background_day(local_day(SystemClock().now()))
+    async def body(home: Home) -> tuple[tuple[UsageRow, ...], BackgroundDay]:
+        return await home.usage(), await home.background_day(local_day(SystemClock().now()))
 
-    rows, today = anyio.run(body)
-    newest = sorted({row.day for row in rows}, reverse=True)[:days]
-    summed = spent_by_purpose(row for row in rows if row.day in newest)
-    if as_json:
-        say_json(
-            [
-                {
-                    "day": day,
-                    "model": model,
-                    "purpose": purpose,
-                    "background": purpose in BACKGROUND,
-                    "calls": calls,
-                    **usage_to_json(spent),
-                }
-                for (day, model, purpose), (calls, spent) in summed.items()
-            ]
-        )
-    elif summed:
+    rows, today = with_home(body, with_notices=False)
+    data = spent_to_json(rows, days=days)
+    if said_json(data):
+        return
+    if data:
+        newest = {each["day"] for each in data}
         say(usage_table(row for row in rows if row.day in newest))
         limits = today.settings.day_tokens, today.settings.day_usd
         if today.calls or today.settings.models == "off" or any(limit is not None for limit in limits):

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from satchel.cli.commands import CommandGroup, Text, confirm, json_option
-from satchel.cli.output import is_terminal, say, say_json, say_rows, tell
+from satchel.cli.commands import CommandGroup, Text, confirm, json_option, said_json
+from satchel.cli.output import is_terminal, say, say_rows, tell
 from satchel.cli.settings import read_settings
 from satchel.clock import SystemClock, local_day
 from satchel.errors import Refused, SatchelError, UsageError
@@ -54,7 +54,7 @@ def user() -> None:
 @_limits[1]
 @_limits[2]
 @json_option
-def add(name: str, day_usd: str | None, disk_mb: str | None, own_keys: bool | None, as_json: bool) -> None:
+def add(name: str, day_usd: str | None, disk_mb: str | None, own_keys: bool | None) -> None:
     """Add NAME, with a home of their own. The password is asked for, or read from stdin; without one, one is made."""
     settings = read_settings()
     limits = _read_limits(day_usd, disk_mb, own_keys)
@@ -63,8 +63,7 @@ def add(name: str, day_usd: str | None, disk_mb: str | None, own_keys: bool | No
         settings, name, password, **{"day_usd": None, "disk_mb": None, "own_keys": False, **limits}
     )
     folder = folder_of(settings.home, person)
-    if as_json:
-        say_json({"name": name, "folder": str(folder), "password": password if is_made else None})
+    if said_json({"name": name, "folder": str(folder), "password": password if is_made else None}):
         return
     tell(f"{name} has a home in {folder}. {separation()}")
     tell("`satchel serve` is the front door now. Restart it if it is already running.")
@@ -74,7 +73,7 @@ def add(name: str, day_usd: str | None, disk_mb: str | None, own_keys: bool | No
 
 @user.command(name="list")
 @json_option
-def list_(as_json: bool) -> None:
+def list_() -> None:
     """List the people, with what they use and may use."""
     settings = read_settings()
     day = local_day(SystemClock().now())
@@ -92,9 +91,9 @@ def list_(as_json: bool) -> None:
         }
         for person in People(settings.home).all().values()
     ]
-    if as_json:
-        say_json(found)
-    elif found:
+    if said_json(found):
+        return
+    if found:
         say_rows(
             [
                 [
@@ -118,7 +117,7 @@ def list_(as_json: bool) -> None:
 @click.argument("name", type=Text)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @json_option
-def remove(name: str, yes: bool, as_json: bool) -> None:
+def remove(name: str, yes: bool) -> None:
     """Remove NAME: log them out, back their home up, and delete it."""
     settings = read_settings()
     person = People(settings.home).get(name)
@@ -129,13 +128,9 @@ def remove(name: str, yes: bool, as_json: bool) -> None:
         f"browsers and tokens stop working. A backup is made first, in {settings.home / 'removed'}."
     )
     if not yes:
-        if not is_terminal(sys.stdin):
-            raise UsageError("Without a terminal to confirm on, removing needs --yes.")
-        confirm(f"Remove {name}?")
+        confirm(f"Remove {name}?", doing="removing")
     kept = remove_person(settings, person, clock=SystemClock())
-    if as_json:
-        say_json({"name": name, "backup": [str(each) for each in kept]})
-    else:
+    if not said_json({"name": name, "backup": [str(each) for each in kept]}):
         tell(f"Removed {name}. The backup: {', '.join(map(str, kept)) or 'there was nothing to keep'}.")
 
 
@@ -171,13 +166,11 @@ def token(name: str, revoke: bool) -> None:
 @_limits[1]
 @_limits[2]
 @json_option
-def quota(name: str, day_usd: str | None, disk_mb: str | None, own_keys: bool | None, as_json: bool) -> None:
+def quota(name: str, day_usd: str | None, disk_mb: str | None, own_keys: bool | None) -> None:
     """Limit what NAME may use, which they can't change themselves. It holds from their next request on."""
     person = People(read_settings().home).set(name, **_read_limits(day_usd, disk_mb, own_keys))
     shown = {key: asdict(person)[key] for key in ("day_usd", "disk_mb", "own_keys")}
-    if as_json:
-        say_json(shown)
-    else:
+    if not said_json(shown):
         money = "no limit" if person.day_usd is None else f"${person.day_usd:g}"
         disk = "no limit" if person.disk_mb is None else f"{person.disk_mb:,} MB"
         tell(

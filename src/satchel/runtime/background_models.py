@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from satchel.errors import BudgetExceeded
 from satchel.memory.records import PICTURE
-from satchel.messages import Usage
+from satchel.messages import Usage, usage_to_json
+from satchel.runtime.lines import spent_by_purpose
 
 if TYPE_CHECKING:
     from satchel.config import BackgroundSettings
     from satchel.memory.store.spending import SpentRow
     from satchel.sessions import UsageRow
 
-__all__ = ["BACKGROUND", "BackgroundDay", "background_day", "background_lines"]
+__all__ = ["BACKGROUND", "BackgroundDay", "background_day", "background_lines", "spent_to_json"]
 
 TITLE: Final = "title"
 EARN: Final = "earn"
@@ -98,3 +99,21 @@ def background_lines(found: BackgroundDay) -> list[str]:
 def _row(name: str, calls: int, usage: Usage) -> str:
     cost = "" if usage.cost_usd is None else f"  ${usage.cost_usd:.4f}"
     return f"  {name:10}  {calls:>5,} calls  {usage.total_tokens:>10,} tokens{cost}"
+
+
+def spent_to_json(rows: Iterable[UsageRow], *, days: int) -> list[dict[str, Any]]:
+    """For `satchel usage --json` and `GET /api/usage`: the most recent days with any use."""
+    rows = tuple(rows)
+    newest = sorted({row.day for row in rows}, reverse=True)[:days]
+    summed = spent_by_purpose(row for row in rows if row.day in newest)
+    return [
+        {
+            "day": day,
+            "model": model,
+            "purpose": purpose,
+            "background": purpose in BACKGROUND,
+            "calls": calls,
+            **usage_to_json(spent),
+        }
+        for (day, model, purpose), (calls, spent) in summed.items()
+    ]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from satchel.builder.queue import BuildQueue
+from satchel.capabilities.access import sentences
 from satchel.capabilities.allowances import Allowances
+from satchel.capabilities.cases import result_to_json
 from satchel.capabilities.catalogue import Catalogue
-from satchel.capabilities.checking import Registrar
+from satchel.capabilities.checking import Registrar, Registration, Tested
 from satchel.capabilities.lookup import Lookup
 from satchel.capabilities.moving import Mover
-from satchel.capabilities.records import tool_name
+from satchel.capabilities.records import capability_to_json, run_to_json, tool_name, version_to_json
 from satchel.capabilities.running import OutsideCalls, Runner
 from satchel.capabilities.toolset import CapabilityTools, Documents
 from satchel.errors import Refused, StorageError
@@ -22,7 +25,7 @@ from satchel.runtime.parts import Parts
 from satchel.runtime.rules import allowances_now, withheld_from_searches
 from satchel.tools.builtin.fence import Fence
 
-__all__ = ["CapabilityParts"]
+__all__ = ["CapabilityParts", "registration_to_json", "tested_to_json"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,30 @@ class CapabilityParts:
     tools: CapabilityTools
     mover: Mover
     builds: Builds
+
+    async def shown(self, name: str, number: int = 0) -> dict[str, Any]:
+        """A capability as plain JSON data: its access, its versions and newest runs, and the files of one version.
+
+        Raises:
+            NotFound: There is no such capability, or no such version; 0 is the active one, or the newest.
+            StorageError: The files can't be read.
+        """
+        found = await self.catalogue.get(name)
+        versions = await self.catalogue.versions(found.id)
+        shown: dict[str, Any] = {
+            **capability_to_json(found),
+            "may": list(sentences(found.access, name=found.name)),
+            "saved": await self.builds.saved(found),
+            "versions": [version_to_json(each) for each in versions],
+            "runs": [run_to_json(run) for run in await self.catalogue.runs(found.id, limit=5)],
+        }
+        if number := number or found.version or len(versions):
+            package = await self.catalogue.registered(found.id, number)
+            shown["document"] = package.document
+            shown["files"] = sorted(package.files)
+            shown["source"] = package.files["main.py"].decode("utf-8", "replace")
+            shown["edited"] = list(await self.catalogue.edited(found.id, number))
+        return shown
 
     @classmethod
     async def open(
@@ -120,3 +147,19 @@ class CapabilityParts:
             mover=Mover(catalogue, registrar),
             builds=builds,
         )
+
+
+def tested_to_json(tested: Tested) -> dict[str, Any]:
+    """For `satchel capability test --json` and the HTTP interface."""
+    checks = [result_to_json(check) for check in tested.checks]
+    return {"version": tested.number, "passed": tested.passed, "adopted": tested.adopted, "checks": checks}
+
+
+def registration_to_json(registration: Registration) -> dict[str, Any]:
+    """For `satchel capability approve --json` and the HTTP interface."""
+    return {
+        **capability_to_json(registration.capability),
+        "registered": registration.number,
+        "active": registration.is_active,
+        "checks": [result_to_json(check) for check in registration.checks],
+    }

@@ -42,6 +42,7 @@ class ListedSession:
     title: str
     last_at: datetime
     turns: int
+    cwd: str
 
 
 def exchange_of(turn: SessionTurn) -> Exchange:

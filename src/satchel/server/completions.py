@@ -14,7 +14,6 @@ from satchel.messages import Usage
 from satchel.runtime import Sampling
 from satchel.server.client_turns import (
     ClientCall,
-    ClientFile,
     ClientMessage,
     ClientRequest,
     ClientTool,
@@ -35,11 +34,12 @@ from satchel.server.v1_requests import (
     Temperature,
     TopP,
     chosen,
+    content_of,
     form_of,
-    inlined,
     invalid,
     model_of,
     options_in,
+    text_of,
     tool_in,
     unsupported,
 )
@@ -207,14 +207,14 @@ def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], li
         where = f"messages[{number}]"
         role, content = message.get("role"), message.get("content")
         if role in ("system", "developer"):
-            instructions.append(_text(content, f"{where}.content"))
+            instructions.append(text_of(content, f"{where}.content"))
         elif role == "user":
-            files, rest = _files(content, f"{where}.content")
-            said.append(ClientMessage(role="user", text=_text(rest, f"{where}.content"), files=files))
+            text, files = content_of(content, f"{where}.content")
+            said.append(ClientMessage(role="user", text=text, files=files))
             open_calls = set()
         elif role == "assistant":
             calls = _read_calls(message.get("tool_calls"), f"{where}.tool_calls")
-            text = _text(content, f"{where}.content") if content is not None else ""
+            text = text_of(content, f"{where}.content") if content is not None else ""
             said.append(ClientMessage(role="assistant", text=text, calls=calls))
             open_calls = {call.id for call in calls}
         elif role == "tool":
@@ -222,7 +222,7 @@ def _read_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[list[str], li
             if not isinstance(id, str) or id not in open_calls:
                 raise invalid(f"{where}.tool_call_id", "doesn't answer a call of the message before it")
             open_calls.discard(id)
-            said.append(ClientMessage(role="tool", text=_text(content, f"{where}.content"), call_id=id))
+            said.append(ClientMessage(role="tool", text=text_of(content, f"{where}.content"), call_id=id))
         else:
             raise invalid(f"{where}.role", "must be system, developer, user, assistant or tool")
     if not said or said[-1].role == "assistant":
@@ -241,46 +241,6 @@ def _read_calls(calls: Any, where: str) -> tuple[ClientCall, ...]:
             case _:
                 raise invalid(f"{where}[{number}]", "must be a function call with id, name and arguments")
     return tuple(found)
-
-
-def _files(content: Any, where: str) -> tuple[tuple[ClientFile, ...], Any]:
-    """The files among the parts of a user's message, and the other parts."""
-    if not isinstance(content, list):
-        return (), content
-    files, rest = [], []
-    for number, part in enumerate(content):
-        match part:
-            case {"type": "image_url", "image_url": {"url": str(address)}}:
-                files.append(ClientFile(name="picture", content=inlined(address, f"{where}[{number}]")))
-            case {"type": "file", "file": {"file_data": str(address), **about}}:
-                name = str(about.get("filename") or "file")
-                files.append(ClientFile(name=name, content=inlined(address, f"{where}[{number}]")))
-            case _:
-                rest.append(part)
-    return tuple(files), rest
-
-
-def _text(content: Any, where: str) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise invalid(where, "must be a text or a list of parts")
-    texts = []
-    for number, part in enumerate(content):
-        match part:
-            case {"type": "text", "text": str(text)} | {"type": "refusal", "refusal": str(text)}:
-                texts.append(text)
-            case {"type": str(kind)}:
-                raise V1Failure(
-                    400,
-                    f"{where}[{number}] is {kind[:50]!r}. Satchel accepts text here, and pictures and "
-                    "files of the user.",
-                    param=f"{where}[{number}]",
-                    code="unsupported_content",
-                )
-            case _:
-                raise invalid(f"{where}[{number}]", "must be a part with a type")
-    return "\n".join(texts)
 
 
 async def completion(

@@ -17,7 +17,6 @@ from satchel.runtime import Sampling
 from satchel.runtime.turns import memories_to_json, result_of
 from satchel.server.client_turns import (
     ClientCall,
-    ClientFile,
     ClientMessage,
     ClientRequest,
     ClientTool,
@@ -39,11 +38,12 @@ from satchel.server.v1_requests import (
     Temperature,
     TopP,
     chosen,
+    content_of,
     form_of,
-    inlined,
     invalid,
     model_of,
     options_in,
+    text_of,
     tool_in,
     unsupported,
 )
@@ -207,14 +207,14 @@ def _read_items(
                 if is_whole and id not in open_calls:
                     raise invalid(f"{where}.call_id", "doesn't answer a call before it")
                 open_calls.discard(id)
-                text, files = _content(output, f"{where}.output")
+                text, files = content_of(output, f"{where}.output")
                 said.append(ClientMessage(role="tool", text=text, files=files, call_id=id))
             case {"role": "system" | "developer", "content": content}:
-                instructions.append(_content(content, f"{where}.content")[0])
+                instructions.append(text_of(content, f"{where}.content"))
             case {"role": "assistant", "content": content}:
-                _add_answer(said, text=_content(content, f"{where}.content")[0])
+                _add_answer(said, text=text_of(content, f"{where}.content"))
             case {"role": "user", "content": content}:
-                text, files = _content(content, f"{where}.content")
+                text, files = content_of(content, f"{where}.content")
                 if text.strip() and not files and not without_wrappers(text).strip():
                     # What an agent such as Codex adds in the user's role is not what the user says.
                     instructions.append(text)
@@ -244,35 +244,6 @@ def _add_answer(said: list[ClientMessage], *, text: str = "", call: ClientCall |
             calls=(*before.calls, *((call,) if call else ())),
         )
     )
-
-
-def _content(content: Any, where: str) -> tuple[str, tuple[ClientFile, ...]]:
-    if isinstance(content, str):
-        return content, ()
-    if not isinstance(content, list):
-        raise invalid(where, "must be a text or a list of parts")
-    texts: list[str] = []
-    files: list[ClientFile] = []
-    for number, part in enumerate(content):
-        here = f"{where}[{number}]"
-        match part:
-            case {"type": "input_text" | "output_text" | "text", "text": str(text)}:
-                texts.append(text)
-            case {"type": "refusal", "refusal": str(text)}:
-                texts.append(text)
-            case {"type": "input_image", "image_url": str(address)}:
-                files.append(ClientFile(name="picture", content=inlined(address, here)))
-            case {"type": "input_file", "file_data": str(address), **about}:
-                name = str(about.get("filename") or "file")
-                files.append(ClientFile(name=name, content=inlined(address, here)))
-            case _:
-                raise V1Failure(
-                    400,
-                    f"{here} must be input_text, or input_image or input_file with its content as a data: address.",
-                    param=here,
-                    code="unsupported_content",
-                )
-    return "\n".join(texts), tuple(files)
 
 
 async def resolved(service: Service, request: ResponseRequest) -> ResponseRequest:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Protocol, TypeAlias
 from pydantic import Field
 
 from satchel.errors import UsageError
-from satchel.server.client_turns import ClientRequest, ClientTool
+from satchel.server.client_turns import ClientFile, ClientRequest, ClientTool
 from satchel.server.service import Service
 from satchel.server.v1_errors import V1Failure
 from satchel.tools.input_schema import check_schema
@@ -26,11 +26,12 @@ __all__ = [
     "TopP",
     "check_options",
     "chosen",
+    "content_of",
     "form_of",
-    "inlined",
     "invalid",
     "model_of",
     "options_in",
+    "text_of",
     "tool_in",
     "unsupported",
 ]
@@ -183,7 +184,54 @@ def form_of(wanted: Mapping[str, Any] | None, where: str) -> tuple[Mapping[str, 
             raise unsupported(where, wanted, "It must be text, json_object or json_schema")
 
 
-def inlined(address: str, where: str) -> bytes:
+def content_of(content: Any, where: str) -> tuple[str, tuple[ClientFile, ...]]:
+    """The text and the files of a message, whose parts are those of a chat completion or of a response.
+
+    Raises:
+        V1Failure: There is a part of another kind, or a file without its content.
+    """
+    if isinstance(content, str):
+        return content, ()
+    if not isinstance(content, list):
+        raise invalid(where, "must be a text or a list of parts")
+    texts: list[str] = []
+    files: list[ClientFile] = []
+    for number, part in enumerate(content):
+        here = f"{where}[{number}]"
+        match part:
+            case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
+                texts.append(text)
+            case {"type": "refusal", "refusal": str(text)}:
+                texts.append(text)
+            case {"image_url": {"url": str(address)}} | {"image_url": str(address)}:
+                files.append(ClientFile(name="picture", content=_inlined(address, here)))
+            case {"file": {"file_data": str(address), **about}} | {"file_data": str(address), **about}:
+                name = str(about.get("filename") or "file")
+                files.append(ClientFile(name=name, content=_inlined(address, here)))
+            case _:
+                raise _unknown_part(here)
+    return "\n".join(texts), tuple(files)
+
+
+def text_of(content: Any, where: str) -> str:
+    """The text of a message that may hold no files. Raises as `content_of`."""
+    text, files = content_of(content, where)
+    if files:
+        raise _unknown_part(where)
+    return text
+
+
+def _unknown_part(where: str) -> V1Failure:
+    return V1Failure(
+        400,
+        f"{where} is of a kind that Satchel doesn't know there. It accepts text, and of the user pictures and files "
+        "with their content as a data: address.",
+        param=where,
+        code="unsupported_content",
+    )
+
+
+def _inlined(address: str, where: str) -> bytes:
     """The bytes of a `data:` address. Satchel fetches nothing that a client names.
 
     Raises:

@@ -21,7 +21,6 @@ from mcp.types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     AudioContent,
-    BlobResourceContents,
     CallToolRequestParams,
     CallToolResult,
     CompleteRequestParams,
@@ -39,8 +38,6 @@ from mcp.types import (
     ListToolsResult,
     NotificationParams,
     PaginatedRequestParams,
-    Prompt,
-    PromptArgument,
     PromptMessage,
     ReadResourceRequestParams,
     ReadResourceResult,
@@ -51,7 +48,6 @@ from mcp.types import (
     SetLevelRequestParams,
     SubscribeRequestParams,
     TextContent,
-    TextResourceContents,
     Tool,
     ToolAnnotations,
     UnsubscribeRequestParams,
@@ -73,6 +69,7 @@ from satchel.server.mcp.resources import (
     PROFILE,
     SESSION_TEMPLATE,
     Resources,
+    blob,
     session_uri,
 )
 from satchel.server.mcp.skills import (
@@ -331,7 +328,7 @@ class McpFace:
     ) -> ListResourcesResult:
         cursor = params.cursor if params is not None else None
         try:
-            page = await self._resources.page(cursor)
+            sessions, following = await self._resources.page(cursor)
         except SatchelError as error:
             raise _refused(error) from error
         profile = Resource(
@@ -364,10 +361,10 @@ class McpFace:
                         f"{counted(info.turns, 'turn')}.",
                         mime_type="text/markdown",
                     )
-                    for info in page.sessions
+                    for info in sessions
                 ),
             ],
-            next_cursor=page.cursor,
+            next_cursor=following,
         )
 
     async def _list_templates(
@@ -404,14 +401,9 @@ class McpFace:
         self, context: _Context, params: ReadResourceRequestParams
     ) -> ReadResourceResult:
         try:
-            reading = await self._resources.read(params.uri)
+            return ReadResourceResult(contents=[await self._resources.read(params.uri)])
         except SatchelError as error:
             raise _unreadable(context, error, params.uri) from error
-        if reading.blob is not None:
-            return ReadResourceResult(contents=[_blob(params.uri, reading.blob, reading.mime_type)])
-        return ReadResourceResult(
-            contents=[TextResourceContents(uri=params.uri, text=reading.text, mime_type=reading.mime_type)]
-        )
 
     async def _list_skills(self, _: _Context, __: PaginatedRequestParams) -> ListSkillsResult:
         return ListSkillsResult(skills=await self._skills.entries(), ttl_ms=_TTL_MS)
@@ -432,20 +424,7 @@ class McpFace:
     # Prompts
 
     async def _list_prompts(self, _: _Context, __: PaginatedRequestParams | None) -> ListPromptsResult:
-        return ListPromptsResult(
-            prompts=[
-                Prompt(
-                    name=prompt.name,
-                    title=prompt.title,
-                    description=prompt.description,
-                    arguments=[
-                        PromptArgument(name=name, description=description, required=True)
-                        for name, description in prompt.arguments.items()
-                    ],
-                )
-                for prompt in await self._prompts.all()
-            ]
-        )
+        return ListPromptsResult(prompts=await self._prompts.all())
 
     async def _get_prompt(self, _: _Context, params: GetPromptRequestParams) -> GetPromptResult:
         try:
@@ -516,12 +495,8 @@ def _contents(called: AgentCall) -> list[ImageContent | AudioContent | EmbeddedR
             contents.append(AudioContent(data=data, mime_type=file.media_type))
         else:
             uri = f"satchel://results/{file.sha256}/{quote(file.name, safe='')}"
-            contents.append(EmbeddedResource(resource=_blob(uri, content, file.media_type)))
+            contents.append(EmbeddedResource(resource=blob(uri, content, file.media_type)))
     return contents
-
-
-def _blob(uri: str, content: bytes, mime_type: str) -> BlobResourceContents:
-    return BlobResourceContents(uri=uri, blob=base64.b64encode(content).decode(), mime_type=mime_type)
 
 
 def _failed(text: str) -> CallToolResult:

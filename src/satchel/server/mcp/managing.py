@@ -37,7 +37,6 @@ def capability_manager(parts: CapabilityParts) -> OfferedTool:
             },
             "required": ["name", "status", "version", "message"],
         },
-        structured=lambda data: data,
         permission=lambda input: _permission(tool, str(input.get("action", ""))),
     )
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
+
+from mcp.types import Prompt, PromptArgument
 
 from satchel.errors import NotFound, UsageError
 from satchel.runtime import Satchel
@@ -12,22 +13,27 @@ from satchel.runtime.agent_calls import AgentCalls
 from satchel.server.mcp.resources import standing_text
 from satchel.tools.visible import visible
 
-__all__ = ["OfferedPrompt", "Prompts"]
+__all__ = ["Prompts"]
 
 _RECALL: Final = "recall"
 _ABOUT: Final = "about_me"
 _PREFIX: Final = "skill_"
 _MOST_CHARS: Final = 100_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfferedPrompt:
-    """A prompt; `arguments` are names with descriptions, all of them required."""
-
-    name: str
-    title: str
-    description: str
-    arguments: Mapping[str, str]
+_TASK: Final = "The task or the question, in your words"
+_OWN: Final = (
+    Prompt(
+        name=_RECALL,
+        title="Bring what Satchel remembers",
+        description="Adds the memories that are relevant to a task or a question.",
+        arguments=[PromptArgument(name="about", description=_TASK, required=True)],
+    ),
+    Prompt(
+        name=_ABOUT,
+        title="Tell the agent who I am",
+        description="Adds your profile and your appointments of the next days.",
+        arguments=[],
+    ),
+)
 
 
 class Prompts:
@@ -38,32 +44,13 @@ class Prompts:
         self._satchel = satchel
         self._calls = calls
 
-    async def all(self) -> Sequence[OfferedPrompt]:
+    async def all(self) -> list[Prompt]:
         """The prompts, those about memory first."""
-        own = [
-            OfferedPrompt(
-                name=_RECALL,
-                title="Bring what Satchel remembers",
-                description="Adds the memories that are relevant to a task or a question.",
-                arguments={"about": "The task or the question, in your words"},
-            ),
-            OfferedPrompt(
-                name=_ABOUT,
-                title="Tell the agent who I am",
-                description="Adds your profile and your appointments of the next days.",
-                arguments={},
-            ),
+        skills = [
+            Prompt(name=f"{_PREFIX}{name}", title=name, description=visible(description), arguments=[])
+            for name, description in await self._calls.skills()
         ]
-        shown = own if self._satchel.memory is not None else []
-        return [
-            *shown,
-            *(
-                OfferedPrompt(
-                    name=f"{_PREFIX}{name}", title=name, description=visible(description), arguments={}
-                )
-                for name, description in await self._calls.skills()
-            ),
-        ]
+        return [*(_OWN if self._satchel.memory is not None else ()), *skills]
 
     async def text(self, name: str, arguments: Mapping[str, str]) -> str:
         """The text of a prompt.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 from urllib.parse import quote
+
+from mcp.types import BlobResourceContents, TextResourceContents
 
 from satchel.errors import NotFound, UsageError
 from satchel.memory import record_to_json
@@ -22,9 +24,8 @@ __all__ = [
     "PROFILE",
     "SESSION_TEMPLATE",
     "MEMORY_TEMPLATE",
-    "SessionPage",
-    "ResourceText",
     "Resources",
+    "blob",
     "session_uri",
     "standing_text",
 ]
@@ -42,25 +43,6 @@ _MOST_COMPLETIONS: Final = 100
 """The protocol's own limit."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceText:
-    """A resource that was read."""
-
-    uri: str
-    text: str
-    mime_type: str
-    blob: bytes | None = None
-    """The content, where it is not text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionPage:
-    """A page of the conversations, and the cursor of the next one, or None."""
-
-    sessions: Sequence[SessionInfo]
-    cursor: str | None
-
-
 class Resources:
     """Reads what other agents may read. Private conversations are treated as missing."""
 
@@ -69,8 +51,8 @@ class Resources:
         self._satchel = satchel
         self._skills = skills
 
-    async def page(self, cursor: str | None) -> SessionPage:
-        """A page of the conversations, the most recent first.
+    async def page(self, cursor: str | None) -> tuple[Sequence[SessionInfo], str | None]:
+        """A page of the conversations, the most recent first, and the cursor of the next one, or None.
 
         Raises:
             UsageError: The cursor was not issued by this list.
@@ -80,11 +62,9 @@ class Resources:
         first = int(cursor or "0")
         sessions = await self._open_sessions()
         rest = len(sessions) > first + _PAGE
-        return SessionPage(
-            sessions=sessions[first : first + _PAGE], cursor=str(first + _PAGE) if rest else None
-        )
+        return sessions[first : first + _PAGE], str(first + _PAGE) if rest else None
 
-    async def read(self, uri: str) -> ResourceText:
+    async def read(self, uri: str) -> TextResourceContents | BlobResourceContents:
         """Read a resource.
 
         Raises:
@@ -92,13 +72,13 @@ class Resources:
             StorageError: It can't be read.
         """
         if uri == PROFILE:
-            return ResourceText(uri=uri, text=await standing_text(self._satchel), mime_type="text/markdown")
+            return _text(uri, await standing_text(self._satchel))
         if uri.startswith(SCHEME):
             content, mime_type = await self._skills.read(uri)
             try:
-                return ResourceText(uri=uri, text=content.decode(), mime_type=mime_type)
+                return _text(uri, content.decode(), mime_type)
             except UnicodeDecodeError:
-                return ResourceText(uri=uri, text="", mime_type=mime_type, blob=content)
+                return blob(uri, content, mime_type)
         found = _PLACE.fullmatch(uri)
         if found is None:
             raise NotFound(f"There is no resource {visible(uri[:200])!r}.")
@@ -109,13 +89,13 @@ class Resources:
                 raise NotFound("Memory is off, or could not be opened.")
             record = await granted_memory(memory, id, self._satchel.settings.memory.agent_spheres)
             text = json.dumps(record_to_json(record), ensure_ascii=False, indent=1)
-            return ResourceText(uri=uri, text=text, mime_type="application/json")
+            return _text(uri, text, "application/json")
         if not any(info.id == id for info in await self._open_sessions()):
             raise NotFound(f"There is no session {id!r}.")
         text = visible(await self._satchel.sessions.export(id, form="markdown"))
         if len(text) > _MOST_CHARS:
             text = f"{text[:_MOST_CHARS]}\n\n[… {len(text) - _MOST_CHARS:,} more characters …]\n"
-        return ResourceText(uri=uri, text=text, mime_type="text/markdown")
+        return _text(uri, text)
 
     async def completed(self, template: str, beginning: str) -> tuple[list[str], int]:
         """Ids that begin with this text, and how many there are in all."""
@@ -141,6 +121,15 @@ class Resources:
         """Those that other programs may read: what is said in a project stays in it."""
         found = await self._satchel.sessions.list()
         return [info for info in found if not info.private and not info.project]
+
+
+def _text(uri: str, text: str, mime_type: str = "text/markdown") -> TextResourceContents:
+    return TextResourceContents(uri=uri, text=text, mime_type=mime_type)
+
+
+def blob(uri: str, content: bytes, mime_type: str) -> BlobResourceContents:
+    """A content that is not text."""
+    return BlobResourceContents(uri=uri, blob=base64.b64encode(content).decode(), mime_type=mime_type)
 
 
 def session_uri(info: SessionInfo) -> str:

@@ -80,8 +80,8 @@ class OfferedTool:
     tool: Tool
     title: str
     output_schema: Mapping[str, Any]
-    structured: Callable[[Any], Any]
     permission: Callable[[Mapping[str, Any]], ToolSpec]
+    structured: Callable[[Any], Any] = lambda data: data
 
     @property
     def name(self) -> str:
@@ -164,14 +164,12 @@ def memory_tools(
             output_schema=_object(
                 text={"type": "string"}, tokens={"type": "integer"}, memories=_HITS, required=["text"]
             ),
-            structured=lambda data: data,
             permission=lambda _: reads,
         ),
         OfferedTool(
             tool=store,
             title="Remember",
             output_schema=_object(id={"type": "string"}, supersedes={"type": "string"}, required=["id"]),
-            structured=lambda data: data,
             permission=lambda _: own["store_memory"].spec,
         ),
         OfferedTool(
@@ -205,14 +203,12 @@ def memory_tools(
                     ),
                 },
             ),
-            structured=lambda data: data,
             permission=lambda _: reads,
         ),
         OfferedTool(
             tool=_history(memory, granted),
             title="History of a memory",
             output_schema=_object(changes={"type": "array", "items": {"type": "object"}}),
-            structured=lambda data: data,
             permission=lambda _: reads,
         ),
     )

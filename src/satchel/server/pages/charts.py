@@ -8,14 +8,13 @@ bars stretch with the page and text doesn't.
 from __future__ import annotations
 
 import math
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from markupsafe import Markup, escape
 
-__all__ = ["ChartColumn", "Neighbour", "column_chart", "graph", "nice_step", "share", "spark", "wrapped"]
+__all__ = ["ChartColumn", "Neighbour", "column_chart", "graph", "nice_step", "share", "spark"]
 
 _FILLS: Final = ("cached", "fresh", "out")
 """The style sheet's names for outline, hatch and solid, in the order in which parts are stacked."""
@@ -200,9 +199,8 @@ _NODE_HEIGHT: Final = 54
 _SOURCE_WIDTH: Final = 84
 _MOST_SOURCES: Final = 3
 _MOST_NEIGHBOURS: Final = 8
-_LINE_CHARS: Final = 17
-"""Characters of 13 px that fit into a node; wide ones count twice."""
-_LINES: Final = 2
+_MOST_CHARS: Final = 400
+"""Of a memory: more than two lines show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,12 +248,9 @@ def graph(
     lines: list[str] = []
     for x, source in zip(_across(len(top)), top, strict=True):
         lines.append(f'<path class="thread" d="M{x} 58 V78 C{x} 100 160 92 160 {here}"/>')
-        parts.append(
-            f'<text class="lab" x="{x}" y="16" text-anchor="middle">{_cut(source.relation, 14)}</text>'
-            f'<a href="{escape(source.href)}">'
-            f'<rect class="node{_past(source.is_past)}" x="{x - _SOURCE_WIDTH // 2}" y="26" width="{_SOURCE_WIDTH}" '
-            f'height="32" rx="4"/>{_text(x, 46, [_first(source.words, 11)], past=source.is_past)}</a>'
-        )
+        left = x - _SOURCE_WIDTH // 2
+        parts.append(_label(left, 2, _SOURCE_WIDTH, source.relation, "lab middle"))
+        parts.append(_node(source, left, 26, _SOURCE_WIDTH, 32))
     bottom = here + _NODE_HEIGHT
     # Two lines down the middle: what is stitched is a thread to a source, also where both go the same way.
     for number, other in enumerate(below):
@@ -263,18 +258,9 @@ def graph(
         side = x + _NODE_WIDTH if number % 2 == 0 else x
         trunk, kind = (157, "thread") if other.is_thread else (163, "edge")
         lines.append(f'<path class="{kind}" d="M{trunk} {bottom} V{y + _NODE_HEIGHT // 2} H{side}"/>')
-        shown = wrapped(other.words, chars=_LINE_CHARS, lines=_LINES)
-        parts.append(
-            f'<text class="lab" x="{x + 2}" y="{y - 6}">{_cut(other.relation, 24)}</text>'
-            f'<a href="{escape(other.href)}">'
-            f'<rect class="node{_past(other.is_past)}" x="{x}" y="{y}" width="{_NODE_WIDTH}" height="{_NODE_HEIGHT}" '
-            f'rx="4"/>{_text(x + _NODE_WIDTH // 2, _line_y(y, shown), shown, past=other.is_past)}</a>'
-        )
-    shown = wrapped(words, chars=_LINE_CHARS + 6, lines=_LINES)
-    middle = (
-        f'<rect class="here{_past(is_past)}" x="70" y="{here}" width="180" height="{_NODE_HEIGHT}" rx="4"/>'
-        f"{_text(160, _line_y(here, shown), shown, past=is_past)}"
-    )
+        parts.append(_label(x, y - 20, _NODE_WIDTH, other.relation, "lab"))
+        parts.append(_node(other, x, y, _NODE_WIDTH, _NODE_HEIGHT))
+    middle = _box("here", words, 70, here, 180, _NODE_HEIGHT, is_past=is_past)
     rows = (len(below) + 1) // 2
     height = bottom + (46 + rows * (_NODE_HEIGHT + 34) - 34 if rows else 0) + 8
     return Markup(
@@ -283,71 +269,27 @@ def graph(
     )
 
 
-def _across(count: int) -> list[int]:
-    return {0: [], 1: [160], 2: [104, 216]}.get(count, [62, 160, 258])
+def _node(one: Neighbour, x: int, y: int, width: int, height: int) -> str:
+    box = _box("node", one.words, x, y, width, height, is_past=one.is_past)
+    return f'<a href="{escape(one.href)}">{box}</a>'
 
 
-def _past(is_past: bool) -> Literal["", " past"]:
-    return " past" if is_past else ""
-
-
-def _line_y(top: int, lines: Sequence[str]) -> int:
-    return top + (32 if len(lines) < _LINES else 23)
-
-
-def _text(x: int, y: int, lines: Sequence[str], *, past: bool) -> str:
-    kind = ' class="past-text"' if past else ""
-    return "".join(
-        f'<text{kind} x="{x}" y="{y + 18 * number}" text-anchor="middle">{escape(line)}</text>'
-        for number, line in enumerate(lines)
+def _box(kind: str, words: str, x: int, y: int, width: int, height: int, *, is_past: bool) -> str:
+    past = " past" if is_past else ""
+    place = f'x="{x}" y="{y}" width="{width}" height="{height}"'
+    # SVG doesn't wrap text; HTML in it does, and is cut by the style sheet.
+    return (
+        f'<rect class="{kind}{past}" {place} rx="4"/><foreignObject {place}>'
+        f'<div class="words{past}"><p>{escape(words[:_MOST_CHARS])}</p></div></foreignObject>'
     )
 
 
-def _cut(text: str, chars: int) -> Markup:
-    return escape(_first(text, chars))
+def _label(x: int, y: int, width: int, words: str, kind: str) -> str:
+    return (
+        f'<foreignObject x="{x}" y="{y}" width="{width}" height="16">'
+        f'<div class="{kind}">{escape(words)}</div></foreignObject>'
+    )
 
 
-def _first(text: str, chars: int) -> str:
-    lines = wrapped(text, chars=chars, lines=1)
-    return lines[0] if lines else ""
-
-
-def wrapped(text: str, *, chars: int, lines: int) -> list[str]:
-    """The beginning of a text in lines, because SVG doesn't wrap text.
-
-    Args:
-        text: Any text, on one line or several.
-        chars: The most in a line; characters that are twice as wide count twice.
-        lines: The most lines; a text that is longer ends in an ellipsis.
-    """
-    words = " ".join(text[: chars * lines * 8].split())
-    found: list[str] = []
-    while words and len(found) < lines:
-        fits = _fitting(words, chars)
-        if fits < len(words):
-            is_last = len(found) == lines - 1
-            at = words.rfind(" ", 0, fits + 1)
-            if is_last:
-                fits = _fitting(words, chars - 1)
-                found.append(f"{words[:fits].rstrip()}…")
-                break
-            fits = at if at > 0 else fits
-        found.append(words[:fits].rstrip())
-        words = words[fits:].lstrip()
-    return found
-
-
-def _fitting(text: str, chars: int) -> int:
-    """How many characters of a text fit; at least one."""
-    taken = 0
-    for number, char in enumerate(text):
-        taken += _width(char)
-        if taken > chars:
-            return max(1, number)
-    return len(text)
-
-
-def _width(char: str) -> int:
-    if unicodedata.combining(char):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+def _across(count: int) -> list[int]:
+    return {0: [], 1: [160], 2: [104, 216]}.get(count, [62, 160, 258])

@@ -16,7 +16,7 @@ from satchel.runtime.documents import kept_document
 from satchel.runtime.lines import counted
 from satchel.runtime.projects import project_of
 from satchel.runtime.watching import folder_line, unwatch, watch, watched
-from satchel.server.pages.queries import FieldReader, path_with
+from satchel.server.pages.queries import FieldReader, part_of
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
@@ -26,30 +26,22 @@ __all__ = ["router", "sent_file"]
 router = APIRouter(include_in_schema=False)
 
 _PAGE: Final = 50
-_MOST_PAGES: Final = 1_000_000
 
 
 @router.get("/memories/documents")
 async def documents(request: Request, service: Serves) -> Response:
     """All of them, with a field to send one."""
     asked = FieldReader.of(request)
-    found = await service.memory.documents()
-    number = asked.number("page", 1, low=1, high=_MOST_PAGES)
-    start = (number - 1) * _PAGE
+    part = part_of(asked, "/memories/documents", _PAGE, await service.memory.documents())
     return await page(
         request,
         "documents.html",
         title="Documents",
         status=asked.status,
-        count=len(found),
-        documents=(shown := found[start : start + _PAGE]),
-        start=start,
-        number=number,
-        has_next=len(found) > start + _PAGE,
-        at=lambda page: path_with("/memories/documents", {"page": page}),
+        part=part,
         folders=await watched(service.satchel.home, service.memory),
         folder_line=folder_line,
-        sent=[one.path for one in shown if sent_file(service, one)],
+        sent=[one.path for one in part.shown if sent_file(service, one)],
     )
 
 
@@ -60,23 +52,20 @@ async def read(request: Request, service: Serves) -> Response:
     memory, document = await _document(service, asked.text("source"))
     passages = await memory.list(session=document.source, limit=document.passages)
     ordered = sorted(passages, key=lambda one: one.source.position or 0)
-    place = next((at for at, one in enumerate(ordered) if one.id == asked.text("at")), 0)
-    number = asked.number("page", place // _PAGE + 1, low=1, high=_MOST_PAGES)
-    start = (number - 1) * _PAGE
+    at_id = asked.text("at")
+    place = next((at for at, one in enumerate(ordered) if one.id == at_id), 0)
+    asked.values = {"source": document.source, "page": asked.text("page") or str(place // _PAGE + 1)}
+    part = part_of(asked, "/memories/documents/read", _PAGE, ordered)
     return await page(
         request,
         "document.html",
         title=document.title,
         status=asked.status,
         document=document,
-        passages=ordered[start : start + _PAGE],
-        start=start,
-        at_id=asked.text("at"),
+        part=part,
+        at_id=at_id,
         is_kept=sent_file(service, document) is not None,
         project=service.satchel.home.projects.get(project_of(memory.scope)),
-        number=number,
-        has_next=len(ordered) > start + _PAGE,
-        at=lambda page: path_with("/memories/documents/read", {"source": document.source, "page": page}),
     )
 
 

@@ -20,7 +20,7 @@ from satchel.runtime.lines import counted
 from satchel.server.pages.charts import ChartColumn, column_chart
 from satchel.server.pages.kept import kept_of
 from satchel.server.pages.memory_words import KINDS, TYPES, reasons_of, shown
-from satchel.server.pages.queries import FieldReader, day_start, path_with
+from satchel.server.pages.queries import MOST_PAGES, FieldReader, day_start, part_of, path_with
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
@@ -31,7 +31,6 @@ router = APIRouter(include_in_schema=False)
 
 _PAGE: Final = 15
 _MOST_FOUND: Final = 200
-_MOST_PAGES: Final = 1_000_000
 _MOST_TAGS: Final = 40
 _MOST_COLUMNS: Final = 24
 _MOST_SURFACED: Final = 10
@@ -48,7 +47,7 @@ async def memories(request: Request, service: Serves) -> Response:
     memory, settings = service.memory, service.satchel.settings.memory
     wanted = _filters(asked, service)
     query = asked.text("q")
-    number = asked.number("page", 1, low=1, high=_MOST_PAGES)
+    number = asked.number("page", 1, low=1, high=MOST_PAGES)
     show = asked.one_of("show", ("all", "now", "faded"))
     everything = show == "all"
     if show == "faded":
@@ -71,14 +70,12 @@ async def memories(request: Request, service: Serves) -> Response:
         is_filtered=any(asked.text(name) for name in _FILTERS),
         show=show,
         found=found,
+        part=part_of(asked, "/memories", _PAGE, found.shown, found.total),
         rows=[shown(one, later=later, titles=titles, evidence=evidence, query=query) for one in found.shown],
         spheres=SPHERES,
         ways=await memory.ways() if is_start else None,
         days=_days(await memory.by_day()) if is_start else (),
         with_way=lambda name, value: path_with("/memories", {name: value}),
-        number=number,
-        has_next=found.total > number * _PAGE,
-        at=lambda page: path_with("/memories", {**asked.values, "page": page}),
         here=path_with("/memories", {**asked.values, "chosen": ""}),
         chosen=asked.text("chosen") == "1",
         choose=path_with("/memories", {**asked.values, "chosen": "" if asked.text("chosen") else "1"}),
@@ -90,7 +87,6 @@ async def memories(request: Request, service: Serves) -> Response:
         tags=await memory.tags(limit=_MOST_TAGS),
         kinds=KINDS,
         types=TYPES,
-        page_size=_PAGE,
         is_start=is_start,
         profile=await memory.standing(
             page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens, confidential=True
@@ -229,8 +225,6 @@ async def recalled(request: Request, service: Serves) -> Response:
             threshold=settings.surface_threshold,
         )
     newest = await kept_of(request).lately.surfaced()
-    number = asked.number("page", 1, low=1, high=_MOST_PAGES)
-    begin = (number - 1) * _MOST_SURFACED
     return await page(
         request,
         "recalled.html",
@@ -243,11 +237,7 @@ async def recalled(request: Request, service: Serves) -> Response:
         reasons=reasons_of,
         threshold=settings.surface_threshold,
         titles=await titles_of(service),
-        surfaced=newest[begin : begin + _MOST_SURFACED],
-        total=len(newest),
-        number=number,
-        has_next=len(newest) > begin + _MOST_SURFACED,
-        at=lambda page: path_with("/memories/recalled", {**asked.values, "page": page}),
+        surfaced=part_of(asked, "/memories/recalled", _MOST_SURFACED, newest),
     )
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, tzinfo
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-__all__ = ["FieldReader", "day_start", "path_with"]
+__all__ = ["MOST_PAGES", "FieldReader", "ListPart", "day_start", "part_of", "path_with"]
 
 T = TypeVar("T")
 
 _MOST_CHARS: Final = 10_000
+MOST_PAGES: Final = 1_000_000
 _YEARS: Final = range(1601, 3001)
 """Arithmetic with other years overflows where time zones are added."""
 
@@ -87,3 +88,42 @@ def path_with(path: str, values: Mapping[str, object]) -> str:
     """A path with a query of the values that are there."""
     query = urlencode({name: value for name, value in values.items() if value not in (None, "", 0, False)})
     return f"{path}?{query}" if query else path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListPart(Generic[T]):
+    """A part of a list: its first number, from 1, and the paths of the parts before and after it, or ""."""
+
+    shown: Sequence[T]
+    first: int
+    total: int
+    before: str
+    after: str
+
+
+def part_of(
+    asked: FieldReader, path: str, size: int, found: Sequence[T], total: int | None = None
+) -> ListPart[T]:
+    """The part of a list that the field `page` asks for.
+
+    Args:
+        asked: The other fields stay in the paths of the other parts.
+        path: Of the page.
+        size: How many entries a part has.
+        found: The whole list; with `total`, only the part.
+        total: How many entries there are.
+    """
+    number = asked.number("page", 1, low=1, high=MOST_PAGES)
+    start = (number - 1) * size
+    shown, total = (found[start : start + size], len(found)) if total is None else (found, total)
+
+    def at(page: int) -> str:
+        return path_with(path, {**asked.values, "page": page if page > 1 else ""})
+
+    return ListPart(
+        shown=shown,
+        first=start + 1,
+        total=total,
+        before=at(number - 1) if start else "",
+        after=at(number + 1) if start + size < total else "",
+    )

@@ -14,6 +14,7 @@ from satchel.errors import ConfigError, UsageError
 from satchel.runtime.rule_sentences import sentence
 from satchel.runtime.rules import read_rule, write_rule
 from satchel.server.pages.kept import kept_of
+from satchel.server.pages.queries import FieldReader, part_of
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.settings import settings_now
 from satchel.server.pages.site import page, see_other
@@ -45,22 +46,17 @@ async def _page(
         own = await anyio.to_thread.run_sync(own_rules, running.config_path)
     except ConfigError as error:
         now, trouble = running, str(error)
-    start = request.query_params.get("from", "")
-    first = int(start) if start.isascii() and start.isdigit() and len(start) < 6 else 0
     known = {f"{rule.action} {rule.text}" for rule in now.permissions}
     asked = [one for one in await kept_of(request).lately.asked() if f"allow {one.rule}" not in known]
-    part = now.permissions[first : first + _MOST_SHOWN]
+    part = part_of(FieldReader.of(request), _HERE, _MOST_SHOWN, now.permissions)
     return await page(
         request,
         "rules.html",
         title="Permissions",
         status=422 if problem else 200,
         trouble=trouble,
-        rules=[(rule, sentence(rule), rule in own) for rule in part],
-        first=first,
-        total=len(now.permissions),
-        before=f"{_HERE}?from={max(0, first - _MOST_SHOWN)}" if first else "",
-        after=f"{_HERE}?from={first + _MOST_SHOWN}" if first + _MOST_SHOWN < len(now.permissions) else "",
+        rules=[(rule, sentence(rule), rule in own) for rule in part.shown],
+        part=part,
         asked=[(one, words) for one in asked[:_MOST_ASKED] if (words := _said(one.rule))],
         mode=running.agent.mode,
         given=given or {"action": "allow", "tool": ""},

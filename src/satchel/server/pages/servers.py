@@ -28,6 +28,7 @@ from satchel.runtime.servers import (
     try_server,
 )
 from satchel.server.pages.kept import PlannedServer, ServerLogin, kept_of
+from satchel.server.pages.queries import FieldReader, part_of
 from satchel.server.pages.rendering import Form, Saying, State, form_of
 from satchel.server.pages.settings import settings_now
 from satchel.server.pages.site import page, see_other
@@ -66,35 +67,17 @@ async def _list(
 ) -> Response:
     now = await settings_now(service.satchel.settings)
     states = {status.server: status for status in service.satchel.mcp.status()}
-    start = _start(request)
-    known = known_servers(now)
+    part = part_of(FieldReader.of(request), _HERE, _MOST_TOOLS, known_servers(now))
     return await page(
         request,
         "servers.html",
         title="MCP servers",
         status=422 if problem else 200,
-        servers=[
-            (server, _state(states.get(server.name), enabled=server.enabled))
-            for server in known[start : start + _MOST_TOOLS]
-        ],
-        start=start,
-        total=len(known),
+        servers=[(server, _state(states.get(server.name), enabled=server.enabled)) for server in part.shown],
+        part=part,
         given={**dict.fromkeys(_FIELDS, ""), **given},
         problem=problem,
-        **_ends(_HERE, start, len(known)),
     )
-
-
-def _start(request: Request) -> int:
-    text = request.query_params.get("from", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
-
-
-def _ends(path: str, start: int, total: int) -> dict[str, Any]:
-    return {
-        "before": f"{path}?from={max(0, start - _MOST_TOOLS)}" if start else "",
-        "after": f"{path}?from={start + _MOST_TOOLS}" if start + _MOST_TOOLS < total else "",
-    }
 
 
 def _state(status: McpStatus | None, *, enabled: bool) -> tuple[State, str]:
@@ -208,7 +191,7 @@ async def server(request: Request, service: Serves, name: str) -> Response:
     last = {use.tool: use for use in reversed(uses)}
     times = Counter(use.tool for use in uses)
     tools = [tool.spec for tool in satchel.mcp.known() if tool.spec.name.startswith(prefix)]
-    start = _start(request)
+    part = part_of(FieldReader.of(request), f"{_HERE}/{name}", _MOST_TOOLS, tools)
     return await page(
         request,
         "server.html",
@@ -222,15 +205,13 @@ async def server(request: Request, service: Serves, name: str) -> Response:
         is_own=known.file == str(now.config_path),
         tools=[
             (spec, spec.name.removeprefix(prefix), times[spec.name], last.get(spec.name))
-            for spec in tools[start : start + _MOST_TOOLS]
+            for spec in part.shown
         ],
-        start=start,
-        total=len(tools),
+        part=part,
         uses=uses[:_MOST_USES],
         prefix=prefix,
         login=kept.logins.get(name),
         can_log_in=bool(entry.url) and not any(each.lower() == "authorization" for each in entry.headers),
-        **_ends(f"{_HERE}/{name}", start, len(tools)),
     )
 
 

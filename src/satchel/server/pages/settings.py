@@ -28,6 +28,7 @@ from satchel.config import (
 from satchel.config.check import MODEL_KEYS, is_secret
 from satchel.errors import ConfigError, NotFound, SatchelError, UsageError
 from satchel.server.binding import check_binding
+from satchel.server.pages.queries import ListPart
 from satchel.server.pages.rendering import Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
@@ -232,8 +233,13 @@ async def _page(
         sections=_SECTIONS,
         found=[(_subject(setting), _shown(setting, now, running, typed, problems)) for setting in part],
         total=len(found),
-        before=choice.at(max(0, choice.start - _MOST_SHOWN)) if choice.start else "",
-        after=choice.at(choice.start + _MOST_SHOWN) if choice.start + _MOST_SHOWN < len(found) else "",
+        part=ListPart(
+            shown=part,
+            first=choice.start + 1,
+            total=len(found),
+            before=choice.at(max(0, choice.start - _MOST_SHOWN)) if choice.start else "",
+            after=choice.at(choice.start + _MOST_SHOWN) if choice.start + _MOST_SHOWN < len(found) else "",
+        ),
         pages=_found_pages(choice.q),
         keys=[entry for entry in show_settings(running) if entry.key.endswith(".env_api_key")],
         providers=_named(shown, "providers."),
