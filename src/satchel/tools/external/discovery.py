@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -16,7 +15,6 @@ from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import ProcessResult, StreamName, run_process
 from satchel.tools.box import Box
 from satchel.tools.boxed import Workspace
-from satchel.tools.external.asked import SchemaAnswer
 from satchel.tools.external.folders import Candidate
 from satchel.tools.external.schema import MAX_SCHEMA_BYTES, ExternalDefinition, parse_schema
 
@@ -28,7 +26,6 @@ __all__ = [
     "Status",
     "ask",
     "ask_all",
-    "is_known",
     "run_when_free",
     "start_problem",
 ]
@@ -43,8 +40,6 @@ FEW_AT_ONCE = 4
 machine does, slowed them down."""
 BUSY_TRIES = 5
 BUSY_S = 0.02
-FAILED_AGAIN_S = 3600.0
-"""An executable that gave no schema is asked again after this time: what it needs may have been installed since."""
 GRACE_S = 0.2
 """Time between SIGTERM and SIGKILL for a `--schema` that runs too long. It needs no time to clean up."""
 
@@ -116,14 +111,6 @@ class Schemas:
         """See `Start`."""
         run = await self.workspace.run(argv, box=Box(), cwd=cwd, environ=self.environ, **options)
         return run.result
-
-
-def is_known(asked: SchemaAnswer, candidate: Candidate, *, now: datetime, asks_failed: bool) -> bool:
-    """Whether the cached answer is still valid. If only the ctime differs, the caller compares the content."""
-    if asked.definition is None and (asks_failed or now.timestamp() - asked.asked_at > FAILED_AGAIN_S):
-        return False
-    old, new = asked.stamp, candidate.stamp
-    return (old.size, old.mtime_ns, old.inode) == (new.size, new.mtime_ns, new.inode)
 
 
 async def ask_all(
