@@ -198,6 +198,16 @@ class RunSpec:
     environ: Mapping[str, str] = field(default_factory=dict)
     broker: Broker | None = None
 
+    @property
+    def code_dir(self) -> Path | None:
+        """The folder with main.py, or None for a command."""
+        return self.entry.code_dir if isinstance(self.entry, PythonEntry) else None
+
+    @property
+    def stdin(self) -> bytes | None:
+        """What a command reads, or None."""
+        return self.entry.stdin if isinstance(self.entry, CommandEntry) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Denial:
