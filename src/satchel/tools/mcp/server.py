@@ -33,12 +33,14 @@ from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_tr
 if TYPE_CHECKING:
     from httpx2 import Auth
 
-__all__ = ["ServerHost", "McpServer", "Outcome", "ServerBox", "State"]
+__all__ = ["START_S", "ServerHost", "McpServer", "Outcome", "ServerBox", "State"]
 
 T = TypeVar("T")
 
 State: TypeAlias = Literal["idle", "starting", "ready", "down"]
 
+START_S = 60.0
+"""The limit for starting a server: a package runner may have to download it first."""
 END_S = 15.0
 """For ending a server and all its processes; the sandbox takes less."""
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
@@ -47,46 +49,50 @@ UNKNOWN_TRIES = 6
 """Automatic starts of a server whose tools are not known yet, over half a minute; after that, it starts on demand."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ServerHost:
     """What the servers share.
 
     Attributes:
+        home: SATCHEL_HOME, which holds the pins, the logins and the logs; a relative path in the user's own settings
+            starts there.
+        cwd: Where programs start whose entry names no folder: the session's folder where it is trusted, else the home.
+            `python -m` and `npx` run code from the folder that they start in.
         environ: The environment of this process; a server gets only a few variables of it.
         lookup: Variables that entries refer to.
-        cwd: Where programs start: the session's folder where it is trusted, else SATCHEL_HOME. `python -m` and
-            `npx` run code from the folder that they start in.
-        home: SATCHEL_HOME; a relative path in the user's own settings starts there.
-        logs: The folder of the servers' logs.
+        clock: Measures the pauses after failures.
         spawn: Runs something in the background until the program ends.
         tell: Takes a notice for the user.
-        changed: Called when the offered tools have changed.
-        roots: The folders that servers may know of: the workspace if it is trusted, else none.
         timeout_s: The limit of a call, unless the entry has its own.
-        start_s: The limit for starting a server and reading its lists.
         version: Satchel's, for the servers.
+        roots: The folders that servers may know of: the workspace if it is trusted, else none.
+        start_s: The limit for starting a server and reading its lists.
         sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
         boxes: Where servers run that calls of mode `auto` start; None if none do.
+        changed: Called when the offered tools have changed.
     """
 
+    home: Path
+    cwd: Path
     environ: Mapping[str, str] = field(repr=False)
     lookup: Lookup
-    cwd: Path
-    home: Path
-    logs: Path
-    pins: PinStore
-    logins: LoginStore
     clock: Clock
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
     tell: Callable[[str], None]
-    changed: Callable[[], None]
-    roots: Sequence[Path]
     timeout_s: float
-    start_s: float
     version: str
-    limiter: anyio.CapacityLimiter
+    roots: Sequence[Path] = ()
+    start_s: float = START_S
     sampler: Sampler | None = None
     boxes: Workspaces | None = None
+    changed: Callable[[], None] = lambda: None
+    limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2), init=False)
+    pins: PinStore = field(init=False)
+    logins: LoginStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take the stores of the home; nothing is read."""
+        self.pins, self.logins = PinStore(self.home, self.clock), LoginStore(self.home)
 
 
 @dataclass(slots=True)
@@ -149,7 +155,7 @@ class McpServer:
             # Not "never met", which would accept everything that the server says now.
             self.pins, self.problems = Pins(), (str(error),)
             host.tell(str(error))
-        self.log = CappedLog(host.logs / f"mcp-{entry.name}{'' if place is None else '-boxed'}.log")
+        self.log = CappedLog(host.home / "logs" / f"mcp-{entry.name}{'' if place is None else '-boxed'}.log")
         self._host = host
         self._connection: Connection | None = None
         self._changed = anyio.Event()
