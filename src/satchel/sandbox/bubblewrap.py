@@ -61,17 +61,16 @@ class Bubblewrap(LocalSandbox):
     name = "bubblewrap"
     features = frozenset(Feature)
 
-    def __init__(self, *, program: str = "bwrap", as_root: bool | None = None, spares: int = 0) -> None:
+    def __init__(self, *, program: str = "bwrap", spares: int = 0) -> None:
         """Take the program.
 
         Args:
             program: A path, or a name that is searched in the system's folders.
-            as_root: None finds out whether this is root.
             spares: As in `LocalSandbox`.
         """
         super().__init__(spares=spares)
         self._program = find(program) or program
-        self._as_root = os.geteuid() == 0 if as_root is None else as_root
+        self._as_root = os.geteuid() == 0
 
     def _places(self, scene: Scene) -> JobPlaces:
         return JobPlaces(

@@ -155,7 +155,6 @@ def job_bytes(scene: Scene, places: JobPlaces, *, broker_fd: int = -1) -> bytes:
         "result_bytes": limits.result_kb * 1024,
         "own_report": False,
         "argv": [] if isinstance(entry, PythonEntry) else list(entry.argv),
-        "function": call.function if call is not None else "",
         "args": dict(call.args) if call is not None else {},
         "broker": broker_fd,
     }
