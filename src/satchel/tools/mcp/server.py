@@ -95,13 +95,6 @@ class ServerHost:
         self.pins, self.logins = PinStore(self.home, self.clock), LoginStore(self.home)
 
 
-@dataclass(slots=True)
-class _Known:
-    """What all processes of a server share."""
-
-    pins: Pins | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerBox:
     """A sandbox in which a server runs: that of a folder, and what it may reach beyond it."""
@@ -127,7 +120,7 @@ class McpServer:
         host: ServerHost,
         *,
         place: ServerBox | None = None,
-        known: _Known | None = None,
+        outside: McpServer | None = None,
     ) -> None:
         """Take the entry as it is written. Nothing is started.
 
@@ -135,12 +128,13 @@ class McpServer:
             entry: See the class.
             host: What the servers share.
             place: The sandbox in which it runs; None outside.
-            known: What it shares with the server outside.
+            outside: The server outside, whose pins it has.
         """
         self.entry = entry
         self.refusal = ""
         self._place = place
-        self._known = known or _Known()
+        self._outside = outside
+        self._pins: Pins | None = None
         self._boxed: dict[ServerBox, McpServer] = {}
         self._boxed_last: McpServer | None = None
         self.state: State = "idle"
@@ -149,7 +143,7 @@ class McpServer:
         self.transport: Literal["stdio", "http", "sse"] = "stdio" if entry.command else entry.transport
         self.problems: tuple[str, ...] = ()
         try:
-            if known is None:
+            if outside is None:
                 self.pins = host.pins.load(entry)
         except UserError as error:
             # Not "never met", which would accept everything that the server says now.
@@ -180,11 +174,14 @@ class McpServer:
     @property
     def pins(self) -> Pins | None:
         """What is known of its tools; the same in every sandbox. None before it was first met."""
-        return self._known.pins
+        return self._pins if self._outside is None else self._outside.pins
 
     @pins.setter
     def pins(self, pins: Pins | None) -> None:
-        self._known.pins = pins
+        if self._outside is None:
+            self._pins = pins
+        else:
+            self._outside.pins = pins
 
     def refers_to_same(self, before: Lookup, now: Lookup) -> bool:
         """Whether the variables that its entry refers to have the same values in two places."""
@@ -219,7 +216,7 @@ class McpServer:
                 return server
         found = self._boxed.get(place)
         if found is None:
-            found = self._boxed[place] = McpServer(self.entry, self._host, place=place, known=self._known)
+            found = self._boxed[place] = McpServer(self.entry, self._host, place=place, outside=self)
         self._boxed_last = found
         return found
 
@@ -605,31 +602,20 @@ class McpServer:
         self, name: str, arguments: Mapping[str, str], caller: Caller
     ) -> tuple[Outcome, Sequence[str]]:
         """Get one of its prompts, by the server's own name; returns as `call`."""
-
-        async def request(connection: Connection, exchange: ServerRequest) -> Outcome:
-            return await connection.prompt(name, arguments, exchange)
-
-        return await self._request(request, caller)
+        return await self._request(
+            lambda connection, exchange: connection.prompt(name, arguments, exchange), caller
+        )
 
     async def resources(self) -> tuple[Resource, ...] | Failed:
         """Its resources, then its templates."""
-        if not self.has_resources:
-            return ()
-
-        async def request(connection: Connection, _: ServerRequest) -> tuple[Resource, ...]:
-            return await connection.resources()
-
-        return (await self._request(request, Caller()))[0]
+        return await self._offers(Connection.resources) if self.has_resources else ()
 
     async def prompts(self) -> tuple[Prompt, ...] | Failed:
         """Its prompts."""
-        if not self.has_prompts:
-            return ()
+        return await self._offers(Connection.prompts) if self.has_prompts else ()
 
-        async def request(connection: Connection, _: ServerRequest) -> tuple[Prompt, ...]:
-            return await connection.prompts()
-
-        return (await self._request(request, Caller()))[0]
+    async def _offers(self, ask: Callable[[Connection], Awaitable[T]]) -> T | Failed:
+        return (await self._request(lambda connection, _: ask(connection), Caller()))[0]
 
     async def _request(
         self, request: Callable[[Connection, ServerRequest], Awaitable[T]], caller: Caller
