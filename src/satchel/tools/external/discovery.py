@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -20,12 +20,11 @@ from satchel.tools.external.schema import MAX_SCHEMA_BYTES, ExternalDefinition, 
 
 __all__ = [
     "Entry",
-    "Outside",
-    "Schemas",
     "Start",
     "Status",
     "ask",
     "ask_all",
+    "in_sandbox",
     "run_when_free",
     "start_problem",
 ]
@@ -63,54 +62,30 @@ class Entry:
     reason: str = ""
 
 
-class Start(Protocol):
+@dataclass(frozen=True, slots=True)
+class Start:
     """How an executable is started for its schema.
 
     Attributes:
+        run: Takes the arguments of `run_process` but its environment, and raises what that raises.
         remark: What to add to the reason why one gave none; may be "".
     """
 
-    @property
-    def remark(self) -> str:
-        """See above."""
-        ...
-
-    async def __call__(self, argv: Sequence[str], *, cwd: Path, **options: Any) -> ProcessResult:
-        """See `run_process`.
-
-        Raises:
-            SandboxError: It could not be started.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Starts it with the user's rights."""
-
-    environ: Mapping[str, str]
+    run: Callable[..., Awaitable[ProcessResult]]
     remark: str = ""
 
-    async def __call__(self, argv: Sequence[str], *, cwd: Path, **options: Any) -> ProcessResult:
-        """See `Start`."""
-        return await run_when_free(argv, cwd=cwd, environ=self.environ, **options)
 
+def in_sandbox(workspace: Workspace, environ: Mapping[str, str]) -> Start:
+    """Start it in a sandbox that has no network and no project: a folder of its own is all that it may write."""
 
-@dataclass(frozen=True, slots=True)
-class Schemas:
-    """Starts it in a sandbox that has no network and no project: a folder of its own is all that it may write."""
+    async def run(argv: Sequence[str], **options: Any) -> ProcessResult:
+        return (await workspace.run(argv, box=Box(), environ=environ, **options)).result
 
-    workspace: Workspace
-    environ: Mapping[str, str]
-    remark: str = (
+    remark = (
         " It was asked in the sandbox of mode auto. With SATCHEL_AGENT_MODE=ask, `satchel tool refresh` asks it "
         "with your rights."
     )
-
-    async def __call__(self, argv: Sequence[str], *, cwd: Path, **options: Any) -> ProcessResult:
-        """See `Start`."""
-        run = await self.workspace.run(argv, box=Box(), cwd=cwd, environ=self.environ, **options)
-        return run.result
+    return Start(run, remark)
 
 
 async def ask_all(
@@ -176,7 +151,7 @@ async def ask(candidate: Candidate, *, start: Start, limit_s: float) -> External
     result: ProcessResult | None = None
     try:
         with flood:
-            result = await start(
+            result = await start.run(
                 [str(candidate.path), "--schema"],
                 cwd=candidate.folder.path,
                 timeout_s=limit_s,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,9 @@ from satchel.clock import Clock
 from satchel.errors import NotFound, SatchelError, StorageError, UsageError
 from satchel.tools.boxed import Workspaces
 from satchel.tools.external.asked import Failure, load_failures, save_failures
-from satchel.tools.external.discovery import Entry, Outside, Schemas, Start, Status, ask, ask_all
+from satchel.tools.external.discovery import Entry, Start, Status, ask, ask_all, in_sandbox, run_when_free
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
-from satchel.tools.external.schema import ExternalDefinition, definition_from_json, definition_to_json
+from satchel.tools.external.schema import ExternalDefinition, definition_from_json
 from satchel.tools.external.tool import ExternalTool
 from satchel.tools.pins import Pin, PinFile, Pins, pin_path
 from satchel.tools.port import Tool
@@ -105,7 +105,7 @@ class ExternalTools:
         self._pins = PinFile(
             pin_path(home, "external"),
             read=definition_from_json,
-            write=definition_to_json,
+            write=asdict,
             older=(home / "tool-approvals.json", _pins_of_older_form),
         )
         self._environ = environ
@@ -275,8 +275,8 @@ class ExternalTools:
             await _in_thread(partial(folder.mkdir, mode=0o700, parents=True, exist_ok=True))
             apart = self._boxes.workspace(folder)
             if not await apart.lacking("external"):
-                return Schemas(apart, self._environ)
-        return Outside(self._environ)
+                return in_sandbox(apart, self._environ)
+        return Start(partial(run_when_free, environ=self._environ))
 
     def _read_folders(self) -> tuple[list[Candidate | Unusable], dict[Path, str], _Approved]:
         """Everything that can be found out without starting a process: what there is, its digests, the approvals."""
