@@ -264,7 +264,7 @@ RESULTS: dict[str, dict[str, Any]] = {
 async def test_a_result_hides_nothing_leaves_its_folder_never_and_raises_nothing(
     tmp_path: Path, what: str
 ) -> None:
-    servers = Servers(None, tmp_path, ManualClock())  # type: ignore[arg-type]
+    servers = Servers(None, tmp_path, ManualClock(), [])  # type: ignore[arg-type]
     result = await tool_result(RESULTS[what], servers.context())
     assert result.untrusted
     assert visible(result.text) == result.text

@@ -62,7 +62,7 @@ class LocalPlace:
             return Held(session=session, notice="", release=_nothing)
         parts = self._satchel.parts
         settings = replace(parts.settings, mcp_servers={entry.name: entry for entry in entries})
-        toolset = mcp_tools(settings, parts.clock, spawn=parts.background.start, notify=_unheard)
+        toolset = mcp_tools(settings, parts.clock, spawn=parts.background.start, tell=_unheard)
         try:
             session = await self._satchel.session(session_id, cwd=cwd, interactive=True, toolsets=[toolset])
         except BaseException:

@@ -442,7 +442,14 @@ class Builds:
 
     def _start_worker(self) -> None:
         try:
-            start_satchel(self._parts.settings, ("worker", "--once"), log="worker.log")
+            settings = self._parts.settings
+            # It gets the keys of model providers in its environment.
+            start_satchel(
+                settings.home,
+                {**settings.environ, **settings.secrets},
+                ("worker", "--once"),
+                log="worker.log",
+            )
         except SandboxError as error:
             raise StorageError(
                 f"The build is stored and waits. {error} To build it: satchel worker --once"

@@ -252,7 +252,7 @@ async def completions(text: str, satchel: Satchel, session: Session) -> Sequence
     elif (mention := last.rpartition("\n")[2]).startswith("@"):
         last = mention
         with anyio.move_on_after(_COMPLETION_S):
-            found = [(each, "") for each in await satchel.mcp.complete_mention(mention)]
+            found = [(each, "") for each in await satchel.mcp.server_resources.completions(mention)]
     return [(word, help_text) for word, help_text in found if word.startswith(last)]
 
 

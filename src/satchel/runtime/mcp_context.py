@@ -43,7 +43,7 @@ class McpContext:
         """Read what the message mentions."""
         text, context = start.message.text, self._context(start.turn)
         found = [await self._prompt(text, context)]
-        mentions = await self.mcp.resolve_mentions(text, context)
+        mentions = await self.mcp.server_resources.mentions(text, context)
         for notice in mentions.notices:
             self.notify(notice)
         found += [attachment.text for attachment in mentions.attachments]
@@ -55,7 +55,7 @@ class McpContext:
         if not command.startswith("/mcp__"):
             return ""
         try:
-            return (await self.mcp.run_prompt(command, words, context)).text
+            return (await self.mcp.server_prompts.run(command, words, context)).text
         except SatchelError as error:
             self.notify(str(error))
             return ""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from satchel.clock import SystemClock
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import SandboxError, StorageUnwritable
-from satchel.sandbox.detached import is_working, start_for_home
+from satchel.sandbox.detached import is_working, start_satchel
 
 if TYPE_CHECKING:
     from satchel.config import Settings
@@ -64,7 +64,7 @@ def leave_work_of(home: Path, environ: Mapping[str, str]) -> bool:
     except OSError:
         pass  # Then it may be started twice; the second one leaves at once.
     try:
-        start_for_home(home, environ, ("memory", "work"), log="memory-work.log", nicely=True)
+        start_satchel(home, environ, ("memory", "work"), log="memory-work.log", nicely=True)
     except SandboxError as error:
         no_longer_starting(home)
         with suppress(StorageUnwritable):

@@ -251,7 +251,7 @@ class Satchel:
                 settings,
                 home.clock,
                 spawn=background.start,
-                notify=lambda text: notices.post(Notice(part="mcp", text=text)),
+                tell=lambda text: notices.post(Notice(part="mcp", text=text)),
                 sampler=SessionSampler(lambda id: hubs.get(id)),
                 boxes=boxes,
             ),

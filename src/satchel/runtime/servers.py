@@ -292,14 +292,15 @@ async def try_server(settings: Settings, name: str) -> TriedServer:
     """
     entry = replace(_entry(settings, name), enabled=True)
     clock = SystemClock()
-    async with _toolset(replace(settings, mcp_servers={name: entry}), clock) as toolset:
+    notices: list[str] = []
+    async with _toolset(replace(settings, mcp_servers={name: entry}), clock, notices.append) as toolset:
         begun_s = clock.monotonic_s()
         (status,) = await toolset.refresh(TRY_S)
         took_s = clock.monotonic_s() - begun_s
         is_ready = status.state == "ready"
         resources = await toolset.resources() if is_ready else ()
         prompts = await toolset.prompts() if is_ready else ()
-        problems = (*status.problems, *(toolset.take_notices() if is_ready else ()))
+        problems = (*status.problems, *(notices if is_ready else ()))
         return TriedServer(
             status=replace(status, problems=problems),
             tools=tuple(tool for tool in toolset.known() if tool.spec.name in status.tools),
@@ -455,13 +456,15 @@ def _file_of(settings: Settings, name: str) -> str:
 
 
 @asynccontextmanager
-async def _toolset(settings: Settings, clock: Clock) -> AsyncIterator[McpToolset]:
+async def _toolset(
+    settings: Settings, clock: Clock, tell: Callable[[str], None]
+) -> AsyncIterator[McpToolset]:
     async with anyio.create_task_group() as group:
 
         def spawn(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
             group.start_soon(function)
 
-        toolset = mcp_tools(settings, clock, spawn=spawn)
+        toolset = mcp_tools(settings, clock, spawn=spawn, tell=tell)
         try:
             yield toolset
         finally:

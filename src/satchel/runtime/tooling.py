@@ -48,6 +48,7 @@ from satchel.tools.external import ExternalTools, FolderKind, ToolFolder, failur
 from satchel.tools.mcp import McpStatus, McpToolset
 from satchel.tools.mcp.places import fetched_from
 from satchel.tools.mcp.sampling import Sampler
+from satchel.tools.mcp.server import ServerHost
 from satchel.version import __version__
 
 __all__ = ["ToolEntry", "Tooling", "external_tools", "fetching", "mcp_tools", "tool_folders", "workspaces"]
@@ -386,7 +387,7 @@ def mcp_tools(
     clock: Clock,
     *,
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
-    notify: Callable[[str], None] | None = None,
+    tell: Callable[[str], None],
     sampler: Sampler | None = None,
     boxes: Workspaces | None = None,
 ) -> McpToolset:
@@ -396,12 +397,11 @@ def mcp_tools(
         settings: Say which.
         clock: Measures the pauses after failures.
         spawn: Runs something in the background.
-        notify: See `McpToolset`.
-        sampler: See `McpToolset`.
-        boxes: See `McpToolset`.
+        tell: See `ServerHost`.
+        sampler: See `ServerHost`.
+        boxes: See `ServerHost`.
     """
-    return McpToolset(
-        settings.mcp_servers,
+    host = ServerHost(
         home=settings.home,
         # A checkout that nobody trusts must not run its code by way of the user's own servers.
         cwd=settings.cwd if settings.project_trusted else settings.home,
@@ -409,14 +409,14 @@ def mcp_tools(
         lookup=settings.secret,
         clock=clock,
         spawn=spawn,
-        notify=notify,
-        sampler=sampler,
-        boxes=boxes,
-        waits=settings.agent.mode == "auto",
+        tell=tell,
         timeout_s=settings.agent.tool_timeout_s,
         version=__version__,
         roots=(settings.cwd,) if settings.project_trusted else (),
+        sampler=sampler,
+        boxes=boxes,
     )
+    return McpToolset(settings.mcp_servers, host, waits=settings.agent.mode == "auto")
 
 
 def _named_in(settings: Settings) -> tuple[Path, FolderKind]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,14 +21,12 @@ from satchel.sandbox import artifacts
 from satchel.sandbox.job import Scene, scratch_folder
 from satchel.sandbox.outcome import FLOOD, exit_code, judge, redacted, text_of
 from satchel.sandbox.port import (
-    CommandEntry,
     Feature,
     Limits,
     Network,
     OnOutput,
     OpenBox,
     Probe,
-    PythonEntry,
     RunResult,
     RunSpec,
     SandboxSession,
@@ -39,7 +37,7 @@ from satchel.sandbox.process import ProcessResult, StartedProcess, Tape
 from satchel.sandbox.proxy import EgressProxy, open_egress
 from satchel.sandbox.session import FolderSession
 
-__all__ = ["Audience", "BaseBackend", "most_report_bytes", "scene_of"]
+__all__ = ["Audience", "BaseBackend", "most_report_bytes"]
 
 REPORT_OVERHEAD_BYTES = 65_536
 ESCAPED = 6
@@ -55,14 +53,7 @@ class BaseBackend(ABC):
     """Whether allowed hosts are reached through the proxy of this machine."""
 
     @abstractmethod
-    async def _play(
-        self,
-        scene: Scene,
-        entry: PythonEntry | CommandEntry,
-        *,
-        secrets: Mapping[str, str],
-        on_output: OnOutput | None = None,
-    ) -> RunResult:
+    async def _play(self, scene: Scene, *, on_output: OnOutput | None = None) -> RunResult:
         """Run once in a scene."""
 
     @abstractmethod
@@ -79,7 +70,7 @@ class BaseBackend(ABC):
         if spec.broker is not None and Feature.CALLS not in self.features:
             raise NoSandbox(f"In the sandbox here ({self.name}), a capability can't call another one.")
         async with self._scene(spec, folder) as (scene, egress):
-            result = await self._play(scene, spec.entry, secrets=spec.secrets, on_output=on_output)
+            result = await self._play(scene, on_output=on_output)
             return result if egress is None else replace(result, denied=tuple(egress.denied))
 
     def folder_owner(self, folder: Path) -> int | None:
@@ -121,31 +112,23 @@ class BaseBackend(ABC):
         self, spec: RunSpec, folder: Path | None
     ) -> AsyncIterator[tuple[Scene, EgressProxy | None]]:
         """Make the folders of a run, and its way out, and remove them afterwards."""
-        code_dir = spec.entry.code_dir if isinstance(spec.entry, PythonEntry) else None
-        for path in (code_dir, spec.layer, folder, *spec.read_only, *spec.writable):
+        for path in (spec.code_dir, spec.layer, folder, *spec.read_only, *spec.writable):
             if path is not None and not path.exists():
                 raise SandboxError(f"{str(path)!r}, which the sandbox should contain, doesn't exist.")
         with scratch_folder() as scratch, self._group(spec) as group:
-            scene = scene_of(spec, scratch, folder=folder, group=group)
+            scene = Scene(spec=spec, scratch=scratch, folder=folder, group=group)
+            scene.out.mkdir()
             if spec.network.mode == "none" or not self.proxied:
                 yield scene, None
                 return
             async with open_egress(spec.network, folder=scratch) as egress:
                 yield replace(scene, socket=egress.socket), egress
 
-    def _result(
-        self,
-        ended: ProcessResult,
-        audience: Audience,
-        scene: Scene,
-        entry: PythonEntry | CommandEntry,
-        secrets: Mapping[str, str],
-    ) -> RunResult:
+    def _result(self, ended: ProcessResult, audience: Audience, scene: Scene) -> RunResult:
         """Judge a run that has ended, and collect what it left."""
-        limits = scene.limits
-        is_call = isinstance(entry, PythonEntry)
+        limits, values = scene.spec.limits, scene.spec.secrets.values()
+        is_call = scene.spec.code_dir is not None
         verdict = judge(ended, limits, flooded=audience.flooded, is_call=is_call, backend=self.name)
-        values = secrets.values()
         try:
             left = artifacts.collect(scene.out, most=limits.artifacts, most_bytes=limits.artifacts_mb << 20)
         except SandboxError:
@@ -216,23 +199,3 @@ class Audience:
             self._scope.cancel()
         elif self._on_output is not None:
             await self._on_output(stream, chunk)
-
-
-def scene_of(spec: RunSpec, scratch: Path, *, folder: Path | None = None, group: Path | None = None) -> Scene:
-    """The scene of a run, with the empty folder for its artifacts."""
-    scene = Scene(
-        code_dir=spec.entry.code_dir if isinstance(spec.entry, PythonEntry) else None,
-        layer=spec.layer,
-        network=spec.network,
-        limits=spec.limits,
-        read_only=spec.read_only,
-        writable=spec.writable,
-        environ=spec.environ,
-        scratch=scratch,
-        folder=folder,
-        socket=None,
-        group=group,
-        broker=spec.broker,
-    )
-    scene.out.mkdir()
-    return scene

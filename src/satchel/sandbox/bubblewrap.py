@@ -61,31 +61,30 @@ class Bubblewrap(LocalSandbox):
     name = "bubblewrap"
     features = frozenset(Feature)
 
-    def __init__(self, *, program: str = "bwrap", as_root: bool | None = None, spares: int = 0) -> None:
+    def __init__(self, *, program: str = "bwrap", spares: int = 0) -> None:
         """Take the program.
 
         Args:
             program: A path, or a name that is searched in the system's folders.
-            as_root: None finds out whether this is root.
             spares: As in `LocalSandbox`.
         """
         super().__init__(spares=spares)
         self._program = find(program) or program
-        self._as_root = os.geteuid() == 0 if as_root is None else as_root
+        self._as_root = os.geteuid() == 0
 
     def _places(self, scene: Scene) -> JobPlaces:
         return JobPlaces(
-            code_dir=INSIDE_CODE if scene.code_dir is not None else "",
-            path=(INSIDE_LAYER,) if scene.layer is not None else (),
+            code_dir=INSIDE_CODE if scene.spec.code_dir is not None else "",
+            path=(INSIDE_LAYER,) if scene.spec.layer is not None else (),
             cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",
             tmp="/tmp",
             socket=INSIDE_SOCKET if scene.socket is not None else "",
             # The user's own files stay the user's: with folders to write to, root is only hidden by a user namespace.
-            uid=own_uid(scene.folder) if self._as_root and not scene.writable else 0,
+            uid=own_uid(scene.folder) if self._as_root and not scene.spec.writable else 0,
         )
 
     def _boxed(self, scene: Scene, places: JobPlaces, job_fd: int) -> Boxed:
-        limits = scene.limits
+        limits = scene.spec.limits
         who = OF_ROOT if places.uid else ROOT_HIDDEN if self._as_root else OF_A_USER
         argv = [self._program, *who, *ALWAYS, *system_mounts()]
         argv += NO_SYSCTL if self._as_root else ()
@@ -101,20 +100,22 @@ class Bubblewrap(LocalSandbox):
             "/dev",
         ]
         argv += [*parents(INSIDE_GUEST), "--ro-bind", str(GUEST), INSIDE_GUEST]
-        if scene.code_dir is not None:
-            code_dir = readable_by_all(scene.code_dir, scene.scratch) if places.uid else scene.code_dir
+        if scene.spec.code_dir is not None:
+            code_dir = (
+                readable_by_all(scene.spec.code_dir, scene.scratch) if places.uid else scene.spec.code_dir
+            )
             argv += ["--ro-bind", str(code_dir), INSIDE_CODE]
-        if scene.layer is not None:
-            argv += ["--ro-bind", str(scene.layer), INSIDE_LAYER]
+        if scene.spec.layer is not None:
+            argv += ["--ro-bind", str(scene.spec.layer), INSIDE_LAYER]
         if scene.socket is not None:
             argv += ["--bind", str(scene.socket), INSIDE_SOCKET]
         if scene.folder is not None:
             argv += ["--bind", str(scene.folder), INSIDE_FOLDER]
         else:
             argv += ["--bind", str(scene.out), "/tmp/out"]
-        for path in scene.read_only:
+        for path in scene.spec.read_only:
             argv += [*parents(str(path)), "--ro-bind", str(path), str(path)]
-        for path in scene.writable:
+        for path in scene.spec.writable:
             argv += ["--bind", str(path), str(path)]
         if places.uid:
             for ours in (scene.out, scene.socket):
@@ -134,7 +135,7 @@ class Bubblewrap(LocalSandbox):
             watch=Watch(
                 memory_mb=limits.memory_mb,
                 processes=limits.processes + HOST_PROCESSES,
-                folders=(scene.out,) if scene.folder is None else (scene.out, scene.folder),
+                folders=scene.left,
                 folders_mb=limits.tmp_mb,
                 inside=("/tmp",),
                 files=MOST_FILES,

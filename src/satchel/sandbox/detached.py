@@ -11,16 +11,13 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from satchel.config.home import ensure_home
 from satchel.errors import SandboxError, StorageUnwritable
 from satchel.sandbox.marks import MARK, REPORT_FD
 
-if TYPE_CHECKING:
-    from satchel.config import Settings
-
-__all__ = ["WorkerLock", "is_working", "start_detached", "start_for_home", "start_satchel"]
+__all__ = ["WorkerLock", "is_working", "start_satchel"]
 
 
 _START: Final = 'trap "" HUP; "$@" &'
@@ -28,68 +25,43 @@ _START_NICELY: Final = 'trap "" HUP; if command -v nice >/dev/null; then set -- 
 """At a low priority, where the machine has `nice`. The lowest, 19, would starve on a machine that is always busy."""
 
 
-def start_satchel(settings: Settings, arguments: Sequence[str], *, log: str, nicely: bool = False) -> None:
-    """Start a command of Satchel for the same home, detached. It gets the keys of model providers in its environment.
-
-    Args:
-        settings: Of the home.
-        arguments: The command, such as ("worker", "--once").
-        log: The name of the file in SATCHEL_HOME/logs that its output is appended to.
-        nicely: Run it at a low priority.
-
-    Raises:
-        SandboxError: It could not be started.
-    """
-    environ = {**settings.environ, **settings.secrets}
-    start_for_home(settings.home, environ, arguments, log=log, nicely=nicely)
-
-
-def start_for_home(
+def start_satchel(
     home: Path, environ: Mapping[str, str], arguments: Sequence[str], *, log: str, nicely: bool = False
 ) -> None:
-    """The same without the settings: `environ` is the whole environment of the program that asks.
-
-    Raises:
-        SandboxError: It could not be started.
-    """
-    start_detached(
-        (sys.executable, "-m", "satchel", *arguments),
-        # Not the working folder: a project's settings must not reach the work for other projects.
-        cwd=home,
-        environ={**environ, "SATCHEL_HOME": str(home)},
-        log=home / "logs" / log,
-        nicely=nicely,
-    )
-
-
-def start_detached(
-    argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], log: Path, nicely: bool = False
-) -> None:
-    """Start a program in a session of its own, without a terminal. Nobody waits for it and nobody ends it.
-
-    It is not confined, so it must be a program of ours.
+    """Start a command of Satchel in a session of its own, without a terminal. Nobody waits for it and nobody ends it.
 
     Args:
-        argv: The program and its arguments.
-        cwd: Its working directory.
+        home: SATCHEL_HOME, where it works.
         environ: Its complete environment. A mark by which the processes of a tool are found is taken out, because this
             one has to outlive the tool that may have caused it.
-        log: The file that its output is appended to; created for its owner only.
+        arguments: The command, such as ("worker", "--once").
+        log: The name of the file in SATCHEL_HOME/logs that its output is appended to; created for its owner only.
         nicely: Run it at a low priority.
 
     Raises:
         SandboxError: It could not be started.
     """
     wanted = {name: value for name, value in environ.items() if name not in (MARK, REPORT_FD)}
+    logs = home / "logs"
     try:
-        log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fd = os.open(logs / log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             # A shell in between, so that the program is nobody's child here and leaves no zombie.
             subprocess.run(
-                ["/bin/sh", "-c", _START_NICELY if nicely else _START, "sh", *argv],
-                cwd=cwd,
-                env=wanted,
+                [
+                    "/bin/sh",
+                    "-c",
+                    _START_NICELY if nicely else _START,
+                    "sh",
+                    sys.executable,
+                    "-m",
+                    "satchel",
+                    *arguments,
+                ],
+                # Not the working folder: a project's settings must not reach the work for other projects.
+                cwd=home,
+                env={**wanted, "SATCHEL_HOME": str(home)},
                 stdin=subprocess.DEVNULL,
                 stdout=fd,
                 stderr=fd,
@@ -101,7 +73,7 @@ def start_detached(
             os.close(fd)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         raise SandboxError(
-            f"{Path(argv[0]).name} could not be started in the background: {error}."
+            f"{Path(sys.executable).name} could not be started in the background: {error}."
         ) from error
 
 

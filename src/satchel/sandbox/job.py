@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from satchel.errors import SandboxError
-from satchel.sandbox.port import Broker, CommandEntry, Limits, Network, PythonEntry
+from satchel.sandbox.port import PythonEntry, RunSpec
 
 __all__ = [
     "ENVIRON",
@@ -52,34 +52,31 @@ LEFT_AFTER_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a run finds: everything but its arguments and secrets.
+    """What a run finds.
 
     Attributes:
-        code_dir: The folder with main.py, or None for a command.
+        spec: Of the run.
         scratch: A folder for this run, which is removed afterwards.
         folder: The session's folder, or None.
         socket: The proxy's socket, or None.
         group: A control group to join, or None.
-        broker: See `RunSpec`.
     """
 
-    code_dir: Path | None
-    layer: Path | None
-    network: Network
-    limits: Limits
-    read_only: tuple[Path, ...]
-    writable: tuple[Path, ...]
-    environ: Mapping[str, str]
+    spec: RunSpec
     scratch: Path
-    folder: Path | None
-    socket: Path | None
+    folder: Path | None = None
+    socket: Path | None = None
     group: Path | None = None
-    broker: Broker | None = None
 
     @property
     def out(self) -> Path:
         """The folder on the host whose files are collected."""
         return self.scratch / "out"
+
+    @property
+    def left(self) -> tuple[Path, ...]:
+        """The folders on the host that keep what the run writes."""
+        return (self.out,) if self.folder is None else (self.out, self.folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,20 +119,13 @@ def python_program() -> Path:
     return Path(base).resolve()
 
 
-def job_bytes(
-    entry: PythonEntry | CommandEntry,
-    scene: Scene,
-    places: JobPlaces,
-    secrets: Mapping[str, str],
-    *,
-    broker_fd: int = -1,
-) -> bytes:
+def job_bytes(scene: Scene, places: JobPlaces, *, broker_fd: int = -1) -> bytes:
     """The job of `guest/start.py`. `broker_fd` is the guest's end of the broker's descriptor, if it has one.
 
     Raises:
         SandboxError: The arguments contain something that JSON doesn't know.
     """
-    limits = scene.limits
+    spec, entry, limits = scene.spec, scene.spec.entry, scene.spec.limits
     call = entry if isinstance(entry, PythonEntry) else None
     kernel_limits = {
         "RLIMIT_CORE": 0,
@@ -155,8 +145,8 @@ def job_bytes(
         "environ": {
             "HOME": places.cwd,
             "TMPDIR": places.tmp,
-            **scene.environ,
-            **secrets,
+            **spec.environ,
+            **spec.secrets,
         },
         "cwd": places.cwd,
         "limits": kernel_limits if places.limited else {},
@@ -165,7 +155,6 @@ def job_bytes(
         "result_bytes": limits.result_kb * 1024,
         "own_report": False,
         "argv": [] if isinstance(entry, PythonEntry) else list(entry.argv),
-        "function": call.function if call is not None else "",
         "args": dict(call.args) if call is not None else {},
         "broker": broker_fd,
     }

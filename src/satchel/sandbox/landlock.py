@@ -67,22 +67,22 @@ class Landlock(LocalSandbox):
                 "install bubblewrap: sudo apt install bubblewrap."
             )
         cwd = scene.folder if scene.folder is not None else scene.scratch
-        shown = [scene.code_dir, scene.layer, GUEST, *scene.read_only, *interpreter_folders()]
+        shown = [scene.spec.code_dir, scene.spec.layer, GUEST, *scene.spec.read_only, *interpreter_folders()]
         return JobPlaces(
-            code_dir=str(scene.code_dir) if scene.code_dir is not None else "",
-            path=(str(scene.layer),) if scene.layer is not None else (),
+            code_dir=str(scene.spec.code_dir) if scene.spec.code_dir is not None else "",
+            path=(str(scene.spec.layer),) if scene.spec.layer is not None else (),
             cwd=str(cwd),
             tmp=str(scene.scratch),
             socket="",
             supervise=_rules(
                 [*SYSTEM, *ETC, *FACTS, *(path for path in shown if path is not None)],
-                [path.resolve() for path in (scene.scratch, cwd, *scene.writable)],
+                [path.resolve() for path in (scene.scratch, cwd, *scene.spec.writable)],
             ),
             other_tasks=tasks_of(os.getuid()) + MARGIN,
         )
 
     def _boxed(self, scene: Scene, places: JobPlaces, job_fd: int) -> Boxed:
-        limits = scene.limits
+        limits = scene.spec.limits
         return Boxed(
             argv=[str(python_program()), "-I", "-S", str(GUEST / "start.py"), str(job_fd)],
             cwd=scene.scratch,

@@ -35,6 +35,7 @@ import anyio
 import anyio.to_thread
 
 from satchel.clock import Clock, SystemClock
+from satchel.config.home import replacing
 from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import ProcessResult, run_process
 from satchel.sandbox.requirements import parse_requirements
@@ -449,11 +450,8 @@ def _release(path: Path, file: BinaryIO) -> None:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile(
-        "w", dir=path.parent, prefix=".", delete=False, encoding="utf-8"
-    ) as file:
-        file.write(text)
-    Path(file.name).rename(path)
+    with replacing(path, durable=False) as file:
+        file.write(text.encode())
 
 
 def _size_bytes(folder: Path) -> int:

@@ -15,18 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from satchel.errors import SandboxError
-from satchel.sandbox.backend import Audience, BaseBackend, scene_of
+from satchel.sandbox.backend import Audience, BaseBackend
 from satchel.sandbox.broker import brokered
 from satchel.sandbox.cgroup import process_group
 from satchel.sandbox.job import HOST_PROCESSES, JobPlaces, Scene, job_bytes, memory_file, scratch_folder
-from satchel.sandbox.port import (
-    Boxed,
-    CommandEntry,
-    OnOutput,
-    PythonEntry,
-    RunResult,
-    RunSpec,
-)
+from satchel.sandbox.port import Boxed, OnOutput, RunResult, RunSpec
 from satchel.sandbox.process import StartedProcess
 
 __all__ = ["LocalSandbox", "PreparedBox"]
@@ -56,13 +49,13 @@ class LocalSandbox(BaseBackend):
 
     async def run(self, spec: RunSpec, *, on_output: OnOutput | None = None) -> RunResult:
         """See `Sandbox`."""
-        entry = spec.entry
-        can_wait = isinstance(entry, PythonEntry) and spec.broker is None
+        can_wait = spec.code_dir is not None and spec.broker is None
         spare = self._take_spare(spec) if can_wait else None
-        if spare is not None and isinstance(entry, PythonEntry):
-            job = job_bytes(entry, spare.scene, spare.places, spec.secrets)
+        if spare is not None:
+            scene = replace(spare.scene, spec=spec)
+            job = job_bytes(scene, spare.places)
             if len(job) <= PIPE_BYTES:
-                result = await self._run_spare(spare, entry, job, spec, on_output)
+                result = await self._run_spare(spare, scene, job, on_output)
                 self._prepare_soon(spec)
                 return result
             spare.discard()
@@ -82,23 +75,16 @@ class LocalSandbox(BaseBackend):
             return process_group(spec.limits.processes + HOST_PROCESSES)
         return contextlib.nullcontext()
 
-    async def _play(
-        self,
-        scene: Scene,
-        entry: PythonEntry | CommandEntry,
-        *,
-        secrets: Mapping[str, str],
-        on_output: OnOutput | None = None,
-    ) -> RunResult:
+    async def _play(self, scene: Scene, *, on_output: OnOutput | None = None) -> RunResult:
         """Run once in a scene."""
         places = self._places(scene)
-        stdin = entry.stdin if isinstance(entry, CommandEntry) else None
-        audience = Audience(scene.limits, on_output)
-        async with brokered(scene.broker) as broker_fd:
-            job_fd = memory_file(job_bytes(entry, scene, places, secrets, broker_fd=broker_fd))
+        stdin = scene.spec.stdin
+        audience = Audience(scene.spec.limits, on_output)
+        async with brokered(scene.spec.broker) as broker_fd:
+            job_fd = memory_file(job_bytes(scene, places, broker_fd=broker_fd))
             started = self._started(scene, places, job_fd, has_stdin=stdin is not None, broker_fd=broker_fd)
             ended = await audience.listen(started, stdin=stdin)
-        return self._result(ended, audience, scene, entry, secrets)
+        return self._result(ended, audience, scene)
 
     def _started(
         self,
@@ -129,15 +115,15 @@ class LocalSandbox(BaseBackend):
         )
 
     async def _run_spare(
-        self, spare: Spare, entry: PythonEntry, job: bytes, spec: RunSpec, on_output: OnOutput | None
+        self, spare: Spare, scene: Scene, job: bytes, on_output: OnOutput | None
     ) -> RunResult:
         with spare.scratch:
             with contextlib.suppress(BrokenPipeError):
                 os.write(spare.job_fd, job)
             os.close(spare.job_fd)
-            audience = Audience(spec.limits, on_output)
+            audience = Audience(scene.spec.limits, on_output)
             ended = await audience.listen(spare.started, stdin=None)
-            return self._result(ended, audience, spare.scene, entry, spec.secrets)
+            return self._result(ended, audience, scene)
 
     def _take_spare(self, spec: RunSpec) -> Spare | None:
         """A spare that was started for the same scene."""
@@ -158,7 +144,7 @@ class LocalSandbox(BaseBackend):
 
     def _prepare_spare(self, spec: RunSpec) -> None:
         """Start a sandbox for the next run of the same code. One that can't be started is not missed."""
-        if self._most_spares == 0 or self._closed or not isinstance(spec.entry, PythonEntry):
+        if self._most_spares == 0 or self._closed or spec.code_dir is None:
             return
         if (
             spec.network.mode != "none"
@@ -169,7 +155,8 @@ class LocalSandbox(BaseBackend):
             return
         with contextlib.suppress(SandboxError), contextlib.ExitStack() as made:
             scratch = made.enter_context(scratch_folder())
-            scene = scene_of(spec, scratch)
+            scene = Scene(spec=spec, scratch=scratch)
+            scene.out.mkdir()
             places = self._places(scene)
             theirs, ours = os.pipe2(os.O_CLOEXEC)
             try:
@@ -231,9 +218,8 @@ class Spare:
 
 def _key(spec: RunSpec) -> object:
     """What two runs have in common that can use the same spare: everything but arguments and secrets."""
-    code_dir = spec.entry.code_dir if isinstance(spec.entry, PythonEntry) else None
     folders = []
-    for path in (code_dir, spec.layer):
+    for path in (spec.code_dir, spec.layer):
         # A folder of the same name that was made anew isn't the one that is mounted.
         info = os.stat(path) if path is not None and path.exists() else None
         folders.append((path, info.st_dev, info.st_ino) if info is not None else None)

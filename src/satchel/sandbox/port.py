@@ -145,7 +145,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonEntry:
-    """Call `function(args)` of `code_dir/main.py`, which must return a string.
+    """Call `run(args)` of `code_dir/main.py`, which must return a string.
 
     Attributes:
         code_dir: A folder that the code can read but not change. Its parent folders stay hidden.
@@ -154,7 +154,6 @@ class PythonEntry:
 
     code_dir: Path
     args: Mapping[str, object] = field(default_factory=dict)
-    function: str = "run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +196,16 @@ class RunSpec:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     environ: Mapping[str, str] = field(default_factory=dict)
     broker: Broker | None = None
+
+    @property
+    def code_dir(self) -> Path | None:
+        """The folder with main.py, or None for a command."""
+        return self.entry.code_dir if isinstance(self.entry, PythonEntry) else None
+
+    @property
+    def stdin(self) -> bytes | None:
+        """What a command reads, or None."""
+        return self.entry.stdin if isinstance(self.entry, CommandEntry) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,8 +323,8 @@ class SandboxSession(Protocol):
         """
         ...
 
-    async def call(self, args: Mapping[str, object], *, timeout_s: float, function: str = "run") -> RunResult:
-        """Call `function(args)` of `main.py` in the folder, as `Sandbox.run` would.
+    async def call(self, args: Mapping[str, object], *, timeout_s: float) -> RunResult:
+        """Call `run(args)` of `main.py` in the folder, as `Sandbox.run` would.
 
         Raises:
             SandboxError: As `exec`.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import Protocol
 
 from satchel.errors import SandboxError
-from satchel.sandbox.port import Feature, Limits, OnOutput, Probe, PythonEntry, RunResult, RunSpec
+from satchel.sandbox.port import Limits, Probe, PythonEntry, RunSpec
+from satchel.sandbox.session import Player
 
 __all__ = ["APPARMOR_PROFILE", "fix_for", "probe_by_doing"]
 
@@ -36,16 +36,7 @@ SMALL = Limits(wall_s=20, cpu_s=10, memory_mb=256)
 CODE = "def run(args):\n    import os\n    return f\"{os.getuid()} {args['word']}\"\n"
 
 
-class _Runner(Protocol):
-    name: str
-    features: frozenset[Feature]
-
-    async def play_once(
-        self, spec: RunSpec, *, folder: Path | None, on_output: OnOutput | None
-    ) -> RunResult: ...
-
-
-async def probe_by_doing(sandbox: _Runner) -> Probe:
+async def probe_by_doing(sandbox: Player) -> Probe:
     """Run a function in the sandbox and look at what it says."""
     with tempfile.TemporaryDirectory(prefix="satchel-probe-") as folder:
         os.chmod(folder, 0o755)

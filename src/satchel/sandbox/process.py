@@ -149,7 +149,6 @@ async def run_process(
     on_output: OnOutput | None = None,
     grace_s: float = 1.0,
     box: Entrance | None = None,
-    on_start: Callable[[anyio.CancelScope], None] | None = None,
 ) -> ProcessResult:
     """Run a program to its end, in its own session and process group, without a terminal.
 
@@ -171,7 +170,6 @@ async def run_process(
             exception from it ends the program and reaches the caller.
         grace_s: The time between SIGTERM and SIGKILL.
         box: Confines the program; None runs it with all rights of the user.
-        on_start: Called after the start with the scope whose deadline is the time limit, so that it can be set later.
 
     Raises:
         SandboxError: The program could not be started; the cause is the OSError or ValueError.
@@ -186,7 +184,6 @@ async def run_process(
         max_report_bytes=max_report_bytes,
         on_output=on_output,
         grace_s=grace_s,
-        on_start=on_start,
     )
 
 
@@ -238,7 +235,10 @@ class StartedProcess:
         grace_s: float = 1.0,
         on_start: Callable[[anyio.CancelScope], None] | None = None,
     ) -> ProcessResult:
-        """Run it to its end; the arguments are those of `run_process`. The time counts from now."""
+        """Run it to its end; the arguments are those of `run_process`. The time counts from now.
+
+        `on_start` gets the scope that ends the run when it is cancelled.
+        """
         began_s = anyio.current_time()
         half = max_output_bytes // 2
         tree = self._tree

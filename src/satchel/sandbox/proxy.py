@@ -153,14 +153,12 @@ class HostRules:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProxyLimits:
-    """Bounds of one run's proxy.
+class ProxyLimits(RelayLimits):
+    """Bounds of one run's proxy, and of each connection.
 
     Attributes:
         connections: Open at once. More wait, unaccepted.
         total_bytes: Passed on in both directions together.
-        head_bytes: Of a request's or an answer's head.
-        idle_s: How long nothing may pass on a connection.
     """
 
     connections: int = 64
@@ -189,17 +187,7 @@ class EgressProxy:
         self._limits = limits
         self._left_bytes = limits.total_bytes
         self._denied: dict[str, Denial] = {}
-        self._relay = Relay(
-            self._decide,
-            limits=RelayLimits(
-                head_bytes=limits.head_bytes,
-                head_s=limits.head_s,
-                connect_s=limits.connect_s,
-                idle_s=limits.idle_s,
-            ),
-            may_pass=self._may_pass,
-            may_greet=self._may_greet,
-        )
+        self._relay = Relay(self._decide, limits=limits, may_pass=self._may_pass, may_greet=self._may_greet)
 
     @property
     def denied(self) -> tuple[Denial, ...]:

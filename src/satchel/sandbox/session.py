@@ -46,7 +46,7 @@ class Player(Protocol):
         ...
 
 
-__all__ = ["FolderSession"]
+__all__ = ["FolderSession", "Player"]
 
 
 class FolderSession:
@@ -87,9 +87,9 @@ class FolderSession:
             folder=self._spec.folder,
         )
 
-    async def call(self, args: Mapping[str, object], *, timeout_s: float, function: str = "run") -> RunResult:
+    async def call(self, args: Mapping[str, object], *, timeout_s: float) -> RunResult:
         """See `SandboxSession`."""
-        entry = PythonEntry(code_dir=self._spec.folder, args=args, function=function)
+        entry = PythonEntry(code_dir=self._spec.folder, args=args)
         return await self._play(entry, timeout_s=timeout_s, on_output=None, folder=None)
 
     async def write(self, path: str, content: bytes) -> None:

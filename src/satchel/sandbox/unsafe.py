@@ -27,8 +27,8 @@ class Unsafe(LocalSandbox):
 
     def _places(self, scene: Scene) -> JobPlaces:
         return JobPlaces(
-            code_dir=str(scene.code_dir) if scene.code_dir is not None else "",
-            path=(str(scene.layer),) if scene.layer is not None else (),
+            code_dir=str(scene.spec.code_dir) if scene.spec.code_dir is not None else "",
+            path=(str(scene.spec.layer),) if scene.spec.layer is not None else (),
             cwd=str(scene.folder if scene.folder is not None else scene.scratch),
             tmp=str(scene.scratch),
             socket="",

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from satchel.config.home import replacing
 from satchel.messages import FileBlock
 
 __all__ = ["FOLDER", "keep", "keep_seen", "kept_path", "media_type_of", "write_kept"]
@@ -93,13 +92,5 @@ def write_kept(path: Path, content: bytes) -> None:
         OSError: It can't be written.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".")
-    try:
-        with os.fdopen(handle, "wb") as copy:
-            copy.write(content)
-            copy.flush()
-            os.fsync(copy.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(path) as copy:
+        copy.write(content)

@@ -130,15 +130,6 @@ async def test_an_unchanged_file_is_not_asked_again(bench: Bench) -> None:
     assert asked(bench) == ["one"]
 
 
-async def test_a_damaged_cache_costs_only_that_all_are_asked_again(bench: Bench) -> None:
-    bench.put("one", counting(bench, "one"))
-    await bench.found()
-    (bench.home / "tool-schemas.json").write_text('{"form": 1, "tools": {"x": 7}')
-    external = await bench.found()
-    assert asked(bench) == ["one", "one"]
-    assert [tool.spec.name for tool in await external.tools()] == ["one"]
-
-
 async def test_a_failed_executable_is_queried_again_by_a_refresh_or_after_an_hour(bench: Bench) -> None:
     bench.put("bad", f"#!/bin/sh\necho bad >> {bench.work}/asked\nexit 3\n")
     external = await bench.found()
@@ -149,6 +140,10 @@ async def test_a_failed_executable_is_queried_again_by_a_refresh_or_after_an_hou
     bench.clock.advance(3601)
     await bench.found()
     assert asked(bench) == ["bad", "bad", "bad"]
+    (bench.home / "tool-schemas.json").write_text('{"failed": {"x": 7}}')
+    (entry,) = (await bench.found()).entries
+    assert entry.status == "skipped"
+    assert asked(bench) == ["bad"] * 4
 
 
 @requirement("external:pinned")
@@ -243,6 +238,7 @@ async def test_approvals_that_an_earlier_release_kept_hold_until_the_next_change
 
 async def test_what_is_kept_is_readable_by_its_owner_alone(bench: Bench) -> None:
     bench.put("one", script("one"))
+    bench.put("bad", "#!/bin/sh\nexit 3\n")
     await bench.found()
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in bench.home.rglob("*.json")}
     assert modes == {"tool-schemas.json": 0o600, "external.json": 0o600}
@@ -365,7 +361,7 @@ async def test_if_nothing_can_be_saved_the_tools_work_and_the_user_is_told(
     def full(path: Path, text: str) -> None:
         raise StorageUnwritable(f"{path} could not be written: No space left on device.")
 
-    monkeypatch.setattr("satchel.tools.external.asked.replace_file", full)
+    monkeypatch.setattr("satchel.tools.pins.replace_file", full)
     bench.put("one", script("one"))
     external = await bench.found()
     assert [tool.spec.name for tool in await external.tools()] == ["one"]

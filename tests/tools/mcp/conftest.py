@@ -19,6 +19,7 @@ from satchel.clock import ManualClock
 from satchel.config import McpServerSettings
 from satchel.tools import Ask, Tool, ToolContext, ToolResult
 from satchel.tools.mcp import McpToolset, Sampler
+from satchel.tools.mcp.server import ServerHost
 
 T = TypeVar("T")
 STRANGER = Path(__file__).with_name("stranger.py")
@@ -27,11 +28,17 @@ STRANGER = Path(__file__).with_name("stranger.py")
 class Servers:
     """What a session is to the servers: their tools by name, called with one context."""
 
-    def __init__(self, toolset: McpToolset, folder: Path, clock: ManualClock) -> None:
+    def __init__(self, toolset: McpToolset, folder: Path, clock: ManualClock, notices: list[str]) -> None:
         self.toolset = toolset
         self.clock = clock
         self.folder = folder
+        self.notices = notices
         self.progress: list[Mapping[str, Any]] = []
+
+    def take_notices(self) -> tuple[str, ...]:
+        taken = tuple(self.notices)
+        self.notices.clear()
+        return taken
 
     async def names(self) -> list[str]:
         return [tool.spec.name for tool in await self.toolset.tools()]
@@ -90,24 +97,25 @@ def open_servers(tmp_path: Path) -> Open:
             def spawn(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
                 group.start_soon(function)
 
-            toolset = McpToolset(
-                {entry.name: entry for entry in entries},
+            notices: list[str] = []
+            host = ServerHost(
                 home=tmp_path / "home",
                 cwd=tmp_path,
                 environ=environ,
                 lookup=environ.get,
                 clock=clock,
                 spawn=spawn,
+                tell=notices.append,
                 timeout_s=timeout_s,
                 version="1",
                 roots=roots,
                 sampler=sampler,
                 start_s=start_s,
-                first_wait_s=first_wait_s,
             )
+            toolset = McpToolset({entry.name: entry for entry in entries}, host, first_wait_s=first_wait_s)
             try:
                 toolset.begin()
-                yield Servers(toolset, tmp_path, clock)
+                yield Servers(toolset, tmp_path, clock, notices)
             finally:
                 with anyio.fail_after(120, shield=True):
                     await toolset.aclose()

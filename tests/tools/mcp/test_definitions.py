@@ -141,7 +141,7 @@ async def test_a_damaged_file_approves_nothing_and_is_not_written_over(
     async with open_servers(entry) as servers:
         await servers.toolset.refresh()
         assert await servers.names() == []
-        assert "is damaged" in servers.toolset.take_notices()[0]
+        assert "is damaged" in servers.take_notices()[0]
         assert [tool.name for tool in servers.toolset.withheld("*")] == ["mcp__x__work"]
         with pytest.raises(UsageError, match="is damaged"):
             await servers.toolset.approve("*")

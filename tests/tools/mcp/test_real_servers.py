@@ -211,14 +211,14 @@ async def test_the_everything_servers_resources_prompts_instructions_and_roots(
             "read_mcp_resource", server="everything", uri="demo://resource/dynamic/text/7"
         )
         assert "Resource 7: This is a plaintext resource" in read.text
-        mentioned = await toolset.resolve_mentions(
+        mentioned = await toolset.server_resources.mentions(
             "See @everything:demo://resource/static/document/features.md.", context
         )
         assert len(mentioned.attachments) == 1
         assert not mentioned.notices
         prompts = {prompt.command: prompt.usage for prompt in await toolset.prompts()}
         assert prompts["mcp__everything__args-prompt"] == "/mcp__everything__args-prompt CITY [STATE]"
-        run = await toolset.run_prompt("/mcp__everything__args-prompt", "Bonn NRW", context)
+        run = await toolset.server_prompts.run("/mcp__everything__args-prompt", "Bonn NRW", context)
         assert run.text.endswith("What's weather in Bonn, NRW?")
         assert tmp_path.as_uri() in (await servers.call("mcp__everything__get-roots-list")).text
 

@@ -39,7 +39,7 @@ async def test_a_server_that_does_not_start_costs_a_notice_and_not_the_others(
         status = servers.toolset.status()[0]
         assert (status.server, status.state, status.tools, status.reason) == ("bad", "down", (), reason)
         log = tmp_path / "home" / "logs" / "mcp-bad.log"
-        assert servers.toolset.take_notices() == (
+        assert servers.take_notices() == (
             f"The MCP server bad is unavailable: {reason}. Its tools return errors until it is back. "
             f"Its output is in {log}.",
         )
@@ -61,7 +61,7 @@ async def test_a_first_message_does_not_wait_longer_than_it_should(open_servers:
     async with open_servers(stranger("hangs"), first_wait_s=0.1) as servers:
         with anyio.fail_after(60):
             assert await servers.names() == []
-        assert servers.toolset.take_notices() == (
+        assert servers.take_notices() == (
             "The MCP server x is still starting. Its tools will be available later.",
         )
 
@@ -269,7 +269,7 @@ async def test_a_changed_definition_is_withheld_until_it_is_approved(
             "mcp__x__t gave no result: it is withheld: its definition changed since it was approved."
         )
         assert await servers.names() == []
-        assert servers.toolset.take_notices() == (
+        assert servers.take_notices() == (
             "The MCP server x says something new about itself or its tools (1 changed, 0 new). It is withheld until "
             "you approve it: `satchel tool list --source mcp` shows it, `satchel tool approve NAME` approves it.",
         )

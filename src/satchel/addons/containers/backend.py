@@ -26,11 +26,9 @@ from satchel.sandbox.job import ENVIRON, GUEST, HOST_PROCESSES, JobPlaces, Scene
 from satchel.sandbox.local import PreparedBox
 from satchel.sandbox.port import (
     Boxed,
-    CommandEntry,
     Feature,
     OnOutput,
     Probe,
-    PythonEntry,
     RunResult,
     Status,
     Watch,
@@ -94,8 +92,8 @@ class Containers(BaseBackend):
 
     def _places(self, scene: Scene) -> JobPlaces:
         return JobPlaces(
-            code_dir=INSIDE_CODE if scene.code_dir is not None else "",
-            path=(INSIDE_LAYER,) if scene.layer is not None else (),
+            code_dir=INSIDE_CODE if scene.spec.code_dir is not None else "",
+            path=(INSIDE_LAYER,) if scene.spec.layer is not None else (),
             cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",
             tmp="/tmp",
             socket=INSIDE_PROXY if scene.socket is not None else "",
@@ -112,20 +110,15 @@ class Containers(BaseBackend):
         found = tuple(int(part) for part in os.uname().release.split(".")[:2] if part.isdigit())
         return self.name == "podman" and found >= COUNTS_APART
 
-    async def _play(
-        self,
-        scene: Scene,
-        entry: PythonEntry | CommandEntry,
-        *,
-        secrets: Mapping[str, str],
-        on_output: OnOutput | None = None,
-    ) -> RunResult:
-        job = job_bytes(entry, scene, self._places(scene), secrets)
-        stdin = entry.stdin if isinstance(entry, CommandEntry) else None
+    async def _play(self, scene: Scene, *, on_output: OnOutput | None = None) -> RunResult:
+        job = job_bytes(scene, self._places(scene))
+        stdin = scene.spec.stdin
         line = scene.scratch / "line.sock"
         name = f"satchel-{tokens.token_hex(8)}"
-        audience = Audience(scene.limits, on_output)
-        async with open_courier(line, ENVIRON, job, most_bytes=most_report_bytes(scene.limits)) as courier:
+        audience = Audience(scene.spec.limits, on_output)
+        async with open_courier(
+            line, ENVIRON, job, most_bytes=most_report_bytes(scene.spec.limits)
+        ) as courier:
             argv = self._argv(name, scene, line, has_stdin=stdin is not None)
             started = StartedProcess(
                 argv,
@@ -143,18 +136,18 @@ class Containers(BaseBackend):
             ended = replace(ended, report=await courier.report())
         if ended.exit_code == KILLED and ended.report.endswith(OUT_OF_MEMORY):
             ended = replace(ended, stopped=Status.MEMORY)
-        return self._result(ended, audience, scene, entry, secrets)
+        return self._result(ended, audience, scene)
 
     def _client(self, argv: list[str], scene: Scene) -> Boxed:
         """The engine's client. Its own processes are not the container's, and count nothing.
 
         Podman without root ignores its limits where control groups are of version 1, so they are watched as well.
         """
-        limits = scene.limits
+        limits = scene.spec.limits
         watch = Watch(
             memory_mb=ENDLESS,
             processes=ENDLESS,
-            folders=(scene.out,) if scene.folder is None else (scene.out, scene.folder),
+            folders=scene.left,
             folders_mb=limits.tmp_mb,
         )
         if self.name == "podman":
@@ -169,7 +162,7 @@ class Containers(BaseBackend):
         return Boxed(argv=argv, cwd=Path("/"), environ=self._environ, descriptors=(), watch=watch)
 
     def _argv(self, name: str, scene: Scene, line: Path, *, has_stdin: bool) -> list[str]:
-        limits = scene.limits
+        limits = scene.spec.limits
         memory = f"{limits.memory_mb}m"
         argv = [
             self._program,
@@ -211,10 +204,14 @@ class Containers(BaseBackend):
         argv += ["--tmpfs", tmp if self.name == "podman" else f"{tmp},nr_inodes={MOST_FILES}"]
         argv += ["--pidfile", str(_pid_file(scene))] if self.name == "podman" else []
         argv += ["--interactive"] if has_stdin else []
-        code_dir = scene.code_dir
+        code_dir = scene.spec.code_dir
         if code_dir is not None and self._as_root:
             code_dir = readable_by_all(code_dir, scene.scratch)
-        for inside, readable in ((INSIDE_GUEST, GUEST), (INSIDE_CODE, code_dir), (INSIDE_LAYER, scene.layer)):
+        for inside, readable in (
+            (INSIDE_GUEST, GUEST),
+            (INSIDE_CODE, code_dir),
+            (INSIDE_LAYER, scene.spec.layer),
+        ):
             argv += _mount(readable, inside, writable=False)
         out = scene.out if scene.folder is None else None
         for inside, place in (
@@ -224,9 +221,9 @@ class Containers(BaseBackend):
             (INSIDE_PROXY, scene.socket),
         ):
             argv += _mount(place, inside, writable=True)
-        for path in scene.read_only:
+        for path in scene.spec.read_only:
             argv += _mount(path, str(path), writable=False)
-        for path in scene.writable:
+        for path in scene.spec.writable:
             argv += _mount(path, str(path), writable=True)
         argv += ["--entrypoint", "python3", self._image, "-I", "-S"]
         return [*argv, f"{INSIDE_GUEST}/courier.py", INSIDE_LINE]
@@ -237,7 +234,7 @@ class Containers(BaseBackend):
         if not self._as_root:
             options += ["--userns", "keep-id"] if self.name == "podman" else []
             return [*options, "--user", f"{os.getuid()}:{os.getgid()}"]
-        if scene.writable:
+        if scene.spec.writable:
             raise NoSandbox(
                 f"With {self.name}, root can't lend its own folders to a run. Run Satchel as an ordinary user, or set "
                 'backend = "bubblewrap" in the section [sandbox] of config.toml.'

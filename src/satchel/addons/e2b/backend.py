@@ -14,7 +14,7 @@ import contextlib
 import logging
 import shlex
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,12 +31,10 @@ from satchel.sandbox.bubblewrap import own_uid
 from satchel.sandbox.job import GUEST, JobPlaces, Scene, job_bytes
 from satchel.sandbox.outcome import redacted
 from satchel.sandbox.port import (
-    CommandEntry,
     Feature,
     Network,
     OnOutput,
     Probe,
-    PythonEntry,
     RunResult,
     Status,
 )
@@ -140,19 +138,12 @@ class E2B(BaseBackend):
             if port not in WEB_PORTS:
                 raise NoSandbox(f"e2b can allow {name} on the ports 80 and 443 only, not on {port}.")
 
-    async def _play(
-        self,
-        scene: Scene,
-        entry: PythonEntry | CommandEntry,
-        *,
-        secrets: Mapping[str, str],
-        on_output: OnOutput | None = None,
-    ) -> RunResult:
-        limits = scene.limits
+    async def _play(self, scene: Scene, *, on_output: OnOutput | None = None) -> RunResult:
+        limits = scene.spec.limits
         uid = 0 if self._as_self else own_uid(None)
         places = JobPlaces(
-            code_dir=INSIDE_CODE if scene.code_dir is not None else "",
-            path=(INSIDE_LAYER,) if scene.layer is not None else (),
+            code_dir=INSIDE_CODE if scene.spec.code_dir is not None else "",
+            path=(INSIDE_LAYER,) if scene.spec.layer is not None else (),
             cwd=INSIDE_FOLDER if scene.folder is not None else "/tmp",
             tmp="/tmp",
             socket="",
@@ -160,7 +151,7 @@ class E2B(BaseBackend):
         )
         folders = [Sync(here=scene.out, there=INSIDE_OUT)]
         folders += [Sync(here=scene.folder, there=INSIDE_FOLDER)] if scene.folder is not None else []
-        folders += [Sync(here=path, there=str(path)) for path in scene.writable]
+        folders += [Sync(here=path, there=str(path)) for path in scene.spec.writable]
         stage = scene.scratch / "stage.tar"
         packed = partial(
             pack,
@@ -169,8 +160,8 @@ class E2B(BaseBackend):
             code_dir=INSIDE_CODE,
             layer=INSIDE_LAYER,
             folders=folders,
-            job=job_bytes(entry, scene, places, secrets),
-            stdin=(entry.stdin or b"") if isinstance(entry, CommandEntry) else b"",
+            job=job_bytes(scene, places),
+            stdin=scene.spec.stdin or b"",
             uid=uid,
             most_report_bytes=most_report_bytes(limits),
         )
@@ -193,7 +184,7 @@ class E2B(BaseBackend):
             stopped=left.stopped if left is not None else None,
             peak_mb=left.peak_mb if left is not None else 0,
         )
-        result = self._result(ended, audience, scene, entry, secrets)
+        result = self._result(ended, audience, scene)
         return result if left is None else replace(result, omitted=(*left.omitted, *result.omitted))
 
     @asynccontextmanager
@@ -205,12 +196,12 @@ class E2B(BaseBackend):
             SandboxError: The service doesn't give one.
         """
         sdk = self._sdk()
-        allowed, network = _reach(scene.network)
+        allowed, network = _reach(scene.spec.network)
         # A machine whose making was interrupted could not be ended, so that it isn't interrupted.
         with anyio.CancelScope(shield=True), self._said("make a machine"):
             machine = await sdk.create(
                 template=self._template,
-                timeout=round(scene.limits.wall_s + LATE_S + 2 * CARRY_S),
+                timeout=round(scene.spec.limits.wall_s + LATE_S + 2 * CARRY_S),
                 metadata={"made-by": "satchel"},
                 lifecycle={"on_timeout": "kill"},
                 idempotency_key=str(uuid.uuid4()),
@@ -319,9 +310,9 @@ class E2B(BaseBackend):
 
     async def _take_back(self, machine: AsyncSandbox, scene: Scene, folders: Sequence[Sync]) -> Left:
         """Fetch what the run left, and make the folders here like those there."""
-        report_bytes = most_report_bytes(scene.limits)
+        report_bytes = most_report_bytes(scene.spec.limits)
         archive = scene.scratch / "left.tar"
-        await self._fetch(machine, archive, most_left_bytes(scene.limits.tmp_mb, report_bytes))
+        await self._fetch(machine, archive, most_left_bytes(scene.spec.limits.tmp_mb, report_bytes))
         came = [scene.scratch / f"came{number}" for number in range(len(folders))]
         for new in came:
             new.mkdir()

@@ -97,21 +97,21 @@ def pack(
     """
     plan: dict[str, object] = {
         "python": PYTHON,
-        "machine": os.uname().machine if scene.layer is not None else "",
+        "machine": os.uname().machine if scene.spec.layer is not None else "",
         "uid": uid,
         "environ": dict(ENVIRON),
         "job": job,
         "stdin": stdin,
         "folders": [folder.there for folder in folders],
-        "wall_s": scene.limits.wall_s,
-        "memory_mb": scene.limits.memory_mb,
-        "tmp_mb": scene.limits.tmp_mb,
+        "wall_s": scene.spec.limits.wall_s,
+        "memory_mb": scene.spec.limits.memory_mb,
+        "tmp_mb": scene.spec.limits.tmp_mb,
         "files": MOST_FILES,
-        "shown": [str(shown) for shown in scene.read_only],
+        "shown": [str(shown) for shown in scene.spec.read_only],
         "report_bytes": most_report_bytes,
     }
-    read_only = [(GUEST, HERE), (scene.code_dir, code_dir), (scene.layer, layer)]
-    read_only += [(shown, str(shown)) for shown in scene.read_only]
+    read_only = [(GUEST, HERE), (scene.spec.code_dir, code_dir), (scene.spec.layer, layer)]
+    read_only += [(shown, str(shown)) for shown in scene.spec.read_only]
     try:
         with tarfile.open(path, "w") as tar:
             _add_text(tar, f"{HERE}/plan", marshal.dumps(plan, 2))

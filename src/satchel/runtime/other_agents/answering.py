@@ -76,14 +76,14 @@ def _is_first(descriptor: int) -> bool:
 
 def _start(home: Path, environ: Mapping[str, str], old: Serving | None, left_s: Callable[[], float]) -> None:
     # Imported only here: loading `subprocess` takes as long as the rest of a hook.
-    from satchel.sandbox.detached import start_for_home  # noqa: PLC0415
+    from satchel.sandbox.detached import start_satchel  # noqa: PLC0415
 
     if old is not None:
         # It was started before an upgrade, and can't read what the new version writes.
         os.kill(old.pid, signal.SIGTERM)
         while left_s() > 0 and serving(home, file=HOOKS_FILE) is not None:
             time.sleep(_LOOK_S)
-    start_for_home(home, environ, ("memory", "answer"), log="memory-answer.log")
+    start_satchel(home, environ, ("memory", "answer"), log="memory-answer.log")
 
 
 def _is_recent(failed: Path) -> bool:

@@ -195,7 +195,7 @@ def run(job: dict[str, Any]) -> object:
     module.__file__ = file
     sys.modules["main"] = module
     exec(code, module.__dict__)  # noqa: S102 - it is what the sandbox is for
-    return getattr(module, job["function"])(job["args"])
+    return module.run(job["args"])
 
 
 def returned(value: object, most_bytes: int) -> dict[str, str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Any, Final, Literal, TypeAlias
 from satchel.errors import NotFound, SatchelError, StorageUnwritable
 from satchel.tools.builtin.fence import Place
 from satchel.tools.builtin.seen import read_whole
+from satchel.tools.kept import write_kept
 from satchel.tools.port import ToolContext
 
 __all__ = ["Keep", "Restored", "copy_changes", "keep_change", "keeper", "redo", "undo"]
@@ -271,15 +271,8 @@ def _lines(folder: Path) -> list[dict[str, Any]]:
 def _kept(folder: Path, content: bytes) -> str:
     digest = hashlib.sha256(content).hexdigest()
     path = folder / digest
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not path.exists():
-        # Calls of one answer run at the same time, and may keep the same content.
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".")
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        write_kept(path, content)
     return digest
 
 

@@ -6,16 +6,11 @@ import os
 import stat
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
-import anyio
-
 from satchel.errors import UsageError
-from satchel.sandbox.process import StreamName, run_process
 from satchel.tools.builtin.fence import Fence, Place, shown
 from satchel.tools.builtin.record import TEXT, BuiltIn
-from satchel.tools.builtin.ripgrep import SAME_FILES, find_ripgrep
 from satchel.tools.builtin.tree import MAX_ENTRIES, FoundPath, GlobPattern, walk
 from satchel.tools.display import Display, describe_search, show_found
 from satchel.tools.function import function_tool
@@ -44,7 +39,7 @@ def glob_tool(fence: Fence) -> Tool:
                 f"{shown(input['pattern'])} leads outside of {base.name}. Give the folder as `path`."
             )
         wants_folders = pattern.endswith("/")
-        found = await _find(place, pattern, context, wants_folders=wants_folders)
+        found = await _find(place, pattern, context)
         hits = [hit for hit in found if hit.is_folder == wants_folders and may_show(place.path / hit.path)]
         hits.sort(key=lambda hit: (-hit.mtime_ns, hit.path))
         names = [fence.name(place.path / hit.path, context) + ("/" if hit.is_folder else "") for hit in hits]
@@ -94,14 +89,10 @@ def _split(pattern: str) -> tuple[str, str]:
     return (above or "/") if pattern.startswith("/") else above, "/".join(rest) + folder_slash
 
 
-async def _find(place: Place, pattern: str, context: ToolContext, *, wants_folders: bool) -> list[FoundPath]:
+async def _find(place: Place, pattern: str, context: ToolContext) -> list[FoundPath]:
     compiled = GlobPattern(pattern)
-    ripgrep = find_ripgrep(context.environ)
     if not stat.S_ISDIR((await context.blocking(_state, place)).st_mode):
         raise UsageError(f"{place.name} is not a folder.")
-    # Without `**`, a walk that enters only folders in which something can match is faster.
-    if ripgrep is not None and "**" in pattern and not wants_folders:
-        return await _find_by_ripgrep(ripgrep, place.path, compiled, context)
     stopped = threading.Event()
 
     def find() -> list[FoundPath]:
@@ -120,48 +111,6 @@ def _state(place: Place) -> os.stat_result:
         return os.fstat(handle)
     finally:
         os.close(handle)
-
-
-async def _find_by_ripgrep(
-    ripgrep: str, base: Path, pattern: GlobPattern, context: ToolContext
-) -> list[FoundPath]:
-    paths: list[str] = []
-    rest = b""
-    seen = 0
-    with anyio.CancelScope() as enough:
-
-        async def take(stream: StreamName, chunk: bytes) -> None:
-            nonlocal rest, seen
-            if stream == "stderr":
-                return
-            *names, rest = (rest + chunk).split(b"\0")
-            for name in names:
-                path = os.fsdecode(name).removeprefix("./")
-                if pattern.matches(path):
-                    paths.append(path)
-            seen += len(names)
-            if seen >= MAX_ENTRIES:
-                enough.cancel()
-
-        await run_process(
-            [ripgrep, *SAME_FILES, "--files", "./"],
-            cwd=base,
-            environ=context.environ,
-            on_output=take,
-            max_output_bytes=4096,
-        )
-    return await context.blocking(_with_times, base, paths)
-
-
-def _with_times(base: Path, paths: list[str]) -> list[FoundPath]:
-    found: list[FoundPath] = []
-    for path in paths:
-        try:
-            state = os.lstat(base / path)
-        except OSError:
-            continue
-        found.append(FoundPath(path=path, is_folder=False, mtime_ns=state.st_mtime_ns, size=state.st_size))
-    return found
 
 
 GLOB: Final = BuiltIn(

@@ -1,83 +1,56 @@
-"""A cache of the answers of executables to `--schema`, in `SATCHEL_HOME/tool-schemas.json`.
+"""Executables that gave no schema, in `SATCHEL_HOME/tool-schemas.json`: for an hour only a refresh asks them again.
 
-If it is deleted, every executable is asked again. Approvals are kept elsewhere: see `satchel.tools.pins`.
+What an executable that gave one said is in its pin: see `satchel.tools.pins`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from satchel.config.home import locked_folder, replace_file
-from satchel.tools.external.folders import Stamp
-from satchel.tools.external.schema import ExternalDefinition, definition_from_json, definition_to_json
 
-__all__ = ["SchemaAnswer", "load_asked", "save_asked"]
+__all__ = ["Failure", "load_failures", "save_failures"]
 
-_SCHEMAS = "tool-schemas.json"
-_FORM = 2  # 2: definitions with `returns`
+_FILE: Final = "tool-schemas.json"
+_AGAIN_S: Final = 3600.0
+"""What it needs may have been installed since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchemaAnswer:
-    """What an executable answered to `--schema`.
+class Failure:
+    """An executable that gave no schema.
 
     Attributes:
-        definition: None if it gave none; `problem` says why.
+        sha256: Of its content.
+        problem: Why, in a sentence.
         asked_at: Seconds since 1970.
     """
 
-    stamp: Stamp
     sha256: str
-    definition: ExternalDefinition | None
-    problem: str = ""
-    asked_at: float = 0.0
+    problem: str
+    asked_at: float
 
 
-def load_asked(home: Path) -> dict[str, SchemaAnswer]:
-    """Read the cache, by path. Damaged entries and those of another format are ignored, and asked again."""
-    found: dict[str, SchemaAnswer] = {}
-    for path, value in _read(home / _SCHEMAS).items():
-        try:
-            size, mtime_ns, inode, ctime_ns = map(int, value["stamp"])
-            found[path] = SchemaAnswer(
-                stamp=Stamp(size=size, mtime_ns=mtime_ns, inode=inode, ctime_ns=ctime_ns),
-                sha256=str(value["sha256"]),
-                definition=definition_from_json(value["definition"]) if value["definition"] else None,
-                problem=str(value["problem"]),
-                asked_at=float(value["asked_at"]),
-            )
-        except (KeyError, TypeError, ValueError):
-            continue
-    return found
+def load_failures(home: Path, now: float) -> dict[str, Failure]:
+    """Those of the last hour, by path. A damaged file, and one of another form, counts as empty."""
+    try:
+        failed = json.loads((home / _FILE).read_bytes())["failed"]
+        found = {path: Failure(**one) for path, one in failed.items()}
+        return {path: one for path, one in found.items() if now - one.asked_at <= _AGAIN_S}
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
+        return {}
 
 
-def save_asked(home: Path, asked: Mapping[str, SchemaAnswer]) -> None:
-    """Write the cache.
+def save_failures(home: Path, failed: Mapping[str, Failure], now: float) -> None:
+    """Add to those of the last hour.
 
     Raises:
-        StorageUnwritable: It can't be written.
+        StorageUnwritable: The file can't be written.
     """
-    tools = {
-        path: {
-            "stamp": [one.stamp.size, one.stamp.mtime_ns, one.stamp.inode, one.stamp.ctime_ns],
-            "sha256": one.sha256,
-            "definition": definition_to_json(one.definition) if one.definition else None,
-            "problem": one.problem,
-            "asked_at": one.asked_at,
-        }
-        for path, one in asked.items()
-    }
     with locked_folder(home):
-        replace_file(home / _SCHEMAS, json.dumps({"form": _FORM, "tools": tools}, indent=1) + "\n")
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return dict(value["tools"]) if value["form"] == _FORM else {}
-    except (OSError, KeyError, TypeError, ValueError, RecursionError):
-        return {}
+        kept = {path: asdict(one) for path, one in {**load_failures(home, now), **failed}.items()}
+        replace_file(home / _FILE, json.dumps({"failed": kept}, indent=1) + "\n")

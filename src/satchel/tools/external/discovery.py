@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -16,19 +15,16 @@ from satchel.errors import SandboxError, UsageError
 from satchel.sandbox.process import ProcessResult, StreamName, run_process
 from satchel.tools.box import Box
 from satchel.tools.boxed import Workspace
-from satchel.tools.external.asked import SchemaAnswer
 from satchel.tools.external.folders import Candidate
 from satchel.tools.external.schema import MAX_SCHEMA_BYTES, ExternalDefinition, parse_schema
 
 __all__ = [
     "Entry",
-    "Outside",
-    "Schemas",
     "Start",
     "Status",
     "ask",
     "ask_all",
-    "is_known",
+    "in_sandbox",
     "run_when_free",
     "start_problem",
 ]
@@ -43,8 +39,6 @@ FEW_AT_ONCE = 4
 machine does, slowed them down."""
 BUSY_TRIES = 5
 BUSY_S = 0.02
-FAILED_AGAIN_S = 3600.0
-"""An executable that gave no schema is asked again after this time: what it needs may have been installed since."""
 GRACE_S = 0.2
 """Time between SIGTERM and SIGKILL for a `--schema` that runs too long. It needs no time to clean up."""
 
@@ -68,62 +62,30 @@ class Entry:
     reason: str = ""
 
 
-class Start(Protocol):
+@dataclass(frozen=True, slots=True)
+class Start:
     """How an executable is started for its schema.
 
     Attributes:
+        run: Takes the arguments of `run_process` but its environment, and raises what that raises.
         remark: What to add to the reason why one gave none; may be "".
     """
 
-    @property
-    def remark(self) -> str:
-        """See above."""
-        ...
-
-    async def __call__(self, argv: Sequence[str], *, cwd: Path, **options: Any) -> ProcessResult:
-        """See `run_process`.
-
-        Raises:
-            SandboxError: It could not be started.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Outside:
-    """Starts it with the user's rights."""
-
-    environ: Mapping[str, str]
+    run: Callable[..., Awaitable[ProcessResult]]
     remark: str = ""
 
-    async def __call__(self, argv: Sequence[str], *, cwd: Path, **options: Any) -> ProcessResult:
-        """See `Start`."""
-        return await run_when_free(argv, cwd=cwd, environ=self.environ, **options)
 
+def in_sandbox(workspace: Workspace, environ: Mapping[str, str]) -> Start:
+    """Start it in a sandbox that has no network and no project: a folder of its own is all that it may write."""
 
-@dataclass(frozen=True, slots=True)
-class Schemas:
-    """Starts it in a sandbox that has no network and no project: a folder of its own is all that it may write."""
+    async def run(argv: Sequence[str], **options: Any) -> ProcessResult:
+        return (await workspace.run(argv, box=Box(), environ=environ, **options)).result
 
-    workspace: Workspace
-    environ: Mapping[str, str]
-    remark: str = (
+    remark = (
         " It was asked in the sandbox of mode auto. With SATCHEL_AGENT_MODE=ask, `satchel tool refresh` asks it "
         "with your rights."
     )
-
-    async def __call__(self, argv: Sequence[str], *, cwd: Path, **options: Any) -> ProcessResult:
-        """See `Start`."""
-        run = await self.workspace.run(argv, box=Box(), cwd=cwd, environ=self.environ, **options)
-        return run.result
-
-
-def is_known(asked: SchemaAnswer, candidate: Candidate, *, now: datetime, asks_failed: bool) -> bool:
-    """Whether the cached answer is still valid. If only the ctime differs, the caller compares the content."""
-    if asked.definition is None and (asks_failed or now.timestamp() - asked.asked_at > FAILED_AGAIN_S):
-        return False
-    old, new = asked.stamp, candidate.stamp
-    return (old.size, old.mtime_ns, old.inode) == (new.size, new.mtime_ns, new.inode)
+    return Start(run, remark)
 
 
 async def ask_all(
@@ -189,7 +151,7 @@ async def ask(candidate: Candidate, *, start: Start, limit_s: float) -> External
     result: ProcessResult | None = None
     try:
         with flood:
-            result = await start(
+            result = await start.run(
                 [str(candidate.path), "--schema"],
                 cwd=candidate.folder.path,
                 timeout_s=limit_s,

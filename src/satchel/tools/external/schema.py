@@ -17,7 +17,6 @@ __all__ = [
     "MAX_SCHEMA_BYTES",
     "ExternalDefinition",
     "definition_from_json",
-    "definition_to_json",
     "parse_schema",
 ]
 
@@ -94,20 +93,8 @@ def parse_schema(printed: bytes) -> ExternalDefinition:
     )
 
 
-def definition_to_json(definition: ExternalDefinition) -> dict[str, Any]:
-    """The definition as JSON data."""
-    return {
-        "name": definition.name,
-        "description": definition.description,
-        "input_schema": definition.input_schema,
-        "reads": list(definition.reads),
-        "writes": list(definition.writes),
-        "returns": definition.returns,
-    }
-
-
 def definition_from_json(value: Any) -> ExternalDefinition:
-    """The inverse of `definition_to_json`.
+    """A definition out of the JSON data of its fields.
 
     Raises:
         KeyError, TypeError, ValueError: It is damaged.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -14,19 +15,10 @@ import anyio.to_thread
 from satchel.clock import Clock
 from satchel.errors import NotFound, SatchelError, StorageError, UsageError
 from satchel.tools.boxed import Workspaces
-from satchel.tools.external.asked import SchemaAnswer, load_asked, save_asked
-from satchel.tools.external.discovery import (
-    Entry,
-    Outside,
-    Schemas,
-    Start,
-    Status,
-    ask,
-    ask_all,
-    is_known,
-)
+from satchel.tools.external.asked import Failure, load_failures, save_failures
+from satchel.tools.external.discovery import Entry, Start, Status, ask, ask_all, in_sandbox, run_when_free
 from satchel.tools.external.folders import Candidate, ToolFolder, Unusable, digest_of, scan
-from satchel.tools.external.schema import ExternalDefinition, definition_from_json, definition_to_json
+from satchel.tools.external.schema import ExternalDefinition, definition_from_json
 from satchel.tools.external.tool import ExternalTool
 from satchel.tools.pins import Pin, PinFile, Pins, pin_path
 from satchel.tools.port import Tool
@@ -38,9 +30,6 @@ ScanState: TypeAlias = Literal["not_started", "in_progress", "complete", "failed
 
 _Approved: TypeAlias = Mapping[str, Pin[ExternalDefinition]]
 """Approvals by file path."""
-
-MOST_ELSEWHERE = 5000
-"""The most files of other projects that the cache keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,15 +48,6 @@ class ApprovalRecord:
     after: ExternalDefinition
     sha256: str
     was_same: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A candidate and its cached answer, if that is still valid."""
-
-    candidate: Candidate
-    sha256: str
-    asked: SchemaAnswer | None
 
 
 @dataclass(slots=True)
@@ -109,7 +89,7 @@ class ExternalTools:
 
         Args:
             folders: Where to look. If two tools have the same name, the first is offered.
-            home: SATCHEL_HOME, for the cache of schemas and the approvals.
+            home: SATCHEL_HOME, for the approvals.
             environ: The environment of the tools.
             clock: Gives the time of an approval.
             builtin: Names of built-in tools, which external tools can't use.
@@ -125,7 +105,7 @@ class ExternalTools:
         self._pins = PinFile(
             pin_path(home, "external"),
             read=definition_from_json,
-            write=definition_to_json,
+            write=asdict,
             older=(home / "tool-approvals.json", _pins_of_older_form),
         )
         self._environ = environ
@@ -217,7 +197,7 @@ class ExternalTools:
         """
         async with self._discovering:
             candidate, before = await _in_thread(self._find, name)
-            digest, stamp = await _in_thread(_digest, candidate)
+            digest = await _in_thread(_digest, candidate)
             if before is not None and before.sha256 == digest:
                 return ApprovalRecord(
                     name=before.shown.name,
@@ -231,12 +211,9 @@ class ExternalTools:
             if not isinstance(answer, ExternalDefinition):
                 why = answer or f"--schema did not answer within {self._schema_timeout_s:g} s."
                 raise UsageError(f"{candidate.path} can't be approved: {why}")
-            now = self._clock.now()
             await _in_thread(_check_same, candidate, digest)
-            pin = Pin(sha256=digest, shown=answer, approved_at=now.isoformat())
+            pin = Pin(sha256=digest, shown=answer, approved_at=self._clock.now().isoformat())
             await _in_thread(self._pin, {str(candidate.path): pin}, False)
-            asked = SchemaAnswer(stamp=stamp, sha256=digest, definition=answer, asked_at=now.timestamp())
-            await _in_thread(_remember, self._home, {str(candidate.path): asked})
             await self._discover(asks_failed=False)
         return ApprovalRecord(
             name=answer.name,
@@ -270,23 +247,23 @@ class ExternalTools:
 
     async def _look(self, *, asks_failed: bool) -> _Found:
         now = self._clock.now()
-        found, reads, approvals = await _in_thread(self._read_folders, asks_failed)
+        found, digests, approvals = await _in_thread(self._read_folders)
+        failed = {} if asks_failed else await _in_thread(load_failures, self._home, now.timestamp())
+        failed = {path: one for path, one in failed.items() if digests.get(Path(path)) == one.sha256}
         unknown = [
-            read.candidate for read in reads if read.asked is None and not _is_withheld(read, approvals)
+            one
+            for one in found
+            if isinstance(one, Candidate)
+            and str(one.path) not in {**approvals, **failed}
+            and not _is_new_in_project(one, digests[one.path], None)
         ]
-        asked = {
-            str(read.candidate.path): read.asked
-            for read in reads
-            if read.asked is not None and not _is_withheld(read, approvals)
-        }
         problem = ""
         if unknown:
             answers = await ask_all(unknown, start=await self._start(), limit_s=self._schema_timeout_s)
-            digests = {read.candidate.path: read.sha256 for read in reads}
-            asked |= await _in_thread(_settle, unknown, answers, digests, now.timestamp())
-        if unknown or any(one.definition and path not in approvals for path, one in asked.items()):
-            approvals, problem = await _in_thread(self._keep, asked, approvals, now.isoformat())
-        chosen = self._choose(found, reads, asked, approvals)
+            answers = await _in_thread(_settle, answers, digests)
+            approvals, fresh, problem = await _in_thread(self._keep, answers, digests, approvals, now)
+            failed |= fresh
+        chosen = self._choose(found, digests, failed, approvals)
         if problem:
             chosen.notices.append(problem)
         return chosen
@@ -298,75 +275,67 @@ class ExternalTools:
             await _in_thread(partial(folder.mkdir, mode=0o700, parents=True, exist_ok=True))
             apart = self._boxes.workspace(folder)
             if not await apart.lacking("external"):
-                return Schemas(apart, self._environ)
-        return Outside(self._environ)
+                return in_sandbox(apart, self._environ)
+        return Start(partial(run_when_free, environ=self._environ))
 
-    def _read_folders(self, asks_failed: bool) -> tuple[list[Candidate | Unusable], list[_Read], _Approved]:
-        """Everything that can be found out without starting a process."""
+    def _read_folders(self) -> tuple[list[Candidate | Unusable], dict[Path, str], _Approved]:
+        """Everything that can be found out without starting a process: what there is, its digests, the approvals."""
         found = scan(self._folders)
-        known = load_asked(self._home)
         approvals = dict(self._approved()) if found else {}
-        now = self._clock.now()
-        reads: list[_Read] = []
+        digests: dict[Path, str] = {}
         for position, candidate in enumerate(found):
             if isinstance(candidate, Unusable):
                 continue
-            asked = known.get(str(candidate.path))
-            if asked is not None and not is_known(asked, candidate, now=now, asks_failed=asks_failed):
-                asked = None
-            if asked is not None and asked.stamp == candidate.stamp:
-                reads.append(_Read(candidate, asked.sha256, asked))
-                continue
             try:
-                digest, _ = digest_of(candidate.path, candidate.stamp)
+                digests[candidate.path], _ = digest_of(candidate.path, candidate.stamp)
             except OSError as error:
                 found[position] = Unusable(
                     path=candidate.path,
                     folder=candidate.folder,
                     reason=f"it can't be read, so its content can't be approved: {error.strerror}.",
                 )
-                continue
-            if asked is not None and asked.sha256 != digest:
-                asked = None
-            if asked is not None:
-                asked = SchemaAnswer(
-                    stamp=candidate.stamp,
-                    sha256=digest,
-                    definition=asked.definition,
-                    problem=asked.problem,
-                    asked_at=asked.asked_at,
-                )
-            reads.append(_Read(candidate, digest, asked))
-        accepted = {}
-        for read in reads:
-            path, before = str(read.candidate.path), approvals.get(str(read.candidate.path))
-            if before is None or before.sha256 == read.sha256:
-                continue
-            if read.candidate.folder.accepts(read.candidate.path, read.sha256):
-                # The user saw the new content when they trusted the project again.
-                accepted[path] = replace(before, sha256=read.sha256)
+        accepted = {
+            str(one.path): replace(before, sha256=digests[one.path])
+            for one in found
+            if isinstance(one, Candidate)
+            and (before := approvals.get(str(one.path))) is not None
+            and before.sha256 != digests[one.path]
+            # The user saw the new content when they trusted the project again.
+            and one.folder.accepts(one.path, digests[one.path])
+        }
         if accepted:
             self._pin(accepted, False)
-        return found, reads, {**approvals, **accepted}
+        return found, digests, {**approvals, **accepted}
 
     def _keep(
-        self, asked: Mapping[str, SchemaAnswer], approvals: _Approved, at: str
-    ) -> tuple[_Approved, str]:
-        """Save the answers, and approve the files that are new.
+        self,
+        answers: Mapping[Path, ExternalDefinition | str],
+        digests: Mapping[Path, str],
+        approvals: _Approved,
+        now: datetime,
+    ) -> tuple[_Approved, Mapping[str, Failure], str]:
+        """Approve the files that are new, and note those that gave no schema.
 
         Returns:
-            All approvals; and a notice if they could not be saved, in which case the tools are offered nevertheless.
+            All approvals; the failures; and a notice if they could not be saved, in which case the tools are offered
+            nevertheless.
         """
         first = {
-            path: Pin(sha256=one.sha256, shown=one.definition, approved_at=at)
-            for path, one in asked.items()
-            if one.definition is not None
+            str(path): Pin(sha256=digests[path], shown=answer, approved_at=now.isoformat())
+            for path, answer in answers.items()
+            if isinstance(answer, ExternalDefinition)
+        }
+        failed = {
+            str(path): Failure(sha256=digests[path], problem=answer, asked_at=now.timestamp())
+            for path, answer in answers.items()
+            if isinstance(answer, str)
         }
         try:
-            self._save_asked(asked)
-            return self._pin(first, True), ""
+            if failed:
+                save_failures(self._home, failed, now.timestamp())
+            return self._pin(first, True), failed, ""
         except StorageError as error:
-            return {**first, **approvals}, f"Approvals of external tools could not be saved: {error}"
+            return {**first, **approvals}, failed, f"Approvals of external tools could not be saved: {error}"
 
     def _approved(self) -> _Approved:
         pins = self._pins.load()
@@ -386,21 +355,15 @@ class ExternalTools:
 
         return self._pins.change(edit).approved
 
-    def _save_asked(self, asked: Mapping[str, SchemaAnswer]) -> None:
-        here = {str(folder.path) for folder in self._folders}
-        elsewhere = {p: one for p, one in load_asked(self._home).items() if str(Path(p).parent) not in here}
-        save_asked(self._home, {**dict(list(elsewhere.items())[-MOST_ELSEWHERE:]), **asked})
-
     def _choose(
         self,
         found: Sequence[Candidate | Unusable],
-        reads: Sequence[_Read],
-        asked: Mapping[str, SchemaAnswer],
+        digests: Mapping[Path, str],
+        failed: Mapping[str, Failure],
         approvals: _Approved,
     ) -> _Found:
         """Decide which tools are offered, and what to say about the others."""
         chosen = _Found()
-        digests = {read.candidate.path: read.sha256 for read in reads}
         by_name: dict[str, Path] = {}
         for one in found:
             if isinstance(one, Unusable):
@@ -413,14 +376,14 @@ class ExternalTools:
                     )
                 )
                 continue
-            chosen.entries.append(self._entry(one, digests[one.path], asked, approvals, by_name, chosen))
+            chosen.entries.append(self._entry(one, digests[one.path], failed, approvals, by_name, chosen))
         return chosen
 
     def _entry(
         self,
         candidate: Candidate,
         digest: str,
-        asked: Mapping[str, SchemaAnswer],
+        failed: Mapping[str, Failure],
         approvals: _Approved,
         by_name: dict[str, Path],
         chosen: _Found,
@@ -448,11 +411,11 @@ class ExternalTools:
                 description=approval.shown.description,
                 reason=reason,
             )
-        answer = asked.get(str(path))
-        if answer is None or answer.definition is None or approval is None:
-            why = answer.problem if answer is not None else "it was not asked."
-            return Entry(name=path.name, status="skipped", path=path, reason=f"{path}: {why}")
-        definition = answer.definition
+        if approval is None:
+            return Entry(
+                name=path.name, status="skipped", path=path, reason=f"{path}: {failed[str(path)].problem}"
+            )
+        definition = approval.shown
 
         def entry(status: Status, reason: str) -> Entry:
             return Entry(
@@ -484,8 +447,8 @@ class ExternalTools:
             ExternalTool(
                 path,
                 definition,
-                stamp=answer.stamp,
-                sha256=answer.sha256,
+                stamp=candidate.stamp,
+                sha256=digest,
                 timeout_s=self._run_timeout_s,
                 boxes=self._boxes,
             )
@@ -495,16 +458,13 @@ class ExternalTools:
     def _find(self, name: str) -> tuple[Candidate, Pin[ExternalDefinition] | None]:
         """The file that a name means. If several have the name, one that needs approval is preferred."""
         approvals = self._approved()
-        known = load_asked(self._home)
         fitting: list[tuple[Candidate, Pin[ExternalDefinition] | None]] = []
         for one in scan(self._folders):
             path = str(one.path)
-            approval, asked = approvals.get(path), known.get(path)
+            approval = approvals.get(path)
             names = {path, one.path.name}
             if approval is not None:
                 names.add(approval.shown.name)
-            if asked is not None and asked.definition is not None:
-                names.add(asked.definition.name)
             if name not in names:
                 continue
             if isinstance(one, Unusable):
@@ -515,16 +475,9 @@ class ExternalTools:
                 f"There is no external tool {name!r}. `satchel tool list --source external` lists them."
             )
         for candidate, approval in fitting:
-            if approval is None or approval.sha256 != _digest(candidate)[0]:
+            if approval is None or approval.sha256 != _digest(candidate):
                 return candidate, approval
         return fitting[0]
-
-
-def _is_withheld(read: _Read, approvals: _Approved) -> bool:
-    """Whether it needs approval: it has changed, or is new in a project. Then not even `--schema` may run."""
-    approval = approvals.get(str(read.candidate.path))
-    is_changed = approval is not None and approval.sha256 != read.sha256
-    return is_changed or _is_new_in_project(read.candidate, read.sha256, approval)
 
 
 def _is_new_in_project(candidate: Candidate, sha256: str, approval: Pin[ExternalDefinition] | None) -> bool:
@@ -533,44 +486,31 @@ def _is_new_in_project(candidate: Candidate, sha256: str, approval: Pin[External
     return folder.accepted is not None and approval is None and not folder.accepts(candidate.path, sha256)
 
 
-def _digest(candidate: Candidate) -> tuple[str, Any]:
+def _digest(candidate: Candidate) -> str:
     try:
-        return digest_of(candidate.path)
+        return digest_of(candidate.path)[0]
     except OSError as error:
         raise UsageError(f"{candidate.path} can't be read: {error.strerror}.") from error
 
 
 def _check_same(candidate: Candidate, digest: str) -> None:
-    if _digest(candidate)[0] != digest:
+    if _digest(candidate) != digest:
         raise UsageError(
             f"{candidate.path} changed while it was being read. Review it, then approve it again."
         )
 
 
 def _settle(
-    candidates: Sequence[Candidate],
-    answers: Mapping[Path, ExternalDefinition | str],
-    digests: Mapping[Path, str],
-    at: float,
-) -> dict[str, SchemaAnswer]:
+    answers: Mapping[Path, ExternalDefinition | str], digests: Mapping[Path, str]
+) -> dict[Path, ExternalDefinition | str]:
     """The answers, except those of files that changed in the meantime: it is unknown which content gave them."""
-    settled: dict[str, SchemaAnswer] = {}
-    for candidate in candidates:
-        answer = answers[candidate.path]
+    settled = dict(answers)
+    for path in answers:
         try:
-            digest, stamp = digest_of(candidate.path)
-            if digest != digests[candidate.path]:
-                answer = "it changed while it was being read. `satchel tool refresh` tries again."
+            if digest_of(path)[0] != digests[path]:
+                settled[path] = "it changed while it was being read. `satchel tool refresh` tries again."
         except OSError as error:
-            digest, stamp = digests[candidate.path], candidate.stamp
-            answer = f"it can no longer be read: {error.strerror}."
-        settled[str(candidate.path)] = SchemaAnswer(
-            stamp=stamp,
-            sha256=digest,
-            definition=answer if isinstance(answer, ExternalDefinition) else None,
-            problem=answer if isinstance(answer, str) else "",
-            asked_at=at,
-        )
+            settled[path] = f"it can no longer be read: {error.strerror}."
     return settled
 
 
@@ -586,10 +526,6 @@ def _pins_of_older_form(value: Any) -> Pins[ExternalDefinition]:
             for path, each in value["tools"].items()
         }
     )
-
-
-def _remember(home: Path, more: Mapping[str, SchemaAnswer]) -> None:
-    save_asked(home, {**load_asked(home), **more})
 
 
 _threads = anyio.CapacityLimiter(4)

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from anyio.abc import ObjectReceiveStream
+
 from satchel.tools.mcp.definitions import readable
 from satchel.tools.mcp.offers import readable_offer
 from satchel.tools.mcp.tasks import TASK_KEY
@@ -33,7 +35,7 @@ async def cleaned(
         yield _Cleaned(incoming, on_problem), outgoing
 
 
-class _Cleaned:
+class _Cleaned(ObjectReceiveStream[Any]):
     """A stream of messages, whose results are changed in place."""
 
     def __init__(self, inner: Any, on_problem: Callable[[str, str], None]) -> None:
@@ -49,20 +51,6 @@ class _Cleaned:
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-    def __aiter__(self) -> _Cleaned:
-        return self
-
-    async def __anext__(self) -> Any:
-        return self._clean(await self._inner.__anext__())
-
-    async def __aenter__(self) -> _Cleaned:
-        await self._inner.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: Any) -> bool | None:
-        left: bool | None = await self._inner.__aexit__(*error)
-        return left
 
     def _clean(self, message: Any) -> Any:
         result = getattr(getattr(message, "message", None), "result", None)

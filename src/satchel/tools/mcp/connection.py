@@ -231,28 +231,19 @@ class Connection:
 
     async def read(self, uri: str, exchange: ServerRequest) -> Mapping[str, Any] | Failed | InputNeeded:
         """Read a resource; the protocol's result."""
-
-        async def send(responses: Any, state: str | None) -> Any:
-            return await self._client.session.read_resource(
-                uri, input_responses=responses, request_state=state, allow_input_required=True
-            )
-
-        result = await exchange.converse(send)
-        return result if isinstance(result, Failed | InputNeeded) else _plain(result)
+        return await self._get(partial(self._client.session.read_resource, uri), exchange)
 
     async def prompt(
         self, name: str, arguments: Mapping[str, str], exchange: ServerRequest
     ) -> Mapping[str, Any] | Failed | InputNeeded:
         """Get a prompt; the protocol's result."""
+        return await self._get(partial(self._client.session.get_prompt, name, dict(arguments)), exchange)
 
+    async def _get(
+        self, request: Callable[..., Awaitable[Any]], exchange: ServerRequest
+    ) -> Mapping[str, Any] | Failed | InputNeeded:
         async def send(responses: Any, state: str | None) -> Any:
-            return await self._client.session.get_prompt(
-                name,
-                dict(arguments),
-                input_responses=responses,
-                request_state=state,
-                allow_input_required=True,
-            )
+            return await request(input_responses=responses, request_state=state, allow_input_required=True)
 
         result = await exchange.converse(send)
         return result if isinstance(result, Failed | InputNeeded) else _plain(result)

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
@@ -31,7 +31,6 @@ __all__ = [
     "Login",
     "LoginNeeded",
     "LoginStore",
-    "SecretStore",
     "collecting_refusals",
     "note_refusal",
     "system_keyring",
@@ -119,24 +118,12 @@ def note_refusal(reason: str) -> None:
         collected.append(reason)
 
 
-class SecretStore(Protocol):
-    """Stores texts by name, outside SATCHEL_HOME. Every method may raise `StorageError`."""
-
-    name: str
-    """What users call it."""
-
-    def get(self, name: str) -> str | None:
-        """The text, or None."""
-
-    def set(self, name: str, text: str) -> None:
-        """Store it."""
-
-    def delete(self, name: str) -> None:
-        """Delete it, if it exists."""
-
-
 class KeyringStore:
-    """The system's keyring, through the package `keyring`."""
+    """The system's keyring, through the package `keyring`: texts by name. Every method may raise `StorageError`.
+
+    Attributes:
+        name: What users call it.
+    """
 
     def __init__(self, backend: Any) -> None:
         """Take a back end of that package."""
@@ -144,16 +131,16 @@ class KeyringStore:
         self.name = str(getattr(backend, "name", "keyring"))
 
     def get(self, name: str) -> str | None:
-        """See `SecretStore`."""
+        """The text, or None."""
         found: str | None = self._do(lambda: self._backend.get_password(_SERVICE, name))
         return found
 
     def set(self, name: str, text: str) -> None:
-        """See `SecretStore`."""
+        """Store it."""
         self._do(lambda: self._backend.set_password(_SERVICE, name, text))
 
     def delete(self, name: str) -> None:
-        """See `SecretStore`."""
+        """Delete it, if it exists."""
         if self.get(name) is not None:
             self._do(lambda: self._backend.delete_password(_SERVICE, name))
 
@@ -182,7 +169,7 @@ class LoginStore:
     """The logins at all servers. Several processes may use it."""
 
     def __init__(
-        self, home: Path, *, find_secrets: Callable[[], SecretStore | None] = system_keyring
+        self, home: Path, *, find_secrets: Callable[[], KeyringStore | None] = system_keyring
     ) -> None:
         """Take the home; nothing is read.
 
@@ -195,7 +182,7 @@ class LoginStore:
         self._find_secrets = find_secrets
 
     @cached_property
-    def _secrets(self) -> SecretStore | None:
+    def _secrets(self) -> KeyringStore | None:
         return self._find_secrets()
 
     async def load(self, entry: McpServerSettings) -> Login | None:

@@ -56,7 +56,6 @@ async def log_in(
     present: Present,
     redirected: Callable[[str], Awaitable[Redirected]],
     clock: Clock,
-    reach: Reach | None = None,
 ) -> Login:
     """Have the user log in, and return the tokens.
 
@@ -67,13 +66,12 @@ async def log_in(
         present: See `Present`.
         redirected: Waits until the browser came back with this state.
         clock: Tells when the tokens end.
-        reach: Where requests may go.
 
     Raises:
         SatchelError: There is no login; the message says why, and holds nothing secret.
     """
     load_sdk()  # keeps its log, with whole answers in it, from the terminal
-    reach = reach or Reach(entry.url)
+    reach = Reach(entry.url)
     flow = _Flow(
         entry,
         redirect_uri=redirect_uri,
@@ -263,19 +261,12 @@ class _Nothing:
 class Tokens:
     """The tokens of one login, shared by all requests of a connection and renewed when they expire."""
 
-    def __init__(
-        self,
-        entry: McpServerSettings,
-        store: LoginStore,
-        *,
-        clock: Clock,
-        reach: Reach | None = None,
-    ) -> None:
+    def __init__(self, entry: McpServerSettings, store: LoginStore, *, clock: Clock) -> None:
         """Take the entry, filled in; nothing is read."""
         self._entry = entry
         self._store = store
         self._clock = clock
-        self._reach = reach or Reach(entry.url)
+        self._reach = Reach(entry.url)
         self._login: Login | None = None
         self._lock = anyio.Lock()
 
@@ -395,7 +386,7 @@ class BearerAuth(httpx2.Auth):
             )
 
 
-async def revoke(login: Login, *, reach: Reach | None = None) -> bool:
+async def revoke(login: Login) -> bool:
     """Have the authorization server revoke a login.
 
     Returns:
@@ -406,7 +397,7 @@ async def revoke(login: Login, *, reach: Reach | None = None) -> bool:
     """
     if not login.revocation_endpoint:
         return False
-    reach = reach or Reach(login.url)
+    reach = Reach(login.url)
     # The refresh token first, since most servers then revoke its access tokens too.
     for hint in ("refresh_token", "access_token"):
         token = getattr(login, hint)

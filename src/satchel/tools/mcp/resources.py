@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import anyio
@@ -15,9 +14,10 @@ from satchel.errors import NotFound
 from satchel.messages import FileBlock
 from satchel.tools.display import Display
 from satchel.tools.function import function_tool
+from satchel.tools.kept import write_kept
 from satchel.tools.mcp.exchange import Failed, InputNeeded
 from satchel.tools.mcp.offers import Resource
-from satchel.tools.mcp.results import keep_file, resource_text
+from satchel.tools.mcp.results import resource_text
 from satchel.tools.mcp.server import McpServer
 from satchel.tools.mcp.tool import caller_of
 from satchel.tools.port import Annotations, Tool, ToolContext, ToolResult
@@ -248,7 +248,7 @@ async def _attachment(key: tuple[str, str], text: str, room: int, context: ToolC
         path = context.spill_dir / f"resource-{digest}.txt"
         whole = f"the first {room:,} of {len(text):,} characters"
         try:
-            await context.blocking(partial(keep_file, path, text.encode("utf-8", "replace")))
+            await context.blocking(write_kept, path, text.encode("utf-8", "replace"))
             whole = f"{whole}; the rest is in {path}"
         except OSError as error:
             whole = f"{whole}; the rest could not be kept: {error.strerror}"

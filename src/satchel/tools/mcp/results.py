@@ -6,9 +6,7 @@ import base64
 import binascii
 import json
 import mimetypes
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from satchel.messages import FileBlock
@@ -17,7 +15,7 @@ from satchel.tools.mcp.offers import MAX_URI
 from satchel.tools.port import ToolContext, ToolResult
 from satchel.tools.visible import visible
 
-__all__ = ["block_text", "keep_file", "resource_text", "tool_result"]
+__all__ = ["block_text", "resource_text", "tool_result"]
 
 _MOST_BLOCKS = 1_000
 """Blocks of one result; the rest is left out with a note."""
@@ -118,15 +116,3 @@ async def _kept(kind: str, data: Any, mime_type: Any, context: ToolContext, file
     if file not in files:
         files.append(file)
     return f"[{kind}, {mime}, {len(content):,} bytes, in {kept_path(context.spill_dir, file)}]"
-
-
-def keep_file(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read.
-
-    Raises:
-        OSError: It can't be written.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)

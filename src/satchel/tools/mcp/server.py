@@ -33,12 +33,14 @@ from satchel.tools.mcp.transports import http_transport, sse_transport, stdio_tr
 if TYPE_CHECKING:
     from httpx2 import Auth
 
-__all__ = ["ServerHost", "McpServer", "Outcome", "ServerBox", "State"]
+__all__ = ["START_S", "ServerHost", "McpServer", "Outcome", "ServerBox", "State"]
 
 T = TypeVar("T")
 
 State: TypeAlias = Literal["idle", "starting", "ready", "down"]
 
+START_S = 60.0
+"""The limit for starting a server: a package runner may have to download it first."""
 END_S = 15.0
 """For ending a server and all its processes; the sandbox takes less."""
 BACKOFF_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
@@ -47,53 +49,50 @@ UNKNOWN_TRIES = 6
 """Automatic starts of a server whose tools are not known yet, over half a minute; after that, it starts on demand."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ServerHost:
     """What the servers share.
 
     Attributes:
+        home: SATCHEL_HOME, which holds the pins, the logins and the logs; a relative path in the user's own settings
+            starts there.
+        cwd: Where programs start whose entry names no folder: the session's folder where it is trusted, else the home.
+            `python -m` and `npx` run code from the folder that they start in.
         environ: The environment of this process; a server gets only a few variables of it.
         lookup: Variables that entries refer to.
-        cwd: Where programs start: the session's folder where it is trusted, else SATCHEL_HOME. `python -m` and
-            `npx` run code from the folder that they start in.
-        home: SATCHEL_HOME; a relative path in the user's own settings starts there.
-        logs: The folder of the servers' logs.
+        clock: Measures the pauses after failures.
         spawn: Runs something in the background until the program ends.
         tell: Takes a notice for the user.
-        changed: Called when the offered tools have changed.
-        roots: The folders that servers may know of: the workspace if it is trusted, else none.
         timeout_s: The limit of a call, unless the entry has its own.
-        start_s: The limit for starting a server and reading its lists.
         version: Satchel's, for the servers.
+        roots: The folders that servers may know of: the workspace if it is trusted, else none.
+        start_s: The limit for starting a server and reading its lists.
         sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
         boxes: Where servers run that calls of mode `auto` start; None if none do.
+        changed: Called when the offered tools have changed.
     """
 
+    home: Path
+    cwd: Path
     environ: Mapping[str, str] = field(repr=False)
     lookup: Lookup
-    cwd: Path
-    home: Path
-    logs: Path
-    pins: PinStore
-    logins: LoginStore
     clock: Clock
     spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None]
     tell: Callable[[str], None]
-    changed: Callable[[], None]
-    roots: Sequence[Path]
     timeout_s: float
-    start_s: float
     version: str
-    limiter: anyio.CapacityLimiter
+    roots: Sequence[Path] = ()
+    start_s: float = START_S
     sampler: Sampler | None = None
     boxes: Workspaces | None = None
+    changed: Callable[[], None] = lambda: None
+    limiter: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(2), init=False)
+    pins: PinStore = field(init=False)
+    logins: LoginStore = field(init=False)
 
-
-@dataclass(slots=True)
-class _Known:
-    """What all processes of a server share."""
-
-    pins: Pins | None = None
+    def __post_init__(self) -> None:
+        """Take the stores of the home; nothing is read."""
+        self.pins, self.logins = PinStore(self.home, self.clock), LoginStore(self.home)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +120,7 @@ class McpServer:
         host: ServerHost,
         *,
         place: ServerBox | None = None,
-        known: _Known | None = None,
+        outside: McpServer | None = None,
     ) -> None:
         """Take the entry as it is written. Nothing is started.
 
@@ -129,12 +128,13 @@ class McpServer:
             entry: See the class.
             host: What the servers share.
             place: The sandbox in which it runs; None outside.
-            known: What it shares with the server outside.
+            outside: The server outside, whose pins it has.
         """
         self.entry = entry
         self.refusal = ""
         self._place = place
-        self._known = known or _Known()
+        self._outside = outside
+        self._pins: Pins | None = None
         self._boxed: dict[ServerBox, McpServer] = {}
         self._boxed_last: McpServer | None = None
         self.state: State = "idle"
@@ -143,13 +143,13 @@ class McpServer:
         self.transport: Literal["stdio", "http", "sse"] = "stdio" if entry.command else entry.transport
         self.problems: tuple[str, ...] = ()
         try:
-            if known is None:
+            if outside is None:
                 self.pins = host.pins.load(entry)
         except UserError as error:
             # Not "never met", which would accept everything that the server says now.
             self.pins, self.problems = Pins(), (str(error),)
             host.tell(str(error))
-        self.log = CappedLog(host.logs / f"mcp-{entry.name}{'' if place is None else '-boxed'}.log")
+        self.log = CappedLog(host.home / "logs" / f"mcp-{entry.name}{'' if place is None else '-boxed'}.log")
         self._host = host
         self._connection: Connection | None = None
         self._changed = anyio.Event()
@@ -174,11 +174,14 @@ class McpServer:
     @property
     def pins(self) -> Pins | None:
         """What is known of its tools; the same in every sandbox. None before it was first met."""
-        return self._known.pins
+        return self._pins if self._outside is None else self._outside.pins
 
     @pins.setter
     def pins(self, pins: Pins | None) -> None:
-        self._known.pins = pins
+        if self._outside is None:
+            self._pins = pins
+        else:
+            self._outside.pins = pins
 
     def refers_to_same(self, before: Lookup, now: Lookup) -> bool:
         """Whether the variables that its entry refers to have the same values in two places."""
@@ -213,7 +216,7 @@ class McpServer:
                 return server
         found = self._boxed.get(place)
         if found is None:
-            found = self._boxed[place] = McpServer(self.entry, self._host, place=place, known=self._known)
+            found = self._boxed[place] = McpServer(self.entry, self._host, place=place, outside=self)
         self._boxed_last = found
         return found
 
@@ -599,31 +602,20 @@ class McpServer:
         self, name: str, arguments: Mapping[str, str], caller: Caller
     ) -> tuple[Outcome, Sequence[str]]:
         """Get one of its prompts, by the server's own name; returns as `call`."""
-
-        async def request(connection: Connection, exchange: ServerRequest) -> Outcome:
-            return await connection.prompt(name, arguments, exchange)
-
-        return await self._request(request, caller)
+        return await self._request(
+            lambda connection, exchange: connection.prompt(name, arguments, exchange), caller
+        )
 
     async def resources(self) -> tuple[Resource, ...] | Failed:
         """Its resources, then its templates."""
-        if not self.has_resources:
-            return ()
-
-        async def request(connection: Connection, _: ServerRequest) -> tuple[Resource, ...]:
-            return await connection.resources()
-
-        return (await self._request(request, Caller()))[0]
+        return await self._offers(Connection.resources) if self.has_resources else ()
 
     async def prompts(self) -> tuple[Prompt, ...] | Failed:
         """Its prompts."""
-        if not self.has_prompts:
-            return ()
+        return await self._offers(Connection.prompts) if self.has_prompts else ()
 
-        async def request(connection: Connection, _: ServerRequest) -> tuple[Prompt, ...]:
-            return await connection.prompts()
-
-        return (await self._request(request, Caller()))[0]
+    async def _offers(self, ask: Callable[[Connection], Awaitable[T]]) -> T | Failed:
+        return (await self._request(lambda connection, _: ask(connection), Caller()))[0]
 
     async def _request(
         self, request: Callable[[Connection, ServerRequest], Awaitable[T]], caller: Caller

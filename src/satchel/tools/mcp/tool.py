@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from satchel.tools.box import Box
+from satchel.tools.kept import write_kept
 from satchel.tools.mcp.definitions import ServerDefinition
 from satchel.tools.mcp.exchange import Caller, Failed, InputNeeded
 from satchel.tools.mcp.questions import Elicitation, read_answer
-from satchel.tools.mcp.results import keep_file, tool_result
+from satchel.tools.mcp.results import tool_result
 from satchel.tools.mcp.server import McpServer, Outcome, ServerBox
 from satchel.tools.port import Annotations, Effect, Question, ToolContext, ToolResult, ToolSpec
 
@@ -190,7 +191,7 @@ class McpTool:
         )
         path = pending_path(context.spill_dir, context.call_id)
         try:
-            await context.blocking(keep_file, path, pending.to_text().encode())
+            await context.blocking(write_kept, path, pending.to_text().encode())
         except OSError as error:
             return ToolResult(
                 text=f"{self._spec.name} needs an answer from the user, and the question could not be saved in {path}: "

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import anyio
 import anyio.to_thread
 
-from satchel.clock import Clock
 from satchel.config import McpServerSettings
 from satchel.errors import NotFound
 from satchel.tools.box import Box
-from satchel.tools.boxed import Workspaces
 from satchel.tools.mcp.definitions import SERVER, ServerDefinition, full_names
 from satchel.tools.mcp.instructions import instructions_part
-from satchel.tools.mcp.logins import LoginStore
 from satchel.tools.mcp.offers import Prompt, Resource
-from satchel.tools.mcp.pins import PinStore
 from satchel.tools.mcp.places import Lookup
 from satchel.tools.mcp.prompts import ServerPrompts
-from satchel.tools.mcp.resources import AttachedText, Mentions, ServerResources
-from satchel.tools.mcp.sampling import Sampler
-from satchel.tools.mcp.server import McpServer, ServerBox, ServerHost, State
+from satchel.tools.mcp.resources import ServerResources
+from satchel.tools.mcp.server import START_S, McpServer, ServerBox, ServerHost, State
 from satchel.tools.mcp.tool import McpTool
-from satchel.tools.port import Tool, ToolContext
+from satchel.tools.port import Tool
 
 __all__ = ["McpStatus", "McpToolset", "WithheldTool"]
 
-START_S = 60.0
-"""The limit for starting a server: a package runner may have to download it first."""
 FIRST_WAIT_S = 10.0
 """How long the first message waits for servers whose tools are not known yet; they keep starting after that."""
 
@@ -94,90 +86,39 @@ class McpToolset:
 
     Attributes:
         version: Grows whenever the offered tools change.
+        server_resources: What messages mention of servers' resources.
+        server_prompts: Runs servers' prompts.
     """
 
     def __init__(
         self,
         entries: Mapping[str, McpServerSettings],
+        host: ServerHost,
         *,
-        home: Path,
-        cwd: Path,
-        environ: Mapping[str, str],
-        lookup: Lookup,
-        clock: Clock,
-        spawn: Callable[[Callable[[], Coroutine[Any, Any, None]]], None],
-        timeout_s: float,
-        version: str,
-        notify: Callable[[str], None] | None = None,
-        roots: Sequence[Path] = (),
-        sampler: Sampler | None = None,
-        logins: LoginStore | None = None,
         first_wait_s: float = FIRST_WAIT_S,
-        start_s: float = START_S,
-        boxes: Workspaces | None = None,
         waits: bool = False,
     ) -> None:
         """Take the entries. Nothing is started.
 
         Args:
             entries: By name.
-            home: SATCHEL_HOME, which holds the pins and the logs.
-            cwd: Where programs start whose entry names no folder. It must be one that the user trusts: `python -m`
-                and `npx` run code from it.
-            environ: The environment of this process; a server gets PATH, HOME and the like of it.
-            lookup: Looks up the variables that entries refer to.
-            clock: Measures the pauses after failures.
-            spawn: Runs something in the background until the program ends.
-            timeout_s: The limit of a call, unless the entry has its own.
-            version: Satchel's, for the servers.
-            notify: Told what the user should know of the servers; None keeps it for `take_notices`.
-            roots: The folders that servers may know of: the workspace if the user trusts it, else none.
-            sampler: Answers servers' sampling requests with a session's model; without one, they are refused.
-            logins: The logins at remote servers; None uses those of the home.
+            host: What the servers share. It is this toolset's from now on.
             first_wait_s: See `tools`.
-            start_s: The limit for starting a server.
-            boxes: Where servers run that calls of mode `auto` start; None if none do.
             waits: Programs that were never met are not started by `begin`, but by `begin_first`, because somebody
                 decides first where they run.
         """
         self.version = 0
-        self._notices: list[str] = []
-        self._notify = notify or self._notices.append
         self._first_wait_s = first_wait_s
-        self._limiter = anyio.CapacityLimiter(2)
-        self._pins = PinStore(home, clock)
-        self._lookup = lookup
-        self._host = host = ServerHost(
-            environ=environ,
-            lookup=self._look_up,
-            cwd=cwd,
-            home=home,
-            logs=home / "logs",
-            pins=self._pins,
-            logins=logins or LoginStore(home),
-            clock=clock,
-            spawn=spawn,
-            tell=self._notify,
-            changed=self._changed,
-            roots=tuple(roots),
-            timeout_s=timeout_s,
-            start_s=start_s,
-            version=version,
-            limiter=self._limiter,
-            sampler=sampler,
-            boxes=boxes,
-        )
-        self._waits = waits and boxes is not None
+        self._host = host
+        host.changed = self._changed
+        self._waits = waits and host.boxes is not None
         self._entries = dict(entries)
         self._servers = {
             name: McpServer(entries[name], host) for name in sorted(entries) if entries[name].enabled
         }
-        self._resources = ServerResources(self._servers)
-        self._prompts = ServerPrompts(self._servers)
+        self.server_resources = ServerResources(self._servers)
+        self.server_prompts = ServerPrompts(self._servers)
         self._waited = False
-
-    def _look_up(self, name: str) -> str | None:
-        return self._lookup(name)
 
     async def use(self, entries: Mapping[str, McpServerSettings], lookup: Lookup) -> None:
         """Take other entries, and other values of what they refer to.
@@ -187,10 +128,10 @@ class McpToolset:
         kept = {
             name: server
             for name, server in self._servers.items()
-            if server.entry == entries.get(name) and server.refers_to_same(self._lookup, lookup)
+            if server.entry == entries.get(name) and server.refers_to_same(self._host.lookup, lookup)
         }
         gone = [server for name, server in self._servers.items() if name not in kept]
-        self._lookup = lookup
+        self._host.lookup = lookup
         self._entries = dict(entries)
         now = {
             name: kept.get(name) or McpServer(entries[name], self._host)
@@ -238,7 +179,7 @@ class McpToolset:
     def hold_back(self, name: str, reason: str) -> None:
         """Don't start a server whose tools are not known, because the user refused it."""
         self._servers[name].refusal = reason
-        self._notify(f"The MCP server {name} was not started. {reason}")
+        self._host.tell(f"The MCP server {name} was not started. {reason}")
 
     async def tools(self) -> Sequence[Tool]:
         """The offered tools, by server and name. The first call, and that after `use`, waits for unknown servers."""
@@ -248,7 +189,7 @@ class McpToolset:
             await self._connected(unknown, self._first_wait_s)
             for server in unknown:
                 if server.pins is None and server.current.state == "starting":
-                    self._notify(
+                    self._host.tell(
                         f"The MCP server {server.name} is still starting. Its tools will be available later."
                     )
         return self.known()
@@ -256,7 +197,7 @@ class McpToolset:
     def known(self) -> Sequence[Tool]:
         """The offered tools that are known now, by server and name; then the tools for resources."""
         tools: list[Tool] = [tool for server in self._servers.values() for tool in _tools_of(server)]
-        return [*tools, *self._resources.tools()]
+        return [*tools, *self.server_resources.tools()]
 
     def find(self, address: str) -> McpTool | None:
         """The offered tool with this address (`McpTool.address`), as known now; None if there is none."""
@@ -278,26 +219,10 @@ class McpToolset:
 
     async def resources(self) -> tuple[Resource, ...]:
         """What all servers let be read, templates included; the servers are started for it."""
-        found, problems = await self._resources.all()
+        found, problems = await self.server_resources.all()
         for problem in problems:
-            self._notify(problem)
+            self._host.tell(problem)
         return found
-
-    async def complete_mention(self, word: str) -> tuple[str, ...]:
-        """The mentions that begin like a word, such as `@fil` or `@files:file:///a`.
-
-        A server is started once its name and the colon are typed.
-        """
-        return await self._resources.completions(word)
-
-    async def resolve_mentions(self, text: str, context: ToolContext) -> Mentions:
-        """Read the resources that a user's message mentions as `@SERVER:ADDRESS`.
-
-        Args:
-            text: The message.
-            context: Of the session; `spill_dir` takes what is too long for the message.
-        """
-        return await self._resources.mentions(text, context)
 
     async def prompts(self, *, start: bool = True) -> tuple[Prompt, ...]:
         """The prompts of all servers, which users run as commands.
@@ -305,33 +230,12 @@ class McpToolset:
         Args:
             start: Start the servers that offer prompts; else only those that run are asked.
         """
-        found, problems = await self._prompts.all(start=start)
+        found, problems = await self.server_prompts.all(start=start)
         for problem in problems:
-            self._notify(problem)
+            self._host.tell(problem)
         return found
 
-    async def run_prompt(self, command: str, words: str, context: ToolContext) -> AttachedText:
-        """Get a prompt, as text for the user's next message.
-
-        Args:
-            command: `mcp__SERVER__PROMPT`, with or without a slash.
-            words: What the user typed after it: arguments in order, or as `name=value`.
-            context: Of the session.
-
-        Raises:
-            NotFound: No server offers such a prompt.
-            UsageError: The arguments do not fit.
-            SatchelError: The server gave no prompt.
-        """
-        return await self._prompts.run(command, words, context)
-
     # How they are
-
-    def take_notices(self) -> tuple[str, ...]:
-        """The notices for the user since the last call."""
-        taken = tuple(self._notices)
-        self._notices.clear()
-        return taken
 
     def status(self) -> tuple[McpStatus, ...]:
         """The state of every server, by name."""
@@ -398,8 +302,8 @@ class McpToolset:
         for server in tuple(self._servers.values()):
             names = [tool.now.name for tool in _withheld(server) if tool in found]
             if names:
-                approve = partial(self._pins.approve, server.entry, names)
-                server.use(await anyio.to_thread.run_sync(approve, limiter=self._limiter))
+                approve = partial(self._host.pins.approve, server.entry, names)
+                server.use(await anyio.to_thread.run_sync(approve, limiter=self._host.limiter))
         return found
 
     async def aclose(self) -> None:

@@ -41,14 +41,13 @@ DISPLAY: Final = Display(
 )
 
 
-def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_s: float = 60.0) -> Tool:
+def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn) -> Tool:
     """Make the tool. The first `open` starts the browser, which runs until the session is closed.
 
     Args:
         rules: Which addresses it may use.
         executable: The path of Chromium.
         spawn: See `Spawn`.
-        timeout_s: The time limit of one action.
     """
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -98,7 +97,7 @@ def browser_tool(rules: AddressRules, *, executable: str, spawn: Spawn, timeout_
         # Not read-only: submitting a form changes something somewhere.
         annotations=Annotations(read_only=False, destructive=True, idempotent=False, open_world=True),
         effects=lambda _input, _context: [Effect(resource="browser", writes=True)],
-        timeout_s=timeout_s,
+        timeout_s=60.0,
         is_deferred=True,
     )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import anyio
 
 from satchel.errors import SatchelError, UsageError
+from satchel.tools.kept import write_kept
 from satchel.tools.web.addresses import AddressRules
 from satchel.tools.web.gateway import USER, Gateway, Spawn
 
@@ -218,10 +219,7 @@ class Chromium:
         page = self._page()
         async with self._told(page):
             picture = await page.screenshot(timeout=_ACT_MS)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(picture)
+        write_kept(path, picture)
 
     # Internals
 

@@ -45,13 +45,8 @@ class _Fetched:
     reading: PageContent
 
 
-def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
-    """Make the tool.
-
-    Args:
-        fetcher: Fetches the pages.
-        timeout_s: The time limit for fetching and reading one.
-    """
+def fetch_tool(fetcher: Fetcher) -> Tool:
+    """Make the tool."""
 
     async def get(url: str, context: ToolContext) -> _Fetched:
         began_s = anyio.current_time()
@@ -94,7 +89,7 @@ def fetch_tool(fetcher: Fetcher, *, timeout_s: float = 30.0) -> Tool:
         required=["url"],
         seldom=("offset",),
         annotations=READS_THE_WEB,
-        timeout_s=timeout_s,
+        timeout_s=30.0,
         pattern_key="url",
     )
 

@@ -21,12 +21,11 @@ _SHOWN_RESULTS = 5
 _DESCRIPTION = """Search the web. Returns titles, addresses and a few lines; web_fetch reads a page."""
 
 
-def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
+def search_tool(engines: Sequence[Engine]) -> Tool:
     """Make the tool.
 
     Args:
         engines: At least one. If one fails, the next one is used.
-        timeout_s: The time limit of a call, for all engines together.
     """
 
     async def call(input: Mapping[str, Any], context: ToolContext) -> ToolResult:
@@ -67,7 +66,7 @@ def search_tool(engines: Sequence[Engine], *, timeout_s: float = 60.0) -> Tool:
         },
         required=["query"],
         annotations=READS_THE_WEB,
-        timeout_s=timeout_s,
+        timeout_s=60.0,
     )
 
 
