@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
@@ -33,7 +33,7 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AnswerAssembler", "Delta", "HostedModel", "CompleteAnswer", "estimated_usage"]
+__all__ = ["AnswerAssembler", "Delta", "HostedModel", "CompleteAnswer"]
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
@@ -79,7 +79,7 @@ class AnswerAssembler(Protocol):
         ...
 
 
-def estimated_usage(sent_bytes: int, blocks: tuple[Block, ...]) -> Usage:
+def _estimated_usage(sent_bytes: int, blocks: tuple[Block, ...]) -> Usage:
     """An estimate for endpoints that report no usage: one token for 4 bytes, the usual rule for English text."""
     said = sum(len(str(getattr(block, "text", "") or getattr(block, "input", ""))) for block in blocks)
     return Usage(input_tokens=sent_bytes // 4, output_tokens=(said + 3) // 4, estimated=True)
@@ -118,6 +118,7 @@ class HostedModel(ABC):
         self._random = random or Random()
         self._sleep = sleep
         self._client: httpx2.AsyncClient | None = None
+        self._uses_proxies = True
         self._streams = settings.stream
         self._window = settings.context_window
         self._window_known = settings.context_window is not None
@@ -148,7 +149,7 @@ class HostedModel(ABC):
             )
         return self._window
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `ChatModel.stream`."""
         return retried(
             lambda: self._attempt(request), policy=self._policy, random=self._random, sleep=self._sleep
@@ -213,7 +214,7 @@ class HostedModel(ABC):
             with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
                 await response.aclose()
         result = answer.result()
-        usage = result.usage or estimated_usage(len(body), result.blocks)
+        usage = result.usage or _estimated_usage(len(body), result.blocks)
         model = result.model or self._model
         yield Completion(
             blocks=result.blocks,
@@ -242,6 +243,7 @@ class HostedModel(ABC):
                 },
                 timeout=httpx2.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S),
                 follow_redirects=True,
+                trust_env=self._uses_proxies,
             )
         try:
             asked = self._client.build_request("POST", url or self._url(), content=body)

@@ -58,7 +58,7 @@ def open_model(name: str, settings: Settings, *, abilities: AbilityStore, clock:
         from satchel.models.gguf.client import GGUFModel  # noqa: PLC0415
 
         # A file has no endpoint that could refuse tools, and its template may drop them silently, so use JSON.
-        inner = GGUFModel(provider, model)
+        inner = GGUFModel(provider, model, clock=clock)
         tool_use = "json" if provider.tool_use == "auto" else provider.tool_use
         return AdaptiveTools(inner, tool_use=tool_use, abilities=abilities, endpoint=endpoint)
     inner = _hosted(provider, model, settings, clock)

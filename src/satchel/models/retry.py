@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
@@ -46,7 +46,7 @@ async def retried(
     policy: RetryPolicy,
     random: Random,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-) -> AsyncIterator[ModelEvent]:
+) -> AsyncGenerator[ModelEvent, None]:
     """The events of the first attempt that succeeds, with a `Retrying` event before each retry.
 
     Raises:
