@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
 
 from satchel.errors import EmbedderError
-from satchel.messages import clean_text
-from satchel.models.embedding.rows import unit_rows
+from satchel.models.embedding.base import BaseEmbedder
 from satchel.models.encoding import encode
-from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
+from satchel.models.port import EmbedderInfo, EmbedRole
 
 if TYPE_CHECKING:
     import httpx2
@@ -40,7 +38,7 @@ _TEMPORARY: Final = frozenset({408, 429, 500, 502, 503, 504, 529})
 _LONGEST_WAIT_S: Final = 8.0
 
 
-class RemoteEmbedder(Embedder):
+class RemoteEmbedder(BaseEmbedder):
     """An embedding endpoint. Each call sends a request; nothing is opened before the first call."""
 
     def __init__(
@@ -63,7 +61,7 @@ class RemoteEmbedder(Embedder):
             api_key: Sent only to `base_url`.
             sleep: Waits between two attempts.
         """
-        self._info = info
+        super().__init__(info)
         self._wire = wire
         self._model = model
         self._url = base_url.rstrip("/") + ("/api/embed" if wire == "ollama" else "/embeddings")
@@ -72,30 +70,15 @@ class RemoteEmbedder(Embedder):
         # Only the host, because an address may contain a password.
         self._name = f"{model} at {urlsplit(base_url).hostname}"
         self._client: httpx2.AsyncClient | None = None
-        self._closed = False
-
-    @property
-    def info(self) -> EmbedderInfo:
-        """Its record."""
-        return self._info
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
         """Embed texts; see `Embedder.embed`."""
-        import numpy as np  # noqa: PLC0415  - takes 0.1 s, and only embedding needs it
 
-        prefix = self._info.query_prefix if role == "query" else self._info.document_prefix
-        longest = self._info.max_tokens * _CHARS_A_TOKEN
-        # Endpoints refuse an empty text, so a space is sent.
-        sent = [clean_text(prefix + text[:longest]) or " " for text in texts]
-        parts = []
-        for start in range(0, len(sent), _TEXTS_AT_ONCE):
-            part = sent[start : start + _TEXTS_AT_ONCE]
-            rows = self._rows_of(await self._ask(part), count=len(part))
-            matrix = unit_rows(rows, count=len(part), dimension=self._info.dimension, source=self._name)
-            if not self._info.dimension:
-                self._info = replace(self._info, dimension=matrix.shape[1])
-            parts.append(matrix)
-        return np.concatenate(parts) if parts else np.zeros((0, self._info.dimension), np.float32)
+        async def ask(part: list[str]) -> list[Any]:
+            return self._rows_of(await self._ask(part), count=len(part))
+
+        limits = {"at_once": _TEXTS_AT_ONCE, "chars_a_token": _CHARS_A_TOKEN}
+        return await self._in_parts(ask, texts, role, **limits, source=self._name)
 
     async def aclose(self) -> None:
         """Close its connections. Later calls are refused."""
@@ -130,8 +113,7 @@ class RemoteEmbedder(Embedder):
     async def _post(self, body: bytes) -> Any:
         import httpx2  # noqa: PLC0415  - 0.15 s; only who asks an endpoint needs it
 
-        if self._closed:
-            raise EmbedderError("This embedder was closed; open another one.")
+        self._check_open()
         if self._client is None:
             limits = httpx2.Timeout(_ANSWER_LIMIT_S, connect=_CONNECT_LIMIT_S)
             headers = {"content-type": "application/json"}
