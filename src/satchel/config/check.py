@@ -27,6 +27,7 @@ __all__ = [
     "check_tables",
     "check_value",
     "closest",
+    "is_address",
     "is_secret",
     "setting_named",
     "value_of_text",
@@ -275,11 +276,11 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
             f"{where()}: this is not the name of an environment variable. Never write a secret here: put it "
             'into a variable, and write the variable\'s name here, such as "DEEPSEEK_API_KEY".'
         )
-    if setting.key.endswith(".url") and value and not value.startswith("${") and not _is_address(value):
+    if setting.key.endswith(".url") and value and not value.startswith("${") and not is_address(value):
         raise ConfigError(
             f'{where()}: this is not an address; use one such as "https://mcp.example.com/mcp".'
         )
-    if setting.key.endswith(".base_url") and value and not _is_address(value):
+    if setting.key.endswith(".base_url") and value and not is_address(value):
         raise ConfigError(f'{where()}: this is not an address; use one such as "https://api.example.com/v1".')
     if setting.key == "database" and "://" in value and not value.startswith(_DATABASES):
         raise ConfigError(
@@ -338,7 +339,8 @@ def check_provider(model: str, known: Iterable[str], where: Callable[[], str]) -
         )
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Whether the text is the address of a server."""
     try:
         address = urlsplit(text)
         return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0

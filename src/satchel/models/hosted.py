@@ -190,7 +190,7 @@ class HostedModel(ABC):
         for retries_left in reversed(range(MAX_ADAPTATIONS + 1)):
             body = self._body(request)
             try:
-                response = await self._post(body, offered_tools)
+                response = await self.post(body, offered_tools=offered_tools)
                 break
             except ModelRejected as refusal:
                 # Only a plain refusal can be about an optional parameter; subclasses of the error have another cause.
@@ -224,7 +224,7 @@ class HostedModel(ABC):
             model=model,
         )
 
-    async def _post(self, body: bytes, offered_tools: bool, *, url: str = "") -> httpx2.Response:
+    async def post(self, body: bytes, *, offered_tools: bool = False, url: str = "") -> httpx2.Response:
         """Send the request, to `_url()` unless another is given, and return the response with its body unread.
 
         Raises:
@@ -277,7 +277,7 @@ class HostedModel(ABC):
         Raises:
             ModelError: The stream was cut off or contained an error.
         """
-        import httpx2  # noqa: PLC0415  see `_post`
+        import httpx2  # noqa: PLC0415  see `post`
 
         try:
             kind = response.headers.get("content-type", "")

@@ -18,7 +18,6 @@ from satchel.models.embedding.records import (
     Wheel,
     record_of,
 )
-from satchel.models.embedding.remote import RemoteEmbedder
 from satchel.models.embedding.rows import product, unit_rows
 from satchel.models.embedding.sources import (
     FolderSource,
@@ -48,7 +47,6 @@ __all__ = [
     "OwnEmbedder",
     "OwnEmbedding",
     "Progress",
-    "RemoteEmbedder",
     "FileSource",
     "SourceFailed",
     "UseEmbedder",

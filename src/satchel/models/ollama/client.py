@@ -99,9 +99,7 @@ class OllamaModel(OpenAIModel):
             ModelUnavailable: It can't be reached.
         """
         try:
-            response = await self._post(
-                encode({"model": self._model}), offered_tools=False, url=f"{self._root}/api/show"
-            )
+            response = await self.post(encode({"model": self._model}), url=f"{self._root}/api/show")
         except ModelRejected:
             return False
         import httpx2  # noqa: PLC0415  as in `HostedModel`
