@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -22,8 +21,9 @@ from satchel.config import ProviderSettings
 from satchel.config.providers import builtin_providers
 from satchel.errors import ModelAuthError, ModelRejected, ModelUnavailable
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
-from satchel.messages import Block, StopReason, Usage
+from satchel.messages import Block, StopReason, ToolUseBlock, Usage
 from satchel.models.failures import Endpoint, failure_of, retry_after_s
+from satchel.models.identifiers import CallIds
 from satchel.models.port import Completion, ModelEvent, ModelRequest
 from satchel.models.prices import known_window, priced
 from satchel.models.retry import RetryPolicy, retried
@@ -33,7 +33,7 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AnswerAssembler", "Delta", "HostedModel", "CompleteAnswer"]
+__all__ = ["AnswerAssembler", "Delta", "HostedModel"]
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
@@ -49,34 +49,51 @@ MAX_ANSWER_CHARS: Final = 4_000_000
 MAX_ADAPTATIONS: Final = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompleteAnswer:
-    """A complete answer. `usage` is None if the endpoint reported none."""
+class AnswerAssembler(ABC):
+    """Assembles one answer from what arrives over the wire.
 
-    blocks: tuple[Block, ...]
-    stop_reason: StopReason
-    usage: Usage | None
-    model: str
+    Attributes:
+        model: As the endpoint calls it; "" if it doesn't say.
+        stop: Why the endpoint stopped, in its own word; None while the answer is not complete.
+        usage: None if the endpoint reported none.
+    """
 
+    stop_reasons: ClassVar[Mapping[str, StopReason]]
+    """Ours for the endpoint's words."""
 
-class AnswerAssembler(Protocol):
-    """Assembles one answer from what arrives over the wire."""
+    def __init__(self, ids: CallIds) -> None:
+        """Store the generator of call ids."""
+        self._ids = ids
+        self.model = ""
+        self.stop: str | None = None
+        self.usage: Usage | None = None
 
     @property
     def is_finished(self) -> bool:
         """Whether the endpoint said why it stopped, so that the answer is complete."""
+        return self.stop is not None
 
+    @abstractmethod
     def feed(self, data: dict[str, Any]) -> list[Delta]:
         """Add the data of one event of the stream."""
-        ...
 
+    @abstractmethod
     def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
         """Add an answer that arrived in one piece."""
-        ...
 
-    def result(self) -> CompleteAnswer:
+    @property
+    @abstractmethod
+    def blocks(self) -> tuple[Block, ...]:
         """The answer so far."""
-        ...
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why it stopped."""
+        stop = self.stop_reasons.get(self.stop or "", "other")
+        if stop in ("end_turn", "other") and any(isinstance(block, ToolUseBlock) for block in self.blocks):
+            # Some endpoints also say "stop" after calls.
+            return "tool_use"
+        return stop
 
 
 def _estimated_usage(sent_bytes: int, blocks: tuple[Block, ...]) -> Usage:
@@ -213,12 +230,12 @@ class HostedModel(ABC):
             # Complete or abandoned: release the connection immediately, also while this task is being cancelled.
             with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
                 await response.aclose()
-        result = answer.result()
-        usage = result.usage or _estimated_usage(len(body), result.blocks)
-        model = result.model or self._model
+        blocks = answer.blocks
+        usage = answer.usage or _estimated_usage(len(body), blocks)
+        model = answer.model or self._model
         yield Completion(
-            blocks=result.blocks,
-            stop_reason="max_tokens" if chars > MAX_ANSWER_CHARS else result.stop_reason,
+            blocks=blocks,
+            stop_reason="max_tokens" if chars > MAX_ANSWER_CHARS else answer.stop_reason,
             usage=priced(usage, provider=self.provider, base_url=self._settings.base_url, model=model),
             provider=self.provider,
             model=model,
@@ -290,7 +307,7 @@ class HostedModel(ABC):
             else:
                 yield self._whole(await response.aread(), answer, offered_tools)
                 # Some endpoints omit the reason in an answer in one piece, which can't have been cut off.
-                if not answer.is_finished and not answer.result().blocks:
+                if not answer.is_finished and not answer.blocks:
                     raise ModelUnavailable(
                         f"{self._endpoint.name} answered with JSON that contains no answer."
                     )

@@ -236,15 +236,15 @@ class _Answer(ChatAnswer):
         """Add one line."""
         events: list[Delta] = []
         if isinstance(model := data.get("model"), str):
-            self._model = model
+            self.model = model
         if isinstance(message := data.get("message"), dict):
             self._delta(message, events)
         if data.get("done"):
             # Ollama says "stop" after calls, too.
-            self._finish = str(data.get("done_reason") or "stop")
+            self.stop = str(data.get("done_reason") or "stop")
             if data.get("prompt_eval_count"):
                 counts = {"prompt_tokens": "prompt_eval_count", "completion_tokens": "eval_count"}
-                self._usage = usage_from_wire({name: data.get(theirs) for name, theirs in counts.items()})
+                self.usage = usage_from_wire({name: data.get(theirs) for name, theirs in counts.items()})
         return events
 
     def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
