@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -53,7 +54,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DATABASES: Final = ("sqlite:///", "postgresql://", "postgres://")
 _NAMES_OF_SECRETS: Final = (".env_api_key", ".oauth_env_client_secret")
 """Settings that hold the name of a variable with a secret. A common mistake is to write the secret itself."""
-_RULE_PARTS: Final = ("action", "tool", "network", "read", "write", "boxed", "secrets", "state")
+_RULE_PARTS: Final = ("action", "tool", *(each.name for each in fields(RuleOptions)))
 _RULE_TOOL: Final = "permissions.N.tool"
 _RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
 # A control character or a lone surrogate in an address, a name or a path is a mistake or an attack.
@@ -190,14 +191,8 @@ def _check_rule(table: object, path: KeyPath, where: Where) -> PermissionRule:
             raise ConfigError(
                 f"{where(path)}: [[permissions]] needs {name}: {_BY_KEY[f'permissions.N.{name}'].doc}"
             )
-    options = RuleOptions(
-        network=cast("tuple[str, ...]", values.get("network", ())),
-        read=cast("tuple[str, ...]", values.get("read", ())),
-        write=cast("tuple[str, ...]", values.get("write", ())),
-        boxed=cast("bool | None", values.get("boxed")),
-        secrets=cast("tuple[str, ...]", values.get("secrets", ())),
-        state=bool(values.get("state")),
-    )
+    said: dict[str, Any] = {name: value for name, value in values.items() if name not in ("action", "tool")}
+    options = RuleOptions(**said)
     if options and values["action"] != "allow":
         raise ConfigError(
             f"{where(path)}: only a permission that allows has network, read, write, boxed, secrets and state. A rule "
