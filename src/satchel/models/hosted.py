@@ -23,8 +23,10 @@ from satchel.errors import ModelAuthError, ModelRejected, ModelUnavailable
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
 from satchel.messages import Block, StopReason, ToolUseBlock, Usage
 from satchel.models.failures import Endpoint, failure_of, retry_after_s
+from satchel.models.files import Takes, less
 from satchel.models.identifiers import CallIds
-from satchel.models.port import Completion, ModelEvent, ModelRequest
+from satchel.models.port import Completion, FileReader, ModelEvent, ModelRequest
+from satchel.models.prefix import MessageCache
 from satchel.models.prices import known_window, priced
 from satchel.models.retry import RetryPolicy, retried
 from satchel.models.sse import EventReader, LineReader
@@ -33,7 +35,7 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AnswerAssembler", "Delta", "HostedModel"]
+__all__ = ["AnswerAssembler", "Delta", "HostedModel", "new_cache"]
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
@@ -44,6 +46,9 @@ CLOSE_LIMIT_S: Final = 1.0
 
 # More than any model can say in one answer (1,000,000 tokens of 4 characters), so a longer answer is a runaway.
 MAX_ANSWER_CHARS: Final = 4_000_000
+
+# The size of the cache for the converted history; 16 MB hold several full context windows.
+_CACHE_BYTES: Final = 16_000_000
 
 # A request has fewer optional parameters than this.
 MAX_ADAPTATIONS: Final = 6
@@ -137,6 +142,9 @@ class HostedModel(ABC):
         self._client: httpx2.AsyncClient | None = None
         self._uses_proxies = True
         self._streams = settings.stream
+        self._takes: Takes = "all"
+        self._read_file: FileReader | None = None
+        self._cache = new_cache()
         self._window = settings.context_window
         self._window_known = settings.context_window is not None
         self._endpoint = Endpoint(
@@ -155,6 +163,11 @@ class HostedModel(ABC):
     def model(self) -> str:
         """The model's name at the provider."""
         return self._model
+
+    @property
+    def place(self) -> str:
+        """The address without user and password, under which abilities are stored; the provider without one."""
+        return _place(self._settings.base_url) or self.provider
 
     @property
     def context_window(self) -> int | None:
@@ -195,7 +208,7 @@ class HostedModel(ABC):
         """An empty answer."""
 
     @abstractmethod
-    def _adapt_to(self, refusal: str, sent: bytes, request: ModelRequest) -> bool:
+    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
         """Change later requests according to what the endpoint refused in this one.
 
         Returns:
@@ -204,6 +217,7 @@ class HostedModel(ABC):
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         offered_tools = bool(request.tools)
+        self._read_file = request.read_file
         for retries_left in reversed(range(MAX_ADAPTATIONS + 1)):
             body = self._body(request)
             try:
@@ -212,7 +226,11 @@ class HostedModel(ABC):
             except ModelRejected as refusal:
                 # Only a plain refusal can be about an optional parameter; subclasses of the error have another cause.
                 plain = type(refusal) is ModelRejected
-                if not plain or not retries_left or not self._adapt_to(str(refusal), body, request):
+                if not plain or not retries_left:
+                    raise
+                if (takes := less(self._takes, str(refusal), request.messages)) is not None:
+                    self._takes, self._cache = takes, new_cache()
+                elif not self._adapt_to(str(refusal), body):
                     raise
         else:  # pragma: no cover  the last refusal was raised
             raise AssertionError
@@ -379,6 +397,11 @@ class HostedModel(ABC):
         """Whether the address is the built-in one of a hosted provider, so that the provider itself runs it."""
         own = builtin_providers({}).get(self._settings.name)
         return own is not None and bool(own.env_api_key) and own.base_url == self._settings.base_url
+
+
+def new_cache() -> MessageCache[bytes]:
+    """An empty cache of messages in the wire format."""
+    return MessageCache(limit=_CACHE_BYTES, weigh=len)
 
 
 def _json(text: str) -> Any:

@@ -28,6 +28,7 @@ __all__ = [
     "FoundCall",
     "Verdict",
     "begins_answer",
+    "next_candidate",
     "whole_answer",
 ]
 
@@ -168,7 +169,7 @@ class JsonAnswerReader:
     def _read_prose(self, at_end: bool) -> bool:
         """Classify the text up to the next possible beginning of JSON. False if more text is needed."""
         text = self._text
-        start = _place_of(_CANDIDATE, text, self._position)
+        start = next_candidate(text, self._position)
         self._say(text[self._position : start])
         self._position = start
         if start == len(text):
@@ -259,9 +260,14 @@ class FoundCall:
     raw: str = ""
 
 
-def begins_answer(text: str) -> Verdict:
-    """What the text begins at a brace or a fence; "open" if it is too short to decide."""
-    return _judge(text, 0, False)[0]
+def begins_answer(text: str, start: int) -> Verdict:
+    """What begins at a brace or a fence with nothing before it on its line; "open" if the text is too short."""
+    return "no" if _line_before(text, start) else _judge(text, start, False)[0]
+
+
+def next_candidate(text: str, start: int) -> int:
+    """The next possible beginning of JSON, or the end of the text."""
+    return _place_of(_CANDIDATE, text, start)
 
 
 def whole_answer(text: str) -> str | Sequence[FoundCall] | None:

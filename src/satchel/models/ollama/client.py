@@ -15,7 +15,7 @@ from typing import Any, Final
 from satchel.errors import ContextOverflow, ModelRejected
 from satchel.messages import Message
 from satchel.models.encoding import encode, parse_object
-from satchel.models.hosted import Delta
+from satchel.models.hosted import Delta, new_cache
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.openai.client import OpenAIModel
 from satchel.models.openai.wire import (
@@ -77,7 +77,7 @@ class OllamaModel(OpenAIModel):
         was_known = self._is_native is not None
         if not was_known:
             self._is_native = await self._look()
-            self._cache = self._new_cache()
+            self._cache = new_cache()
         has_answered = False
         try:
             async with aclosing(super()._attempt(request)) as events:
@@ -134,7 +134,6 @@ class OllamaModel(OpenAIModel):
     def _body(self, request: ModelRequest) -> bytes:
         if not self._is_native:
             return super()._body(request)
-        self._read_file = request.read_file
         self._called = {
             wire_id(call.id, max_length=MAX_ID): wire_name(call.name)
             for message in request.messages
