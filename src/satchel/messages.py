@@ -290,35 +290,36 @@ def text_of(blocks: Sequence[Block]) -> str:
     )
 
 
+_TYPES: Final[dict[str, type[Any]]] = {
+    "text": TextBlock,
+    "file": FileBlock,
+    "thinking": ThinkingBlock,
+    "tool_use": ToolUseBlock,
+    "tool_result": ToolResultBlock,
+}
+_TYPE_OF: Final = {kind: name for name, kind in _TYPES.items()}
+_LEFT_OUT: Final[dict[str, object]] = {
+    "origin": "said",
+    "signature": "",
+    "redacted": False,
+    "unparsed": "",
+    "files": (),
+}
+"""Fields that are not written where they have their default."""
+
+
 def block_to_json(block: Block) -> dict[str, Any]:
     """The block as plain JSON data; `block_from_json` is the inverse."""
-    match block:
-        case TextBlock(text=text, origin="said"):
-            return {"type": "text", "text": text}
-        case TextBlock(text=text, origin=origin):
-            return {"type": "text", "text": text, "origin": origin}
-        case FileBlock(sha256=sha256, media_type=media_type, name=name, size=size):
-            return {
-                "type": "file",
-                "sha256": sha256,
-                "media_type": media_type,
-                "filename": name,
-                "size": size,
-            }
-        case ThinkingBlock(text=text, signature=signature, redacted=redacted):
-            value: dict[str, Any] = {"type": "thinking", "text": text}
-            if signature:
-                value["signature"] = signature
-            if redacted:
-                value["redacted"] = True
-            return value
-        case ToolUseBlock(id=id, name=name, input=None, unparsed=unparsed):
-            return {"type": "tool_use", "id": id, "name": name, "input": None, "unparsed": unparsed}
-        case ToolUseBlock(id=id, name=name, input=input):
-            return {"type": "tool_use", "id": id, "name": name, "input": input}
-        case ToolResultBlock(tool_use_id=id, content=content, is_error=is_error, files=files):
-            result = {"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error}
-            return {**result, "files": [block_to_json(file) for file in files]} if files else result
+    value: dict[str, Any] = {"type": _TYPE_OF[type(block)]}
+    for name in block.__slots__:
+        part = getattr(block, name)
+        if name not in _LEFT_OUT or part != _LEFT_OUT[name]:
+            value[name] = part
+    if isinstance(block, FileBlock):
+        return {("filename" if name == "name" else name): part for name, part in value.items()}
+    if "files" in value:
+        value["files"] = [block_to_json(file) for file in value["files"]]
+    return value
 
 
 def block_from_json(value: Mapping[str, Any]) -> Block:
@@ -326,35 +327,18 @@ def block_from_json(value: Mapping[str, Any]) -> Block:
 
     Raises:
         ValueError: The type is unknown.
-        KeyError: A field is missing.
+        KeyError, TypeError: A field is missing.
     """
-    match value["type"]:
-        case "text":
-            return TextBlock(text=value["text"], origin=value.get("origin", "said"))
-        case "file":
-            return file_from_json(value)
-        case "thinking":
-            return ThinkingBlock(
-                text=value["text"],
-                signature=value.get("signature", ""),
-                redacted=value.get("redacted", False),
-            )
-        case "tool_use":
-            return ToolUseBlock(
-                id=value["id"],
-                name=value["name"],
-                input=value["input"],
-                unparsed=value.get("unparsed", ""),
-            )
-        case "tool_result":
-            return ToolResultBlock(
-                tool_use_id=value["tool_use_id"],
-                content=value["content"],
-                is_error=value.get("is_error", False),
-                files=tuple(file_from_json(file) for file in value.get("files", ())),
-            )
-        case other:
-            raise ValueError(f"No block is of type {other!r}.")
+    kind = _TYPES.get(value["type"])
+    if kind is None:
+        raise ValueError(f"No block is of type {value['type']!r}.")
+    if kind is FileBlock:
+        return file_from_json(value)
+    found = {name: value[name] for name in kind.__slots__ if name in value}
+    if "files" in found:
+        found["files"] = tuple(map(file_from_json, found["files"]))
+    block: Block = kind(**found)
+    return block
 
 
 def file_from_json(value: Mapping[str, Any]) -> FileBlock:

@@ -218,7 +218,7 @@ def test_a_file_that_is_no_text_is_reported_with_its_line(tmp_path: Path) -> Non
 def test_a_folder_or_a_huge_file_in_place_of_the_settings_is_said(tmp_path: Path) -> None:
     path = tmp_path / "home" / "config.toml"
     path.mkdir(parents=True)
-    assert error_of(tmp_path) == "HOME/config.toml is a folder, but should be a file. Move it away."
+    assert error_of(tmp_path) == "HOME/config.toml is not a regular file, and should be one. Move it away."
     path.rmdir()
     path.write_text("#" * 1_000_001)
     assert (

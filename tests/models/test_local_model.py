@@ -229,7 +229,7 @@ async def test_the_extra_is_named_where_it_is_missing(
 ) -> None:
     (tmp_path / "m.gguf").write_bytes(b"GGUF")
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    model = GGUFModel(settings(tmp_path).provider("gguf"), str(tmp_path / "m.gguf"))
+    model = GGUFModel(settings(tmp_path).provider("gguf"), str(tmp_path / "m.gguf"), clock=CLOCK)
     with pytest.raises(ConfigError, match=r'pip install "satchel\[local\]"'):
         await ask(model, request(tools=[LOOK]))
     await model.aclose()

@@ -178,7 +178,7 @@ async def test_an_upgrade_that_would_lose_rows_changes_nothing(
         config.attributes["connection"].exec_driver_sql(statement)
 
     monkeypatch.setattr(command, "upgrade", lossy)
-    monkeypatch.setattr("satchel.storage.sqlite.REVISIONS", (*REVISIONS, "9999_later"))
+    monkeypatch.setattr("satchel.storage.schema.REVISIONS", (*REVISIONS, "9999_later"))
     monkeypatch.setattr("satchel.storage.sqlite_file.HEAD", "9999_later")
     with pytest.raises(StorageError, match="would have lost rows"):
         async with Database.open(path):

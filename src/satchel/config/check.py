@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
@@ -27,6 +28,7 @@ __all__ = [
     "check_tables",
     "check_value",
     "closest",
+    "is_address",
     "is_secret",
     "setting_named",
     "value_of_text",
@@ -52,7 +54,7 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DATABASES: Final = ("sqlite:///", "postgresql://", "postgres://")
 _NAMES_OF_SECRETS: Final = (".env_api_key", ".oauth_env_client_secret")
 """Settings that hold the name of a variable with a secret. A common mistake is to write the secret itself."""
-_RULE_PARTS: Final = ("action", "tool", "network", "read", "write", "boxed", "secrets", "state")
+_RULE_PARTS: Final = ("action", "tool", *(each.name for each in fields(RuleOptions)))
 _RULE_TOOL: Final = "permissions.N.tool"
 _RULE: Final = re.compile(r"[A-Za-z0-9_*-]+(\(.*\))?", re.DOTALL)
 # A control character or a lone surrogate in an address, a name or a path is a mistake or an attack.
@@ -189,14 +191,8 @@ def _check_rule(table: object, path: KeyPath, where: Where) -> PermissionRule:
             raise ConfigError(
                 f"{where(path)}: [[permissions]] needs {name}: {_BY_KEY[f'permissions.N.{name}'].doc}"
             )
-    options = RuleOptions(
-        network=cast("tuple[str, ...]", values.get("network", ())),
-        read=cast("tuple[str, ...]", values.get("read", ())),
-        write=cast("tuple[str, ...]", values.get("write", ())),
-        boxed=cast("bool | None", values.get("boxed")),
-        secrets=cast("tuple[str, ...]", values.get("secrets", ())),
-        state=bool(values.get("state")),
-    )
+    said: dict[str, Any] = {name: value for name, value in values.items() if name not in ("action", "tool")}
+    options = RuleOptions(**said)
     if options and values["action"] != "allow":
         raise ConfigError(
             f"{where(path)}: only a permission that allows has network, read, write, boxed, secrets and state. A rule "
@@ -275,11 +271,11 @@ def _check_form(setting: Setting, value: str, where: Callable[[], str]) -> None:
             f"{where()}: this is not the name of an environment variable. Never write a secret here: put it "
             'into a variable, and write the variable\'s name here, such as "DEEPSEEK_API_KEY".'
         )
-    if setting.key.endswith(".url") and value and not value.startswith("${") and not _is_address(value):
+    if setting.key.endswith(".url") and value and not value.startswith("${") and not is_address(value):
         raise ConfigError(
             f'{where()}: this is not an address; use one such as "https://mcp.example.com/mcp".'
         )
-    if setting.key.endswith(".base_url") and value and not _is_address(value):
+    if setting.key.endswith(".base_url") and value and not is_address(value):
         raise ConfigError(f'{where()}: this is not an address; use one such as "https://api.example.com/v1".')
     if setting.key == "database" and "://" in value and not value.startswith(_DATABASES):
         raise ConfigError(
@@ -338,7 +334,8 @@ def check_provider(model: str, known: Iterable[str], where: Callable[[], str]) -
         )
 
 
-def _is_address(text: str) -> bool:
+def is_address(text: str) -> bool:
+    """Whether the text is the address of a server."""
     try:
         address = urlsplit(text)
         return address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,6 +18,7 @@ __all__ = [
     "ensure_home",
     "home_of",
     "locked_folder",
+    "open_regular",
     "replace_file",
     "replacing",
 ]
@@ -85,6 +88,20 @@ def locked_folder(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: Path) -> BufferedReader | None:
+    """The file, opened for reading, or None if it isn't a regular one.
+
+    Raises:
+        OSError: It can't be opened.
+    """
+    # O_NONBLOCK: opening a FIFO, which a checkout may hold, must not wait for its other end.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    return None
 
 
 @contextmanager

@@ -27,22 +27,12 @@ from satchel.config.home import default_home, home_of
 from satchel.config.keys import stored_keys
 from satchel.config.providers import BASE_URL_VARIABLES, builtin_providers
 from satchel.config.settings import (
+    SECTIONS,
     SETTINGS,
-    AgentSettings,
-    BackgroundSettings,
-    BudgetSettings,
-    BuilderSettings,
     McpServerSettings,
-    MemorySettings,
     PermissionRule,
     ProviderSettings,
-    SandboxSettings,
-    ServerSettings,
-    SessionsSettings,
     Settings,
-    TerminalSettings,
-    ToolsSettings,
-    WebSettings,
 )
 from satchel.config.toml_file import TomlFile, read_toml
 from satchel.config.trusted import SKILL_FOLDERS, TrustRecord, read_project, trust_record
@@ -155,17 +145,7 @@ def load(
         database=found.text("database"),
         providers=found.providers,
         mcp_servers=found.mcp_servers,
-        agent=AgentSettings(**found.section("agent")),
-        budget=BudgetSettings(**found.section("budget")),
-        background=BackgroundSettings(**found.section("background")),
-        builder=BuilderSettings(**found.section("builder")),
-        memory=MemorySettings(**found.section("memory")),
-        tools=ToolsSettings(**found.section("tools")),
-        sandbox=SandboxSettings(**found.section("sandbox")),
-        web=WebSettings(**found.section("web")),
-        server=ServerSettings(**found.section("server")),
-        terminal=TerminalSettings(**found.section("terminal")),
-        sessions=SessionsSettings(**found.section("sessions")),
+        **{name: section(**found.section(name)) for name, section in SECTIONS.items()},
         permissions=found.permissions,
         environ={name: value for name, value in environ.items() if name not in secrets},
         sources=found.sources,

@@ -16,6 +16,7 @@ from typing import Any
 
 from satchel.config.check import check_mcp_server, check_tables
 from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.setting import written
 from satchel.config.settings import McpServerSettings
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError, NotFound
@@ -266,21 +267,10 @@ def _table(server: McpServerSettings) -> Any:
     import tomlkit  # noqa: PLC0415  see add_mcp_servers
 
     table = tomlkit.table()
-    for key in ("command", "cwd", "url"):
-        if getattr(server, key):
-            table.add(key, getattr(server, key))
-    if server.args:
-        table.add("args", list(server.args))
-    for key in ("env", "headers"):
-        if getattr(server, key):
+    for name, value in written(server).items():
+        if isinstance(value, Mapping):
             inline = tomlkit.inline_table()
-            inline.update(dict(getattr(server, key)))
-            table.add(key, inline)
-    for key in ("oauth_client_id", "oauth_env_client_secret"):
-        if getattr(server, key):
-            table.add(key, getattr(server, key))
-    if server.transport != "http":
-        table.add("transport", server.transport)
-    if not server.enabled:
-        table.add("enabled", False)
+            inline.update(dict(value))
+            value = inline
+        table.add(name, value)
     return table

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from satchel.config.setting import setting
@@ -98,14 +98,8 @@ def rule_options(text: str) -> tuple[str, RuleOptions]:
                 f"{word!r} is not allowed in the rule {text!r}: it takes values separated by commas."
             )
         lists[name].extend(values)
-    options = RuleOptions(
-        network=tuple(lists["network"]),
-        read=tuple(lists["read"]),
-        write=tuple(lists["write"]),
-        boxed=switches.get("boxed"),
-        secrets=tuple(lists["secrets"]),
-        state=switches.get("state", False),
-    )
+    said: dict[str, Any] = {**{name: tuple(values) for name, values in lists.items()}, **switches}
+    options = RuleOptions(**said)
     problem = options_problem(options, tool=tool)
     if problem:
         raise UsageError(f"The rule {text!r} can't be used: {problem}")

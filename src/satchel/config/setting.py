@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields
 from types import UnionType
 from typing import Any, Literal, TypeAlias, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-__all__ = ["Setting", "setting", "settings_of"]
+__all__ = ["Setting", "setting", "settings_of", "written"]
 
 Kind: TypeAlias = Literal["bool", "int", "float", "text", "words", "table"]
 _KINDS: Mapping[Any, Kind] = {
@@ -114,6 +114,17 @@ def settings_of(prefix: str, section: Any) -> Iterator[Setting]:
             optional=type(None) in _union(types[each.name]),
             **{**said, "choices": said["choices"] or literals},
         )
+
+
+def written(record: Any) -> dict[str, Any]:
+    """What a record says, as in a file: its settings, without those that have their default."""
+    found: dict[str, Any] = {}
+    for each in fields(record):
+        value = getattr(record, each.name)
+        default = each.default_factory() if callable(each.default_factory) else each.default
+        if each.metadata and value != default:
+            found[each.name] = list(value) if isinstance(value, tuple) else value
+    return found
 
 
 def _union(kind: Any) -> tuple[Any, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from satchel.config.plugins import plugin_providers, problems
 from satchel.config.rule_texts import RuleOptions, rule_text
@@ -759,9 +759,9 @@ class Settings:
     tools: ToolsSettings = field(default_factory=ToolsSettings)
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     web: WebSettings = field(default_factory=WebSettings)
-    server: ServerSettings = field(default_factory=ServerSettings)
-    terminal: TerminalSettings = field(default_factory=TerminalSettings)
     sessions: SessionsSettings = field(default_factory=SessionsSettings)
+    terminal: TerminalSettings = field(default_factory=TerminalSettings)
+    server: ServerSettings = field(default_factory=ServerSettings)
     permissions: tuple[PermissionRule, ...] = ()
     environ: Mapping[str, str] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -818,23 +818,19 @@ class Settings:
         return found
 
 
-_SECTIONS: Final = (
+SECTIONS: Final[Mapping[str, Any]] = {
+    each.name: each.default_factory
+    for each in fields(Settings)
+    if hasattr(each.default_factory, "__dataclass_fields__")
+}
+"""The classes of the sections that exist once, by name."""
+_PREFIXES: Final = (
     ("", Settings),
-    ("agent.", AgentSettings),
-    ("budget.", BudgetSettings),
-    ("background.", BackgroundSettings),
-    ("builder.", BuilderSettings),
-    ("memory.", MemorySettings),
-    ("tools.", ToolsSettings),
-    ("sandbox.", SandboxSettings),
-    ("web.", WebSettings),
-    ("sessions.", SessionsSettings),
-    ("terminal.", TerminalSettings),
-    ("server.", ServerSettings),
+    *((f"{name}.", section) for name, section in SECTIONS.items()),
     ("providers.NAME.", ProviderSettings),
     ("mcp_servers.NAME.", McpServerSettings),
     ("permissions.N.", PermissionRule),
     ("permissions.N.", RuleOptions),
 )
-SETTINGS: Final = tuple(found for prefix, section in _SECTIONS for found in settings_of(prefix, section))
+SETTINGS: Final = tuple(found for prefix, section in _PREFIXES for found in settings_of(prefix, section))
 """All of them, in the order of the documentation."""

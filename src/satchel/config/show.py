@@ -39,30 +39,24 @@ def show_settings(settings: Settings) -> list[ShownSetting]:
         for setting in SETTINGS
         if not setting.key.startswith(("providers.", "permissions.", "mcp_servers."))
     ]
-    parts = {s.key.split(".")[2]: s.doc for s in SETTINGS if s.key.startswith("providers.")}
-    for name, provider in settings.providers.items():
-        written = [part for part in parts if f"providers.{name}.{part}" in settings.sources]
-        if provider.env_api_key and settings.secret(provider.env_api_key):
-            written = list(dict.fromkeys([*written, "env_api_key"]))
-        for part in written:
-            value = getattr(provider, part)
-            if part == "env_api_key" and value:
-                value = f"{value} ({'set' if settings.secret(value) else 'not set'})"
-            source = settings.sources.get(f"providers.{name}.{part}", "default")
-            shown.append(
-                ShownSetting(
-                    key=f"providers.{name}.{part}", value=_plain(value), source=source, doc=parts[part]
-                )
-            )
-    parts = {s.key.split(".")[2]: s.doc for s in SETTINGS if s.key.startswith("mcp_servers.")}
-    for name, server in settings.mcp_servers.items():
-        for part, doc in parts.items():
-            key = f"mcp_servers.{name}.{part}"
-            if key in settings.sources:
-                value = _plain(getattr(server, part))
-                if part == "args":
-                    value = mask_arguments(value)
-                shown.append(ShownSetting(key=key, value=value, source=settings.sources[key], doc=doc))
+    entries = {"providers": settings.providers, "mcp_servers": settings.mcp_servers}
+    for section, name, entry in (
+        (section, name, entry) for section, named in entries.items() for name, entry in named.items()
+    ):
+        for setting in SETTINGS:
+            kind, _, part = setting.key.partition(".NAME.")
+            key = f"{section}.{name}.{part}"
+            value: Any = getattr(entry, part, None) if kind == section else None
+            is_key = part == "env_api_key" and bool(value)
+            is_set = is_key and settings.secret(value) is not None
+            if kind != section or not (is_set or key in settings.sources):
+                continue
+            if is_key:
+                value = f"{value} ({'set' if is_set else 'not set'})"
+            elif part == "args":
+                value = mask_arguments(value)
+            source = settings.sources.get(key, "default")
+            shown.append(ShownSetting(key=key, value=_plain(value), source=source, doc=setting.doc))
     if settings.permissions:
         shown.append(
             ShownSetting(

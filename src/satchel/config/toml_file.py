@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from satchel.config.home import open_regular
 from satchel.errors import ConfigError
 
 __all__ = ["TomlFile", "read_toml"]
@@ -43,16 +42,13 @@ def read_toml(path: Path) -> TomlFile | None:
         ConfigError: It can't be read, or is not TOML; the message names the line and the column.
     """
     try:
-        # O_NONBLOCK: opening a FIFO, which a checkout may hold, must not wait for its other end.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{path} is not a regular file, and should be one. Move it away.")
+        file = open_regular(path)
+        if file is None:
+            raise ConfigError(f"{path} is not a regular file, and should be one. Move it away.")
+        with file:
             content = file.read(MAX_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except IsADirectoryError:
-        raise ConfigError(f"{path} is a folder, but should be a file. Move it away.") from None
     except OSError as error:
         raise ConfigError(f"{path} can't be read: {error.strerror}.") from error
     if len(content) > MAX_BYTES:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from satchel.config.home import ensure_home, locked_folder, replace_file
+from satchel.config.home import ensure_home, locked_folder, open_regular, replace_file
 from satchel.config.toml_file import TomlFile, read_toml
 from satchel.errors import ConfigError
 from satchel.plain import as_json
@@ -44,7 +44,6 @@ MAX_INSTRUCTIONS_BYTES: Final = 1_000_000
 """The largest AGENTS.md; a longer one is not used."""
 _MAX_TOOLS: Final = 2_000
 """The most files that are examined in one folder of tools."""
-_CHUNK_BYTES: Final = 1_048_576
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,18 +263,11 @@ def _skill_digests(folder: Path) -> dict[str, str]:
 
 
 def _digest_of_file(path: Path) -> str:
-    digest = hashlib.sha256()
     try:
-        # O_NONBLOCK: opening a FIFO must not wait for the other end.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return ""
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
+        with open_regular(path) or nullcontext() as file:
+            return "" if file is None else hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return ""
-    return digest.hexdigest()
 
 
 def _read_instructions(folder: Path) -> bytes | None:
@@ -287,10 +279,7 @@ def _read_instructions(folder: Path) -> bytes | None:
     if not Path(os.path.realpath(path)).is_relative_to(folder):
         return None
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return None
-            return file.read(MAX_INSTRUCTIONS_BYTES + 1)
+        with open_regular(path) or nullcontext() as file:
+            return None if file is None else file.read(MAX_INSTRUCTIONS_BYTES + 1)
     except OSError:
         return None

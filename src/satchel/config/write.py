@@ -22,6 +22,7 @@ from satchel.config.check import (
 from satchel.config.home import ensure_home, locked_folder, replace_file
 from satchel.config.plugins import plugin_providers
 from satchel.config.providers import builtin_providers
+from satchel.config.setting import written
 from satchel.config.settings import PermissionRule
 from satchel.config.toml_file import read_toml
 from satchel.errors import ConfigError, NotFound
@@ -133,14 +134,13 @@ def add_permission(path: Path, rule: PermissionRule) -> None:
         if rules is None:
             rules = tomlkit.aot()
             document.append("permissions", rules)
-        table = _table_of(rule)
+        table = {"action": rule.action, "tool": rule.tool, **written(rule.options)}
         check_rules([table], lambda _: "This rule can't be kept in a settings file")
         if any(dict(other) == table for other in rules):
             return
-        written = tomlkit.table()
-        for name, value in table.items():
-            written.add(name, value)
-        rules.append(written)
+        entry = tomlkit.table()
+        entry.update(table)
+        rules.append(entry)
         replace_file(path, tomlkit.dumps(document))
 
 
@@ -167,25 +167,6 @@ def remove_permission(path: Path, rule: PermissionRule) -> None:
         if not tables:
             del document["permissions"]
         replace_file(path, tomlkit.dumps(document))
-
-
-def _table_of(rule: PermissionRule) -> dict[str, Any]:
-    """A rule as its table in the file: what it doesn't say is left out."""
-    options = rule.options
-    table: dict[str, Any] = {"action": rule.action, "tool": rule.tool}
-    if options.network:
-        table["network"] = list(options.network)
-    if options.read:
-        table["read"] = list(options.read)
-    if options.write:
-        table["write"] = list(options.write)
-    if options.boxed is not None:
-        table["boxed"] = options.boxed
-    if options.secrets:
-        table["secrets"] = list(options.secrets)
-    if options.state:
-        table["state"] = True
-    return table
 
 
 def write_initial(path: Path, values: Mapping[str, object], *, providers: Iterable[str] = ()) -> Path:

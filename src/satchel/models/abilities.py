@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -24,12 +23,6 @@ KEPT_FOR: Final = timedelta(days=30)
 _MAX_FILE_BYTES: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
-    native_tools: bool
-    at: datetime
-
-
 class AbilityStore:
     """Whether a model at an endpoint supports tool definitions.
 
@@ -47,78 +40,52 @@ class AbilityStore:
         """
         self._path = path
         self._clock = clock
-        self._found: dict[str, _Found] | None = None
+        self._found: dict[str, Any] | None = None
         self._writers = anyio.CapacityLimiter(1)
 
     def native_tools(self, *, endpoint: str, model: str) -> bool | None:
         """Whether the model supports tool definitions at that endpoint; None if that is not known or too old."""
         if self._found is None:
             self._found = self._read()
-        found = self._found.get(_key(endpoint, model))
-        if found is None or not self._is_fresh(found):
-            return None
-        return found.native_tools
+        entry = self._found.get(_key(endpoint, model), {})
+        return bool(entry["native_tools"]) if self._is_fresh(entry) else None
 
     async def remember_native_tools(self, *, endpoint: str, model: str, native: bool) -> None:
         """Store the result for this process and, if the file is writable, for later ones."""
         if self.native_tools(endpoint=endpoint, model=model) is native:
             return
-        found = _Found(native_tools=native, at=self._clock.now())
-        key = _key(endpoint, model)
-        self._found = {**(self._found or {}), key: found}
+        fresh = {_key(endpoint, model): {"native_tools": native, "at": self._clock.now().isoformat()}}
+        self._found = {**(self._found or {}), **fresh}
         if self._path is not None:
-            await anyio.to_thread.run_sync(self._write, self._path, key, found, limiter=self._writers)
+            await anyio.to_thread.run_sync(self._write, self._path, fresh, limiter=self._writers)
 
-    def _is_fresh(self, found: _Found) -> bool:
-        age = self._clock.now() - found.at
-        return -KEPT_FOR < age < KEPT_FOR
+    def _is_fresh(self, entry: object) -> bool:
+        if not isinstance(entry, dict) or not isinstance(entry.get("native_tools"), bool):
+            return False
+        # Also false for what is no time, or has no zone.
+        with suppress(ValueError, TypeError):
+            return abs(self._clock.now() - datetime.fromisoformat(entry.get("at", ""))) < KEPT_FOR
+        return False
 
-    def _read(self) -> dict[str, _Found]:
-        if self._path is None:
-            return {}
-        try:
-            if self._path.stat().st_size > _MAX_FILE_BYTES:
-                return {}
-            value = json.loads(self._path.read_bytes())
-        except (OSError, ValueError, RecursionError):
-            return {}
-        entries = value.get("models") if isinstance(value, dict) else None
-        if not isinstance(entries, dict):
-            return {}
-        return {
-            key: found for key, entry in entries.items() if (found := _found_from_json(entry)) is not None
-        }
+    def _read(self) -> dict[str, Any]:
+        with suppress(OSError, ValueError, RecursionError):
+            if self._path is not None and self._path.stat().st_size <= _MAX_FILE_BYTES:
+                value = json.loads(self._path.read_bytes())
+                if isinstance(value, dict) and isinstance(value.get("models"), dict):
+                    return dict(value["models"])
+        return {}
 
-    def _write(self, path: Path, key: str, found: _Found) -> None:
+    def _write(self, path: Path, fresh: dict[str, Any]) -> None:
         # Keep what other processes have written meanwhile.
         entries = {
-            name: entry for name, entry in {**self._read(), key: found}.items() if self._is_fresh(entry)
-        }
-        value = {
-            "version": 1,
-            "models": {
-                name: {"native_tools": entry.native_tools, "at": entry.at.isoformat()}
-                for name, entry in sorted(entries.items())
-            },
+            name: entry for name, entry in sorted({**self._read(), **fresh}.items()) if self._is_fresh(entry)
         }
         # With a full disk or a read-only home, the cost is one refused request next time.
         with suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with replacing(path, durable=False) as file:
-                file.write(json.dumps(value, indent=1).encode())
+                file.write(json.dumps({"version": 1, "models": entries}, indent=1).encode())
 
 
 def _key(endpoint: str, model: str) -> str:
     return f"{model} @ {endpoint}"
-
-
-def _found_from_json(entry: Any) -> _Found | None:
-    match entry:
-        case {"native_tools": bool(native), "at": str(at)}:
-            try:
-                when = datetime.fromisoformat(at)
-            except ValueError:
-                return None
-            return _Found(native_tools=native, at=when) if when.tzinfo is not None else None
-        case _:
-            return None

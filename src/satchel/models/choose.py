@@ -157,12 +157,7 @@ def small_model_of(name: str, settings: Settings) -> str:
     Returns:
         A name for `open_model`; `name` itself if no smaller model is known.
     """
-    if settings.small_model:
-        return settings.small_model
-    provider = split_name(name)[0]
-    found = settings.providers.get(provider)
-    small = _SMALL.get(provider)
-    return name if small is None or found is None or _is_moved(found) else f"{provider}:{small}"
+    return settings.small_model or _beside(name, _SMALL, settings) or name
 
 
 def extractor_of(name: str, settings: Settings) -> str:
@@ -176,15 +171,19 @@ def extractor_of(name: str, settings: Settings) -> str:
     Returns:
         A name for `open_model`; `name` itself if no other model is known.
     """
-    if settings.memory.extractor:
-        return settings.memory.extractor
+    if settings.memory.extractor or name == _beside(name, _SMALL, settings):
+        return settings.memory.extractor or name
+    return _beside(name, _MIDDLE, settings) or name
+
+
+def _beside(name: str, models: Mapping[str, str], settings: Settings) -> str:
+    """The model of a table for the provider of another model; "" if it isn't known."""
     provider = split_name(name)[0]
     found = settings.providers.get(provider)
-    middle, small = _MIDDLE.get(provider), f"{provider}:{_SMALL.get(provider)}"
     return (
-        name
-        if middle is None or found is None or _is_moved(found) or name == small
-        else f"{provider}:{middle}"
+        ""
+        if found is None or provider not in models or _is_moved(found)
+        else f"{provider}:{models[provider]}"
     )
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 from urllib.parse import urlsplit
 
 import anyio
@@ -22,9 +21,12 @@ from satchel.config import ProviderSettings
 from satchel.config.providers import builtin_providers
 from satchel.errors import ModelAuthError, ModelRejected, ModelUnavailable
 from satchel.events import TextDelta, ThinkingDelta, ToolInputDelta
-from satchel.messages import Block, StopReason, Usage
+from satchel.messages import Block, StopReason, ToolUseBlock, Usage
 from satchel.models.failures import Endpoint, failure_of, retry_after_s
-from satchel.models.port import Completion, ModelEvent, ModelRequest
+from satchel.models.files import Takes, less
+from satchel.models.identifiers import CallIds
+from satchel.models.port import Completion, FileReader, ModelEvent, ModelRequest
+from satchel.models.prefix import MessageCache
 from satchel.models.prices import known_window, priced
 from satchel.models.retry import RetryPolicy, retried
 from satchel.models.sse import EventReader, LineReader
@@ -33,7 +35,7 @@ from satchel.version import __version__
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AnswerAssembler", "Delta", "HostedModel", "CompleteAnswer", "estimated_usage"]
+__all__ = ["AnswerAssembler", "Delta", "HostedModel", "new_cache"]
 
 Delta: TypeAlias = TextDelta | ThinkingDelta | ToolInputDelta
 
@@ -45,41 +47,61 @@ CLOSE_LIMIT_S: Final = 1.0
 # More than any model can say in one answer (1,000,000 tokens of 4 characters), so a longer answer is a runaway.
 MAX_ANSWER_CHARS: Final = 4_000_000
 
+# The size of the cache for the converted history; 16 MB hold several full context windows.
+_CACHE_BYTES: Final = 16_000_000
+
 # A request has fewer optional parameters than this.
 MAX_ADAPTATIONS: Final = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompleteAnswer:
-    """A complete answer. `usage` is None if the endpoint reported none."""
+class AnswerAssembler(ABC):
+    """Assembles one answer from what arrives over the wire.
 
-    blocks: tuple[Block, ...]
-    stop_reason: StopReason
-    usage: Usage | None
-    model: str
+    Attributes:
+        model: As the endpoint calls it; "" if it doesn't say.
+        stop: Why the endpoint stopped, in its own word; None while the answer is not complete.
+        usage: None if the endpoint reported none.
+    """
 
+    stop_reasons: ClassVar[Mapping[str, StopReason]]
+    """Ours for the endpoint's words."""
 
-class AnswerAssembler(Protocol):
-    """Assembles one answer from what arrives over the wire."""
+    def __init__(self, ids: CallIds) -> None:
+        """Store the generator of call ids."""
+        self._ids = ids
+        self.model = ""
+        self.stop: str | None = None
+        self.usage: Usage | None = None
 
     @property
     def is_finished(self) -> bool:
         """Whether the endpoint said why it stopped, so that the answer is complete."""
+        return self.stop is not None
 
+    @abstractmethod
     def feed(self, data: dict[str, Any]) -> list[Delta]:
         """Add the data of one event of the stream."""
-        ...
 
+    @abstractmethod
     def feed_whole(self, body: dict[str, Any]) -> list[Delta]:
         """Add an answer that arrived in one piece."""
-        ...
 
-    def result(self) -> CompleteAnswer:
+    @property
+    @abstractmethod
+    def blocks(self) -> tuple[Block, ...]:
         """The answer so far."""
-        ...
+
+    @property
+    def stop_reason(self) -> StopReason:
+        """Why it stopped."""
+        stop = self.stop_reasons.get(self.stop or "", "other")
+        if stop in ("end_turn", "other") and any(isinstance(block, ToolUseBlock) for block in self.blocks):
+            # Some endpoints also say "stop" after calls.
+            return "tool_use"
+        return stop
 
 
-def estimated_usage(sent_bytes: int, blocks: tuple[Block, ...]) -> Usage:
+def _estimated_usage(sent_bytes: int, blocks: tuple[Block, ...]) -> Usage:
     """An estimate for endpoints that report no usage: one token for 4 bytes, the usual rule for English text."""
     said = sum(len(str(getattr(block, "text", "") or getattr(block, "input", ""))) for block in blocks)
     return Usage(input_tokens=sent_bytes // 4, output_tokens=(said + 3) // 4, estimated=True)
@@ -118,7 +140,11 @@ class HostedModel(ABC):
         self._random = random or Random()
         self._sleep = sleep
         self._client: httpx2.AsyncClient | None = None
+        self._uses_proxies = True
         self._streams = settings.stream
+        self._takes: Takes = "all"
+        self._read_file: FileReader | None = None
+        self._cache = new_cache()
         self._window = settings.context_window
         self._window_known = settings.context_window is not None
         self._endpoint = Endpoint(
@@ -139,6 +165,11 @@ class HostedModel(ABC):
         return self._model
 
     @property
+    def place(self) -> str:
+        """The address without user and password, under which abilities are stored; the provider without one."""
+        return _place(self._settings.base_url) or self.provider
+
+    @property
     def context_window(self) -> int | None:
         """The configured value, or the one in the table of prices."""
         if not self._window_known:
@@ -148,7 +179,7 @@ class HostedModel(ABC):
             )
         return self._window
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """See `ChatModel.stream`."""
         return retried(
             lambda: self._attempt(request), policy=self._policy, random=self._random, sleep=self._sleep
@@ -177,7 +208,7 @@ class HostedModel(ABC):
         """An empty answer."""
 
     @abstractmethod
-    def _adapt_to(self, refusal: str, sent: bytes, request: ModelRequest) -> bool:
+    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
         """Change later requests according to what the endpoint refused in this one.
 
         Returns:
@@ -186,15 +217,20 @@ class HostedModel(ABC):
 
     async def _attempt(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         offered_tools = bool(request.tools)
+        self._read_file = request.read_file
         for retries_left in reversed(range(MAX_ADAPTATIONS + 1)):
             body = self._body(request)
             try:
-                response = await self._post(body, offered_tools)
+                response = await self.post(body, offered_tools=offered_tools)
                 break
             except ModelRejected as refusal:
                 # Only a plain refusal can be about an optional parameter; subclasses of the error have another cause.
                 plain = type(refusal) is ModelRejected
-                if not plain or not retries_left or not self._adapt_to(str(refusal), body, request):
+                if not plain or not retries_left:
+                    raise
+                if (takes := less(self._takes, str(refusal), request.messages)) is not None:
+                    self._takes, self._cache = takes, new_cache()
+                elif not self._adapt_to(str(refusal), body):
                     raise
         else:  # pragma: no cover  the last refusal was raised
             raise AssertionError
@@ -212,18 +248,18 @@ class HostedModel(ABC):
             # Complete or abandoned: release the connection immediately, also while this task is being cancelled.
             with anyio.move_on_after(CLOSE_LIMIT_S, shield=True):
                 await response.aclose()
-        result = answer.result()
-        usage = result.usage or estimated_usage(len(body), result.blocks)
-        model = result.model or self._model
+        blocks = answer.blocks
+        usage = answer.usage or _estimated_usage(len(body), blocks)
+        model = answer.model or self._model
         yield Completion(
-            blocks=result.blocks,
-            stop_reason="max_tokens" if chars > MAX_ANSWER_CHARS else result.stop_reason,
+            blocks=blocks,
+            stop_reason="max_tokens" if chars > MAX_ANSWER_CHARS else answer.stop_reason,
             usage=priced(usage, provider=self.provider, base_url=self._settings.base_url, model=model),
             provider=self.provider,
             model=model,
         )
 
-    async def _post(self, body: bytes, offered_tools: bool, *, url: str = "") -> httpx2.Response:
+    async def post(self, body: bytes, *, offered_tools: bool = False, url: str = "") -> httpx2.Response:
         """Send the request, to `_url()` unless another is given, and return the response with its body unread.
 
         Raises:
@@ -242,6 +278,7 @@ class HostedModel(ABC):
                 },
                 timeout=httpx2.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S),
                 follow_redirects=True,
+                trust_env=self._uses_proxies,
             )
         try:
             asked = self._client.build_request("POST", url or self._url(), content=body)
@@ -275,7 +312,7 @@ class HostedModel(ABC):
         Raises:
             ModelError: The stream was cut off or contained an error.
         """
-        import httpx2  # noqa: PLC0415  see `_post`
+        import httpx2  # noqa: PLC0415  see `post`
 
         try:
             kind = response.headers.get("content-type", "")
@@ -288,7 +325,7 @@ class HostedModel(ABC):
             else:
                 yield self._whole(await response.aread(), answer, offered_tools)
                 # Some endpoints omit the reason in an answer in one piece, which can't have been cut off.
-                if not answer.is_finished and not answer.result().blocks:
+                if not answer.is_finished and not answer.blocks:
                     raise ModelUnavailable(
                         f"{self._endpoint.name} answered with JSON that contains no answer."
                     )
@@ -360,6 +397,11 @@ class HostedModel(ABC):
         """Whether the address is the built-in one of a hosted provider, so that the provider itself runs it."""
         own = builtin_providers({}).get(self._settings.name)
         return own is not None and bool(own.env_api_key) and own.base_url == self._settings.base_url
+
+
+def new_cache() -> MessageCache[bytes]:
+    """An empty cache of messages in the wire format."""
+    return MessageCache(limit=_CACHE_BYTES, weigh=len)
 
 
 def _json(text: str) -> Any:

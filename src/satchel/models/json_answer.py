@@ -28,6 +28,7 @@ __all__ = [
     "FoundCall",
     "Verdict",
     "begins_answer",
+    "next_candidate",
     "whole_answer",
 ]
 
@@ -41,16 +42,17 @@ HELD_CHARS: Final = 4096
 _KEYS: Final = ("actions", "action", "final")
 _FENCE: Final = re.compile(r"```[A-Za-z0-9_-]{0,20}[ \t]*\r?\n?\s*")
 _SPACE: Final = " \t\r\n"
-_ESCAPES: Final[Mapping[str, str]] = {
-    '"': '"',
-    "\\": "\\",
-    "/": "/",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-}
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
+)
+_OPEN_ESCAPE: Final = re.compile(
+    r"\\(?:u[0-9a-fA-F]{0,3}|u[dD][89abAB][0-9a-fA-F]{2}(?:\\(?:u(?:[dD](?:[c-fC-F][0-9a-fA-F]?)?)?)?)?)?\Z"
+)
+"""The beginning of an escape, or of a surrogate pair, whose rest has not arrived."""
+_CANDIDATE: Final = re.compile("[{`]")
+"""The next possible beginning of JSON: a brace, a fence, or backticks that may become one."""
+_STOPS: Final = re.compile(r'["\\]')
+_NEXT_KEY: Final = re.compile(r',\s*"[A-Za-z_]{1,30}"\s*:')
 _BETWEEN_CALLS: Final = re.compile(r"(?:[\s,;]|```[A-Za-z0-9_-]{0,20})*")
 _BETWEEN: Final = " \t\r\n,;."
 _TOOL_NAME: Final = re.compile(r'"(?:tool|name)"\s*:\s*"([^"\\]{1,100})"')
@@ -167,7 +169,7 @@ class JsonAnswerReader:
     def _read_prose(self, at_end: bool) -> bool:
         """Classify the text up to the next possible beginning of JSON. False if more text is needed."""
         text = self._text
-        start = _candidate(text, self._position)
+        start = next_candidate(text, self._position)
         self._say(text[self._position : start])
         self._position = start
         if start == len(text):
@@ -183,9 +185,10 @@ class JsonAnswerReader:
         elif verdict == "object":
             self._mode, self._object_start, self._scan = "object", start, _Scan(position=body)
         elif verdict == "calls":
-            self._begin_calls(start)
+            self._mode, self._calls_start = "calls", start
         else:
-            self._begin_final(body)
+            self._drop_preamble()
+            self._mode, self._position, self._final = "final", body, _StringReader(position=body)
         return True
 
     def _read_object(self, at_end: bool) -> bool:
@@ -200,27 +203,16 @@ class JsonAnswerReader:
 
     def _judge_object(self, end: int, *, whole: bool) -> None:
         start = self._object_start
-        value = _decoded(self._text, _object_after_fence(self._text, start)) if whole else None
+        value = _decoded(self._text, self._text.find("{", start)) if whole else None
         if value is not None and _calls_of(value[0]):
-            self._begin_calls(start)
+            self._mode, self._calls_start = "calls", start
         elif value is not None and isinstance(value[0].get("final"), str):
-            self._begin_final_text(value[0]["final"])
+            self._drop_preamble()
+            self._shown.append(value[0]["final"])
+            self._mode = "done"
         else:
             self._say(self._text[start:end])
             self._position, self._mode = end, "prose"
-
-    def _begin_calls(self, start: int) -> None:
-        self._mode, self._calls_start = "calls", start
-
-    def _begin_final(self, body: int) -> None:
-        self._drop_preamble()
-        self._mode, self._position = "final", body
-        self._final = _StringReader(position=body)
-
-    def _begin_final_text(self, text: str) -> None:
-        self._drop_preamble()
-        self._shown.append(text)
-        self._mode = "done"
 
     def _drop_preamble(self) -> None:
         if self._released:
@@ -268,9 +260,14 @@ class FoundCall:
     raw: str = ""
 
 
-def begins_answer(text: str) -> Verdict:
-    """What the text begins at a brace or a fence; "open" if it is too short to decide."""
-    return _judge(text, 0, False)[0]
+def begins_answer(text: str, start: int) -> Verdict:
+    """What begins at a brace or a fence with nothing before it on its line; "open" if the text is too short."""
+    return "no" if _line_before(text, start) else _judge(text, start, False)[0]
+
+
+def next_candidate(text: str, start: int) -> int:
+    """The next possible beginning of JSON, or the end of the text."""
+    return _place_of(_CANDIDATE, text, start)
 
 
 def whole_answer(text: str) -> str | Sequence[FoundCall] | None:
@@ -299,13 +296,6 @@ def whole_answer(text: str) -> str | Sequence[FoundCall] | None:
         place = skipped.end() if skipped else place
         decoded = _decoded(text, place) if text.startswith("{", place) else None
     return calls if calls and place == len(text) else None
-
-
-def _candidate(text: str, start: int) -> int:
-    """The next possible beginning of JSON: a brace, a fence, or backticks that may become one."""
-    brace, tick = text.find("{", start), text.find("`", start)
-    found = [place for place in (brace, tick) if place >= 0]
-    return min(found) if found else len(text)
 
 
 def _judge(text: str, start: int, at_end: bool) -> tuple[Verdict, int]:
@@ -425,7 +415,7 @@ class _StringReader:
         words: list[str] = []
         place = self._position
         while place < len(text):
-            stop = _next_of(text, place)
+            stop = _place_of(_STOPS, text, place)
             words.append(text[place:stop])
             place = stop
             if place == len(text):
@@ -453,30 +443,15 @@ class _StringReader:
         return rest
 
     def _escape(self, text: str, place: int) -> tuple[str, int] | None:
-        if place + 1 == len(text):
+        if _OPEN_ESCAPE.match(text, place):
             return None
-        kind = text[place + 1]
-        if kind != "u":
-            return _ESCAPES.get(kind, kind), place + 2
-        if len(text) < place + 6:
-            return None
-        first = _hex(text[place + 2 : place + 6])
-        if first is None:
-            return "u", place + 2
-        if not 0xD800 <= first < 0xE000:
-            return chr(first), place + 6
-        # Half of a surrogate pair: the other half follows, or it is invalid.
-        following = text[place + 6 : place + 12]
-        if (
-            first < 0xDC00
-            and len(following) < 6
-            and ("\\u".startswith(following) or following.startswith("\\u"))
-        ):
-            return None
-        second = _hex(following[2:]) if first < 0xDC00 and following.startswith("\\u") else None
-        if second is not None and 0xDC00 <= second < 0xE000:
-            return chr(0x10000 + ((first - 0xD800) << 10) + (second - 0xDC00)), place + 12
-        return "\ufffd", place + 6
+        escape = _ESCAPE.match(text, place)
+        assert escape is not None
+        try:
+            # Half of a surrogate pair alone is invalid.
+            return clean_text(json.loads(f'"{escape[0]}"', strict=False)), escape.end()
+        except ValueError:
+            return escape[0][1:], escape.end()
 
     def _quote(self, text: str, place: int, at_end: bool) -> tuple[str, int] | None:
         after = _skip_space(text, place + 1)
@@ -502,22 +477,9 @@ class _StringReader:
         return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-_NEXT_KEY: Final = re.compile(r',\s*"[A-Za-z_]{1,30}"\s*:')
-_STOPS: Final = re.compile(r'["\\]')
-_HEX: Final = re.compile(r"[0-9a-fA-F]{4}")
-
-
-def _next_of(text: str, start: int) -> int:
-    found = _STOPS.search(text, start)
+def _place_of(pattern: re.Pattern[str], text: str, start: int) -> int:
+    found = pattern.search(text, start)
     return found.start() if found else len(text)
-
-
-def _hex(digits: str) -> int | None:
-    return int(digits, 16) if _HEX.fullmatch(digits) else None
-
-
-def _object_after_fence(text: str, start: int) -> int:
-    return text.find("{", start)
 
 
 def _decoded(text: str, start: int) -> tuple[dict[str, Any], int] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from satchel.clock import Clock
 from satchel.config import ProviderSettings, Settings
@@ -51,18 +50,12 @@ def open_model(name: str, settings: Settings, *, abilities: AbilityStore, clock:
         )
     if provider.kind == "plugin":
         return _of_plugin(provider, model, settings)
-    endpoint = _endpoint_of(provider)
-    inner: ChatModel
-    if provider.kind == "gguf":
-        # Imported here because xllamacpp is an extra that only model files need.
-        from satchel.models.gguf.client import GGUFModel  # noqa: PLC0415
-
-        # A file has no endpoint that could refuse tools, and its template may drop them silently, so use JSON.
-        inner = GGUFModel(provider, model)
-        tool_use = "json" if provider.tool_use == "auto" else provider.tool_use
-        return AdaptiveTools(inner, tool_use=tool_use, abilities=abilities, endpoint=endpoint)
     inner = _hosted(provider, model, settings, clock)
-    return AdaptiveTools(inner, tool_use=provider.tool_use, abilities=abilities, endpoint=endpoint)
+    tool_use = provider.tool_use
+    if provider.kind == "gguf" and tool_use == "auto":
+        # A file has no endpoint that could refuse tools, and its template may drop them silently, so use JSON.
+        tool_use = "json"
+    return AdaptiveTools(inner, tool_use=tool_use, abilities=abilities, endpoint=inner.place)
 
 
 def _of_plugin(provider: ProviderSettings, model: str, settings: Settings) -> ChatModel:
@@ -79,23 +72,22 @@ def _of_plugin(provider: ProviderSettings, model: str, settings: Settings) -> Ch
 
 
 def _hosted(provider: ProviderSettings, model: str, settings: Settings, clock: Clock) -> HostedModel:
-    # A program usually needs only one of them, so the other adapter is not imported.
+    # A program usually needs only one of them, so the other adapters are not imported.
+    if provider.kind == "gguf":
+        from satchel.models.gguf.client import GGUFModel  # noqa: PLC0415
+
+        return GGUFModel(provider, model, clock=clock)
+    kind: type[HostedModel]
     if provider.kind == "anthropic":
         from satchel.models.anthropic.client import AnthropicModel  # noqa: PLC0415
 
-        return AnthropicModel(provider, model, api_key=settings.secret(provider.env_api_key), clock=clock)
-    if provider.kind == "ollama":
+        kind = AnthropicModel
+    elif provider.kind == "ollama":
         from satchel.models.ollama.client import OllamaModel  # noqa: PLC0415
 
-        return OllamaModel(provider, model, api_key=settings.secret(provider.env_api_key), clock=clock)
-    from satchel.models.openai.client import OpenAIModel  # noqa: PLC0415
+        kind = OllamaModel
+    else:
+        from satchel.models.openai.client import OpenAIModel  # noqa: PLC0415
 
-    return OpenAIModel(provider, model, api_key=settings.secret(provider.env_api_key), clock=clock)
-
-
-def _endpoint_of(provider: ProviderSettings) -> str:
-    """The address under which abilities are stored, without user and password."""
-    if not provider.base_url:
-        return provider.name
-    parts = urlsplit(provider.base_url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+        kind = OpenAIModel
+    return kind(provider, model, api_key=settings.secret(provider.env_api_key), clock=clock)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from random import Random
+from typing import TypeVar
 
 import anyio
 
 from satchel.errors import ModelUnavailable
-from satchel.models.port import ModelEvent, Retrying
+from satchel.models.port import Retrying
 
 __all__ = ["RetryPolicy", "retried"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,12 +44,12 @@ class RetryPolicy:
 
 
 async def retried(
-    attempt: Callable[[], AsyncGenerator[ModelEvent, None]],
+    attempt: Callable[[], AsyncGenerator[T, None]],
     *,
     policy: RetryPolicy,
     random: Random,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
-) -> AsyncIterator[ModelEvent]:
+) -> AsyncGenerator[T | Retrying, None]:
     """The events of the first attempt that succeeds, with a `Retrying` event before each retry.
 
     Raises:

@@ -8,11 +8,10 @@ with only tools that were offered. Any other text is the answer, including JSON,
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Literal
 
 from satchel.messages import Block, TextBlock, ToolUseBlock, clean_text
 from satchel.models.identifiers import CallIds
-from satchel.models.json_answer import PREAMBLE_CHARS, begins_answer, whole_answer
+from satchel.models.json_answer import PREAMBLE_CHARS, begins_answer, next_candidate, whole_answer
 
 __all__ = ["UnaskedJsonReader"]
 
@@ -26,72 +25,43 @@ class UnaskedJsonReader:
 
     def __init__(self) -> None:
         """Nothing has been read yet."""
-        self._state: Literal["prose", "held", "json", "passing"] = "prose"
-        self._prose: list[str] = []
-        self._prose_chars = 0
-        self._line_is_blank = True
-        self._held = ""
-        self._pieces: list[str] = []
+        self._text = ""
+        self._shown = 0  # the text up to here has been shown
+        self._json: list[str] | None = None  # the text after that, once it is possible JSON to its end
+        self._is_passing = False
 
     def feed(self, piece: str) -> str:
         """Add the next piece and return the text that can be shown now."""
-        match self._state:
-            case "passing":
-                return piece
-            case "json":
-                self._pieces.append(piece)
-                return ""
-            case _:
-                return self._judge(piece)
+        if self._is_passing:
+            return piece
+        if self._json is not None:
+            self._json.append(piece)
+            return ""
+        self._text += piece
+        before, self._shown = self._shown, self._read_on(self._shown)
+        return self._text[before : self._shown]
 
-    def _judge(self, piece: str) -> str:
-        before = len(self._prose)
-        self._held += piece
-        while self._held and self._read_on():
-            pass
-        shown = "".join(self._prose[before:])
-        if self._state == "passing":
-            shown, self._held = shown + self._held, ""
-        return shown
-
-    def _read_on(self) -> bool:
-        """Classify the held text. False if more text is needed or no more text is classified."""
-        if self._state == "prose":
-            starts = [place for mark in "{`" if (place := self._held.find(mark)) >= 0]
-            start = min(starts, default=len(self._held))
-            self._show(start)
-            if self._prose_chars > PREAMBLE_CHARS:
-                self._state = "passing"
-                return False
-            self._state = "held" if self._held else "prose"
-            return bool(self._held)
-        verdict = begins_answer(self._held) if self._line_is_blank else "no"
-        match verdict:
-            case "open":
-                return False
-            case "calls" | "final":
-                self._state, self._pieces, self._held = "json", [self._held], ""
-                return False
-            case "object":
-                self._state = "passing"
-                return False
-            case _:
-                self._state = "prose"
-                self._show(3 if self._held.startswith("```") else 1)
-                return True
-
-    def _show(self, end: int) -> None:
-        words, self._held = self._held[:end], self._held[end:]
-        if words:
-            self._prose.append(words)
-            self._prose_chars += len(words)
-            line = words.rpartition("\n")
-            self._line_is_blank = not line[2].strip() and (bool(line[1]) or self._line_is_blank)
+    def _read_on(self, place: int) -> int:
+        """Classify the text from a place on, and return where what has to be held begins."""
+        text = self._text
+        while (start := next_candidate(text, place)) < len(text) and start <= PREAMBLE_CHARS:
+            match begins_answer(text, start):
+                case "open":
+                    return start
+                case "calls" | "final":
+                    self._json = [text[start:]]
+                    return start
+                case "object":
+                    break
+                case _:
+                    place = start + (3 if text.startswith("```", start) else 1)
+        self._is_passing = start < len(text) or start > PREAMBLE_CHARS
+        return len(text)
 
     @property
     def held(self) -> str:
         """The text that has not been shown."""
-        return self._held or "".join(self._pieces)
+        return self._text[self._shown :] if self._json is None else "".join(self._json)
 
     def finish(self, ids: CallIds, *, tools: Collection[str]) -> tuple[str, tuple[Block, ...] | None]:
         """End the text.
@@ -103,11 +73,11 @@ class UnaskedJsonReader:
         Returns:
             The rest of the text to show, and the answer as blocks; None if the answer stays as the model wrote it.
         """
-        if self._state != "json":
-            return self._held, None
-        text = "".join(self._pieces)
+        text = self.held
+        if self._json is None:
+            return text, None
         found = whole_answer(text)
-        prose = clean_text("".join(self._prose)).strip()
+        prose = clean_text(self._text[: self._shown]).strip()
         if isinstance(found, str) and found.strip():
             final = clean_text(found)
             return (f"\n\n{final}" if prose else final), (

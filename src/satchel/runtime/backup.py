@@ -23,8 +23,8 @@ from satchel.processes import has_ended
 from satchel.runtime.copies import note_copy
 from satchel.runtime.people import PEOPLE_FILE
 from satchel.runtime.serving import DOOR_FILE, HOOKS_FILE, serving
-from satchel.storage import HEAD, REVISIONS
-from satchel.storage.copies import copy_database, is_in_use, revision_of
+from satchel.storage import HEAD, REVISIONS, sqlite
+from satchel.storage.copies import copy_database, is_in_use
 
 __all__ = ["Backup", "RestoredHome", "back_up", "interrupted_restore", "restore"]
 
@@ -183,7 +183,8 @@ def restore(archive: Path, home: Path, *, clock: Clock) -> RestoredHome:
     try:
         fresh.mkdir(mode=0o700, parents=True)
         count = _unpack(archive, fresh)
-        if (fresh / "satchel.db").exists() and revision_of(fresh / "satchel.db") is None:
+        path = fresh / "satchel.db"
+        if path.exists() and sqlite.look(path, busy_timeout_ms=1000) is None:
             raise StorageCorrupt(f"The database in {archive} is empty. Nothing was changed.")
         if home.exists():
             before = f"before-restore-{stamp}"

@@ -12,7 +12,7 @@ from satchel.errors import StorageCorrupt, StorageUnwritable
 from satchel.storage import sqlite
 from satchel.storage.failures import explain
 
-__all__ = ["copy_database", "damage_of", "is_in_use", "revision_of"]
+__all__ = ["copy_database", "damage_of", "is_in_use"]
 
 _BUSY_TIMEOUT_MS = 30_000
 
@@ -52,16 +52,6 @@ def _copy(source: Path, target: Path) -> None:
     except module.Error as error:
         target.unlink(missing_ok=True)
         raise explain(error, str(source)) from error
-
-
-def revision_of(path: Path) -> str | None:
-    """The schema revision of a database, or None for an empty file.
-
-    Raises:
-        StorageTooNew: A newer program wrote it.
-        StorageError: It isn't a database of Satchel, or it can't be read.
-    """
-    return sqlite.look(path, busy_timeout_ms=1000)
 
 
 def damage_of(path: Path) -> str:

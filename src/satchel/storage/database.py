@@ -7,9 +7,9 @@ import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +20,7 @@ import anyio
 from sqlalchemy import Connection, Engine
 
 from satchel.clock import Clock, SystemClock
-from satchel.errors import ConfigError, StorageLocked
+from satchel.errors import ConfigError, StorageError, StorageLocked
 
 __all__ = ["MEMORY", "Database", "DatabaseReport", "is_server"]
 
@@ -67,6 +67,9 @@ class Database(ABC):
     When `write` returns, the change survives the death of every process (`kill -9`). A power failure can lose the most
     recent changes but never consistency; `durable=True` waits for the disk and prevents that.
     """
+
+    _errors: tuple[type[Exception], ...]
+    """What the driver raises."""
 
     def __init__(
         self, place: str, engine: Engine, *, clock: Clock, lock_timeout_s: float, readers: int | None
@@ -240,6 +243,31 @@ class Database(ABC):
     async def own_key(self) -> bytes | None:
         """The key that a database on a server keeps for programs without a home; None for a file."""
         return None
+
+    def _connection(self, *, writes: bool) -> Connection:
+        """This thread's connection."""
+        connection: Connection | None = getattr(self._threads, "connection", None)
+        if connection is None:
+            connection = self._connect(writes=writes)
+            self._threads.connection = connection
+            self._connections.append(connection)
+        return connection
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Convert the driver's errors to ours."""
+        try:
+            yield
+        except self._errors as error:
+            raise self._explain(error) from error
+
+    @abstractmethod
+    def _connect(self, *, writes: bool) -> Connection:
+        """A new connection, for one thread."""
+
+    @abstractmethod
+    def _explain(self, error: BaseException) -> StorageError:
+        """The typed error for one of `_errors`."""
 
     @abstractmethod
     def _prepare(self) -> None:

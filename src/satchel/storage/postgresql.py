@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,12 +26,11 @@ from satchel.errors import (
     ConfigError,
     StorageError,
     StorageLocked,
-    StorageTooNew,
     StorageUnwritable,
 )
 from satchel.storage.database import JITTER_S, Database, DatabaseReport
 from satchel.storage.dialect import translate
-from satchel.storage.schema import HEAD, REVISIONS
+from satchel.storage.schema import HEAD, known_revision, newest_statements
 
 __all__ = ["PostgresDatabase", "look"]
 
@@ -73,6 +72,8 @@ class PostgresDatabase(Database):
 
     `synchronous_commit` stays as the server has it, on by default: then a change that was acknowledged is on the disk.
     """
+
+    _errors = (DBAPIError, psycopg.Error)
 
     def __init__(self, url: str, *, clock: Clock, lock_timeout_s: float, readers: int) -> None:
         """Use `Database.open`.
@@ -128,19 +129,13 @@ class PostgresDatabase(Database):
 
     # Transactions.
 
-    def _connection(self, *, writes: bool) -> Connection:
-        """This thread's connection."""
-        connection: Connection | None = getattr(self._threads, "connection", None)
-        if connection is None:
-            options: dict[str, Any] = (
-                {"isolation_level": "READ COMMITTED"}
-                if writes
-                else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-            )
-            connection = self._engine.connect().execution_options(**options)
-            self._threads.connection = connection
-            self._connections.append(connection)
-        return connection
+    def _connect(self, *, writes: bool) -> Connection:
+        options: dict[str, Any] = (
+            {"isolation_level": "READ COMMITTED"}
+            if writes
+            else {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        )
+        return self._engine.connect().execution_options(**options)
 
     def _drop(self, connection: Connection) -> None:
         """Let go of a connection that the server ended."""
@@ -152,18 +147,11 @@ class PostgresDatabase(Database):
         with suppress(Exception):
             connection.close()
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (DBAPIError, psycopg.Error) as error:
-            raise self._explain(error) from error
-
     def _read(self, function: Callable[[Connection], T]) -> T:
         with self._explained():
             try:
                 return self._read_once(function)
-            except (DBAPIError, psycopg.Error) as error:
+            except self._errors as error:
                 if not _is_lost(error):
                     raise
             return self._read_once(function)
@@ -173,7 +161,7 @@ class PostgresDatabase(Database):
         try:
             with connection.begin():
                 return function(connection)
-        except (DBAPIError, psycopg.Error) as error:
+        except self._errors as error:
             if _is_lost(error):
                 self._drop(connection)
             raise
@@ -190,7 +178,7 @@ class PostgresDatabase(Database):
                         self._lock(connection, max(1, round(left_s * 1000)))
                         has_begun = True
                         return function(connection)
-                except (DBAPIError, psycopg.Error) as error:
+                except self._errors as error:
                     if not _is_lost(error):
                         raise
                     self._drop(connection)
@@ -215,7 +203,7 @@ class PostgresDatabase(Database):
             with connection.begin():
                 self._lock(connection, round(self._lock_timeout_s * 1000))
                 if _revision(connection, self.place) is None:  # another process may have made it meanwhile
-                    for statement in (*_OWN_STATEMENTS, *_newest_statements()):
+                    for statement in (*_OWN_STATEMENTS, *newest_statements(NEWEST)):
                         connection.exec_driver_sql(statement)
 
     # What deleted rows leave.
@@ -407,13 +395,7 @@ def _revision(connection: Connection, place: str) -> str | None:
                 "not touched; use another schema: add ?options=-csearch_path%3DNAME to the URL."
             )
         return None
-    revision = str(run("SELECT version_num FROM alembic_version").scalar_one())
-    if revision not in REVISIONS:
-        raise StorageTooNew(
-            f"A newer Satchel wrote the database {place}: its schema is {revision!r}, and this program knows schemas "
-            f"up to {HEAD!r}. It was not touched. Upgrade Satchel, or choose another database."
-        )
-    return revision
+    return known_revision(str(run("SELECT version_num FROM alembic_version").scalar_one()), place)
 
 
 def _holds_older(connection: Connection, horizon: str) -> bool:
@@ -431,15 +413,10 @@ def _holds_older(connection: Connection, horizon: str) -> bool:
 
 
 @cache
-def _newest_statements() -> tuple[str, ...]:
-    return tuple(NEWEST.read_text(encoding="utf-8").rstrip().removesuffix(";").split(";\n\n"))
-
-
-@cache
 def _own_tables() -> frozenset[str]:
     start = "CREATE TABLE "
     return frozenset(
         one.removeprefix(start).split()[0]
-        for one in (*_newest_statements(), *_OWN_STATEMENTS)
+        for one in (*newest_statements(NEWEST), *_OWN_STATEMENTS)
         if one.startswith(start)
     )

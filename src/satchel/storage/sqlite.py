@@ -14,10 +14,10 @@ from urllib.parse import quote
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import NullPool, StaticPool
 
-from satchel.errors import StorageError, StorageTooNew
+from satchel.errors import StorageError
 from satchel.storage.database import MEMORY
 from satchel.storage.failures import explain, explain_os
-from satchel.storage.schema import HEAD, REVISIONS
+from satchel.storage.schema import known_revision
 
 __all__ = ["BEGIN", "MEMORY", "create_file", "driver", "look", "make_engine", "refuse_network"]
 
@@ -115,13 +115,7 @@ def look(path: Path, *, busy_timeout_ms: int) -> str | None:
                 f"{min(tables)!r}). It was not touched; choose another file."
             )
         return None
-    revision = str(row[0])
-    if revision not in REVISIONS:
-        raise StorageTooNew(
-            f"A newer Satchel wrote the database {place}: its schema is {revision!r}, and this program knows "
-            f"schemas up to {HEAD!r}. The file was not touched. Upgrade Satchel, or choose another database."
-        )
-    return revision
+    return known_revision(str(row[0]), place)
 
 
 def _peek(

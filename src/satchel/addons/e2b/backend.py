@@ -119,13 +119,7 @@ class E2B(BaseBackend):
             probe = await probe_by_doing(self)
         except NoSandbox as error:
             return Probe(name=self.name, works=False, reason=str(error), fix=fix)
-        return Probe(
-            name=probe.name,
-            works=probe.works,
-            reason=probe.reason,
-            fix="" if probe.works else fix,
-            features=probe.features,
-        )
+        return replace(probe, fix="" if probe.works else fix)
 
     def _check(self, network: Network) -> None:
         if network.private:

@@ -14,11 +14,9 @@ from satchel.models.anthropic.wire import (
     tools_to_wire,
 )
 from satchel.models.encoding import encode
-from satchel.models.files import Takes, less
 from satchel.models.hosted import HostedModel
 from satchel.models.identifiers import CallIds
-from satchel.models.port import FileReader, ModelRequest, ToolDefinition
-from satchel.models.prefix import MessageCache
+from satchel.models.port import ModelRequest, ToolDefinition
 
 __all__ = ["AnthropicModel"]
 
@@ -31,8 +29,6 @@ _TOO_MANY: Final = re.compile(r"max_tokens: \d+ > (\d+)")
 _NO_STREAM: Final = re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE)
 _NO_CACHE: Final = re.compile(r"cache_control", re.IGNORECASE)
 _NO_TEMPERATURE: Final = re.compile(r"temperature", re.IGNORECASE)
-
-_CACHE_BYTES: Final = 16_000_000
 
 
 class AnthropicModel(HostedModel):
@@ -48,17 +44,10 @@ class AnthropicModel(HostedModel):
     def __init__(self, *args: Any, **options: Any) -> None:
         """See `HostedModel`."""
         super().__init__(*args, **options)
-        self._takes: Takes = "all"
-        self._read_file: FileReader | None = None
         self._max_tokens = _MAX_TOKENS
         self._caches = True
         self._takes_temperature = True
-        self._cache: MessageCache[bytes] = self._new_cache()
         self._tools: tuple[tuple[ToolDefinition, ...], bool, bytes] = ((), False, b"[]")
-
-    @staticmethod
-    def _new_cache() -> MessageCache[bytes]:
-        return MessageCache(limit=_CACHE_BYTES, weigh=len)
 
     def _url(self) -> str:
         # Configured addresses often contain /v1.
@@ -71,7 +60,6 @@ class AnthropicModel(HostedModel):
         return headers if self._is_at_home() else {**headers, "X-Api-Key": api_key}
 
     def _body(self, request: ModelRequest) -> bytes:
-        self._read_file = request.read_file
         limit = request.max_tokens or self._settings.max_tokens or self._max_tokens
         head: dict[str, Any] = {"model": self._model, "max_tokens": min(limit, self._capped(limit))}
         if self._streams:
@@ -130,10 +118,7 @@ class AnthropicModel(HostedModel):
     def _answer(self, request: ModelRequest) -> MessagesAnswer:
         return MessagesAnswer(CallIds.of(request))
 
-    def _adapt_to(self, refusal: str, sent: bytes, request: ModelRequest) -> bool:
-        if (takes := less(self._takes, refusal, request.messages)) is not None:
-            self._takes, self._cache = takes, self._new_cache()
-            return True
+    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
         if (found := _TOO_MANY.search(refusal)) and f'"max_tokens":{found[1]},'.encode() not in sent:
             self._max_tokens = int(found[1])
             return True

@@ -20,7 +20,7 @@ from satchel.messages import (
 )
 from satchel.models.encoding import encode, parse_object
 from satchel.models.files import FilePart, Takes, part_of
-from satchel.models.hosted import CompleteAnswer, Delta
+from satchel.models.hosted import AnswerAssembler, Delta
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import FileReader, ToolDefinition
 
@@ -223,21 +223,16 @@ class _Part:
                 return None
 
 
-class MessagesAnswer:
-    """Assembles one answer. See `satchel.models.hosted.AnswerAssembler`."""
+class MessagesAnswer(AnswerAssembler):
+    """Assembles one answer."""
+
+    stop_reasons = _STOP_REASONS
 
     def __init__(self, ids: CallIds) -> None:
         """Store the generator of call ids."""
-        self._ids = ids
+        super().__init__(ids)
         self._parts: dict[Any, _Part] = {}
-        self._stop: str | None = None
-        self._usage: dict[str, int] = {}
-        self._model = ""
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether a stop reason has arrived."""
-        return self._stop is not None
+        self._counts: dict[str, int] = {}
 
     def feed(self, data: dict[str, Any]) -> list[Delta]:
         """Add one event."""
@@ -251,7 +246,7 @@ class MessagesAnswer:
                 self._head(message)
             case "message_delta":
                 if isinstance(delta := data.get("delta"), dict) and isinstance(delta.get("stop_reason"), str):
-                    self._stop = delta["stop_reason"]
+                    self.stop = delta["stop_reason"]
                 self._count(data.get("usage"))
             case _:
                 pass
@@ -270,23 +265,32 @@ class MessagesAnswer:
                     text = encode(part.input).decode()
                     events.append(ToolInputDelta(call_id=part.id, tool=part.name, text=text))
         if isinstance(stop := body.get("stop_reason"), str):
-            self._stop = stop
+            self.stop = stop
         return events
 
     def _head(self, message: dict[str, Any]) -> None:
         if isinstance(model := message.get("model"), str):
-            self._model = model
+            self.model = model
         self._count(message.get("usage"))
 
     def _count(self, usage: Any) -> None:
         # Counts arrive at the start and again at the end, each as a total; the last one is valid.
         if isinstance(usage, dict):
-            self._usage.update(
-                {
-                    name: value
-                    for name, value in usage.items()
-                    if isinstance(value, int) and name.endswith("_tokens")
-                }
+            self._counts |= {
+                name: value
+                for name, value in usage.items()
+                if isinstance(value, int) and name.endswith("_tokens")
+            }
+        counted = self._counts.get
+        if "output_tokens" in self._counts or "input_tokens" in self._counts:
+            # Anthropic counts cached tokens separately from the input; our count includes them.
+            read = counted("cache_read_input_tokens", 0)
+            written = counted("cache_creation_input_tokens", 0)
+            self.usage = Usage(
+                input_tokens=counted("input_tokens", 0) + read + written,
+                output_tokens=counted("output_tokens", 0),
+                cache_read_tokens=read,
+                cache_write_tokens=written,
             )
 
     def _start(self, index: Any, block: dict[str, Any]) -> list[Delta]:
@@ -342,23 +346,7 @@ class MessagesAnswer:
             case _:
                 return [ToolInputDelta(call_id=part.id, tool=part.name, text=text)]
 
-    def result(self) -> CompleteAnswer:
+    @property
+    def blocks(self) -> tuple[Block, ...]:
         """The answer so far."""
-        blocks = tuple(block for part in self._parts.values() if (block := part.block()) is not None)
-        stop: StopReason = _STOP_REASONS.get(self._stop or "", "other")
-        if stop in ("end_turn", "other") and any(isinstance(block, ToolUseBlock) for block in blocks):
-            stop = "tool_use"
-        return CompleteAnswer(blocks=blocks, stop_reason=stop, usage=self._counted(), model=self._model)
-
-    def _counted(self) -> Usage | None:
-        # Anthropic counts cached tokens separately from the input; our count includes them.
-        if "output_tokens" not in self._usage and "input_tokens" not in self._usage:
-            return None
-        read = self._usage.get("cache_read_input_tokens", 0)
-        written = self._usage.get("cache_creation_input_tokens", 0)
-        return Usage(
-            input_tokens=self._usage.get("input_tokens", 0) + read + written,
-            output_tokens=self._usage.get("output_tokens", 0),
-            cache_read_tokens=read,
-            cache_write_tokens=written,
-        )
+        return tuple(block for part in self._parts.values() if (block := part.block()) is not None)

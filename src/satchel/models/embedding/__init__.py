@@ -18,14 +18,11 @@ from satchel.models.embedding.records import (
     Wheel,
     record_of,
 )
-from satchel.models.embedding.remote import RemoteEmbedder
 from satchel.models.embedding.rows import product, unit_rows
 from satchel.models.embedding.sources import (
     FolderSource,
-    HubSource,
+    IndexSource,
     InstalledWheel,
-    PipSource,
-    UvSource,
     default_sources,
 )
 from satchel.models.embedding.use import UseEmbedder
@@ -44,18 +41,15 @@ __all__ = [
     "Fetching",
     "FolderSource",
     "HashingEmbedder",
-    "HubSource",
+    "IndexSource",
     "InstalledWheel",
     "MiniLmEmbedder",
     "OwnEmbedder",
     "OwnEmbedding",
-    "PipSource",
     "Progress",
-    "RemoteEmbedder",
     "FileSource",
     "SourceFailed",
     "UseEmbedder",
-    "UvSource",
     "WeightFile",
     "ModelFiles",
     "Wheel",

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from satchel.errors import EmbedderError
+from satchel.models.embedding.base import BaseEmbedder
 from satchel.models.embedding.records import HASHING
-from satchel.models.embedding.worker import Worker
-from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
+from satchel.models.port import EmbedRole
 
 if TYPE_CHECKING:
     from satchel.models.port import Vectors
@@ -27,28 +26,16 @@ _MAX_CHARS = 65_536
 """Texts are truncated to this length before words are counted; 4,096 words of average length are shorter."""
 
 
-class HashingEmbedder(Embedder):
+class HashingEmbedder(BaseEmbedder):
     """Measures how many words two texts share, not their meaning. The result is identical on every machine."""
 
     def __init__(self) -> None:
         """Create the embedder; it needs no weights."""
-        self._worker = Worker()
-        self._closed = False
-
-    @property
-    def info(self) -> EmbedderInfo:
-        """Its record."""
-        return HASHING
+        super().__init__(HASHING)
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
         """Embed texts; see `Embedder.embed`. A text without words has its own direction."""
-        if self._closed:
-            raise EmbedderError("This embedder was closed; open another one.")
-        return await self._worker.run(lambda: _embed(texts))
-
-    async def aclose(self) -> None:
-        """Refuse further calls; there is nothing to release."""
-        self._closed = True
+        return await self._blocking(lambda: _embed(texts))
 
 
 def _embed(texts: Sequence[str]) -> Vectors:

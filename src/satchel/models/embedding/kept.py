@@ -51,7 +51,7 @@ class KeptWeights:
         return find_weights(self.home, weights=self.weights)
 
     def folder(self) -> Path:
-        """The folder with the files, fetched if they are not there. Call it from a thread of `Worker`.
+        """The folder with the files, fetched if they are not there. Call it from a thread of anyio's.
 
         Raises:
             EmbedderError: They can't be fetched, or that failed a short time ago.

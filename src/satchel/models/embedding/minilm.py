@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import resources
 from pathlib import Path
@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Final
 from satchel.clock import Clock
 from satchel.errors import EmbedderError
 from satchel.messages import clean_text
+from satchel.models.embedding.base import BaseEmbedder, batches
 from satchel.models.embedding.fetching import Progress
 from satchel.models.embedding.kept import KeptWeights
 from satchel.models.embedding.records import MINILM, MINILM_WEIGHTS
-from satchel.models.embedding.rows import product, unit_rows
+from satchel.models.embedding.rows import product
 from satchel.models.embedding.weights import FETCH_COMMAND, fetch_weights
 from satchel.models.embedding.wordpiece import WordPiece
-from satchel.models.embedding.worker import Worker
-from satchel.models.port import EmbedderInfo, EmbedRole, TokenEmbedder, TokenVectors
+from satchel.models.port import EmbedRole, TokenEmbedder, TokenVectors
 
 if TYPE_CHECKING:
     from satchel.models.embedding.minilm_model import MiniLm
@@ -43,7 +43,7 @@ _RECENT_TEXTS = 32
 are searched for it, and again when it is stored after its turn."""
 
 
-class MiniLmEmbedder(TokenEmbedder):
+class MiniLmEmbedder(BaseEmbedder, TokenEmbedder):
     """384 dimensions, mean-pooled, over the first 256 tokens of a text. Nothing is loaded or fetched before the first
     call.
     """
@@ -66,19 +66,13 @@ class MiniLmEmbedder(TokenEmbedder):
             progress: Called while fetching, from another thread.
             fetch: `fetch_weights`, or a function with the same arguments.
         """
+        super().__init__(MINILM)
         self._weights = KeptWeights(
             home, MINILM_WEIGHTS, environ=environ, clock=clock, progress=progress, fetch=fetch
         )
-        self._worker = Worker()
         self._tokenizer: WordPiece | None = None
         self._model: MiniLm | None = None
         self._recent: OrderedDict[str, tuple[Vectors, TokenVectors]] = OrderedDict()
-        self._closed = False
-
-    @property
-    def info(self) -> EmbedderInfo:
-        """Its record."""
-        return MINILM
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
         """Embed texts; see `Embedder.embed`."""
@@ -87,7 +81,7 @@ class MiniLmEmbedder(TokenEmbedder):
         rows = np.zeros((len(texts), MINILM.dimension), np.float32)
         async for position, hidden, _ in self._hidden_states(texts):
             rows[position] = hidden.mean(axis=0)
-        return unit_rows(rows, count=len(texts), dimension=MINILM.dimension, source="all-MiniLM-L6-v2")
+        return self._checked(rows, count=len(texts), source="all-MiniLM-L6-v2")
 
     async def embed_tokens(
         self, texts: Sequence[str], role: EmbedRole
@@ -112,7 +106,7 @@ class MiniLmEmbedder(TokenEmbedder):
             assert found is not None
             rows[position] = found[0]
             tokens.append(found[1])
-        whole = unit_rows(rows, count=len(texts), dimension=MINILM.dimension, source="all-MiniLM-L6-v2")
+        whole = self._checked(rows, count=len(texts), source="all-MiniLM-L6-v2")
         return whole, tokens
 
     def _keep(self, text: str, row: Vectors, tokens: TokenVectors) -> tuple[Vectors, TokenVectors]:
@@ -123,14 +117,8 @@ class MiniLmEmbedder(TokenEmbedder):
                 self._recent.popitem(last=False)
         return row, tokens
 
-    async def aclose(self) -> None:
-        """Release the memory. Later calls are refused."""
-        self._closed = True
-        self._recent.clear()
-        # Through the worker, so that a run of another task ends first.
-        await self._worker.run(self._unload)
-
     def _unload(self) -> None:
+        self._recent.clear()
         self._model = self._tokenizer = None
 
     async def _hidden_states(
@@ -139,14 +127,16 @@ class MiniLmEmbedder(TokenEmbedder):
         """Yield the position, last hidden state (tokens, 384) and token spans of each text, shortest first."""
         if not texts:
             return
-        encoded = await self._worker.run(lambda: self._encode(texts))
-        for batch in _batches([len(ids) for ids, _ in encoded]):
-            hidden = await self._worker.run(partial(self._run, [encoded[position][0] for position in batch]))
+        encoded = await self._blocking(lambda: self._encode(texts))
+        lengths = [len(ids) for ids, _ in encoded]
+        shortest_first = sorted(range(len(lengths)), key=lengths.__getitem__)
+        for batch in batches(shortest_first, lengths, most=_TOKENS_AT_ONCE):
+            hidden = await self._blocking(partial(self._run, [encoded[position][0] for position in batch]))
             for position, states in zip(batch, hidden, strict=True):
                 yield position, states, encoded[position][1]
 
     def _encode(self, texts: Sequence[str]) -> list[tuple[list[int], list[tuple[int, int]]]]:
-        """Token ids and spans of each text, truncated before the end token. Runs on the worker's thread."""
+        """Token ids and spans of each text, truncated before the end token. Runs on a thread."""
         tokenizer, _ = self._loaded()
         encoded = []
         for text in texts:
@@ -158,18 +148,16 @@ class MiniLmEmbedder(TokenEmbedder):
         return encoded
 
     def _run(self, batch: Sequence[Sequence[int]]) -> list[Vectors]:
-        """The last hidden states of each text (tokens, 384). Runs on the worker's thread."""
+        """The last hidden states of each text (tokens, 384). Runs on a thread."""
         _, model = self._loaded()
         return model.hidden(batch)
 
     def _loaded(self) -> tuple[WordPiece, MiniLm]:
-        """Tokenizer and weights; fetched and loaded when first needed. Runs on the worker's thread.
+        """Tokenizer and weights; fetched and loaded when first needed. Runs on a thread.
 
         Raises:
-            EmbedderError: The embedder is closed, or the weights are unavailable or can't be loaded.
+            EmbedderError: The weights are unavailable or can't be loaded.
         """
-        if self._closed:
-            raise EmbedderError("This embedder was closed; open another one.")
         if self._model is None:
             # Numpy takes 0.1 s, and only embedding needs it.
             from satchel.models.embedding import minilm_model  # noqa: PLC0415
@@ -206,17 +194,3 @@ def _unusable(path: Path, error: Exception) -> EmbedderError:
         f"The embedding model can't be loaded from {path}: {error}\n"
         f"Remove the folder {path.parent} and type: {FETCH_COMMAND}"
     )
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Group texts by position, the shortest first, at most `_TOKENS_AT_ONCE` tokens unless a text is alone."""
-    batch: list[int] = []
-    tokens = 0
-    for position in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batch and tokens + lengths[position] > _TOKENS_AT_ONCE:
-            yield batch
-            batch, tokens = [], 0
-        batch.append(position)
-        tokens += lengths[position]
-    if batch:
-        yield batch

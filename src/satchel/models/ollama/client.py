@@ -15,7 +15,7 @@ from typing import Any, Final
 from satchel.errors import ContextOverflow, ModelRejected
 from satchel.messages import Message
 from satchel.models.encoding import encode, parse_object
-from satchel.models.hosted import Delta
+from satchel.models.hosted import Delta, new_cache
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.openai.client import OpenAIModel
 from satchel.models.openai.wire import (
@@ -77,7 +77,7 @@ class OllamaModel(OpenAIModel):
         was_known = self._is_native is not None
         if not was_known:
             self._is_native = await self._look()
-            self._cache = self._new_cache()
+            self._cache = new_cache()
         has_answered = False
         try:
             async with aclosing(super()._attempt(request)) as events:
@@ -99,9 +99,7 @@ class OllamaModel(OpenAIModel):
             ModelUnavailable: It can't be reached.
         """
         try:
-            response = await self._post(
-                encode({"model": self._model}), offered_tools=False, url=f"{self._root}/api/show"
-            )
+            response = await self.post(encode({"model": self._model}), url=f"{self._root}/api/show")
         except ModelRejected:
             return False
         import httpx2  # noqa: PLC0415  as in `HostedModel`
@@ -136,7 +134,6 @@ class OllamaModel(OpenAIModel):
     def _body(self, request: ModelRequest) -> bytes:
         if not self._is_native:
             return super()._body(request)
-        self._read_file = request.read_file
         self._called = {
             wire_id(call.id, max_length=MAX_ID): wire_name(call.name)
             for message in request.messages
@@ -238,15 +235,15 @@ class _Answer(ChatAnswer):
         """Add one line."""
         events: list[Delta] = []
         if isinstance(model := data.get("model"), str):
-            self._model = model
+            self.model = model
         if isinstance(message := data.get("message"), dict):
             self._delta(message, events)
         if data.get("done"):
             # Ollama says "stop" after calls, too.
-            self._finish = str(data.get("done_reason") or "stop")
+            self.stop = str(data.get("done_reason") or "stop")
             if data.get("prompt_eval_count"):
                 counts = {"prompt_tokens": "prompt_eval_count", "completion_tokens": "eval_count"}
-                self._usage = usage_from_wire({name: data.get(theirs) for name, theirs in counts.items()})
+                self.usage = usage_from_wire({name: data.get(theirs) for name, theirs in counts.items()})
         return events
 
     def feed_whole(self, body: dict[str, Any]) -> list[Delta]:

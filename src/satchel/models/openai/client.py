@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 from satchel.messages import Message
 from satchel.models.encoding import encode
-from satchel.models.files import Takes, less
-from satchel.models.hosted import HostedModel
+from satchel.models.hosted import HostedModel, new_cache
 from satchel.models.identifiers import CallIds
 from satchel.models.openai.wire import (
     ChatAnswer,
@@ -18,8 +17,7 @@ from satchel.models.openai.wire import (
     tool_choice_to_wire,
     tools_to_wire,
 )
-from satchel.models.port import OPTIONS, SAMPLING_OPTIONS, FileReader, ModelRequest, ToolDefinition
-from satchel.models.prefix import MessageCache
+from satchel.models.port import OPTIONS, SAMPLING_OPTIONS, ModelRequest, ToolDefinition
 
 __all__ = ["OpenAIModel"]
 
@@ -37,9 +35,6 @@ _OPTIONAL: Final = {
     "stream": re.compile(r"\bstream(?:ing)?\b", re.IGNORECASE),
 }
 
-# The size of the cache for the converted history; 16 MB hold several full context windows.
-_CACHE_BYTES: Final = 16_000_000
-
 
 class OpenAIModel(HostedModel):
     """See `satchel.models.port.ChatModel`. One client for every OpenAI-compatible base URL.
@@ -52,8 +47,6 @@ class OpenAIModel(HostedModel):
     def __init__(self, *args: Any, **options: Any) -> None:
         """See `HostedModel`."""
         super().__init__(*args, **options)
-        self._takes: Takes = "all"
-        self._read_file: FileReader | None = None
         host = urlsplit(self._settings.base_url or _HOME).hostname or ""
         self._is_openai = host == "api.openai.com" or host.endswith(".openai.azure.com")
         self._replays_thinking = host.endswith(_REPLAYS_THINKING)
@@ -61,12 +54,7 @@ class OpenAIModel(HostedModel):
         # OpenAI's newer models refuse max_tokens; most other endpoints know only max_tokens.
         self._limit_name = "max_completion_tokens" if self._is_openai else "max_tokens"
         self._refused: set[str] = set()
-        self._cache: MessageCache[bytes] = self._new_cache()
         self._tools: tuple[tuple[ToolDefinition, ...], bytes] = ((), b"[]")
-
-    @staticmethod
-    def _new_cache() -> MessageCache[bytes]:
-        return MessageCache(limit=_CACHE_BYTES, weigh=len)
 
     def _url(self) -> str:
         return f"{(self._settings.base_url or _HOME).rstrip('/')}/chat/completions"
@@ -75,7 +63,6 @@ class OpenAIModel(HostedModel):
         return {"Authorization": f"Bearer {api_key}"}
 
     def _body(self, request: ModelRequest) -> bytes:
-        self._read_file = request.read_file
         head: dict[str, Any] = {"model": self._model}
         if self._streams:
             head["stream"] = True
@@ -119,15 +106,12 @@ class OpenAIModel(HostedModel):
     def _answer(self, request: ModelRequest) -> ChatAnswer:
         return ChatAnswer(CallIds.of(request))
 
-    def _adapt_to(self, refusal: str, sent: bytes, request: ModelRequest) -> bool:
-        if (takes := less(self._takes, refusal, request.messages)) is not None:
-            self._takes, self._cache = takes, self._new_cache()
-            return True
+    def _adapt_to(self, refusal: str, sent: bytes) -> bool:
         if "reasoning_content" in refusal and not self._replays_thinking:
-            self._replays_thinking, self._cache = True, self._new_cache()
+            self._replays_thinking, self._cache = True, new_cache()
             return True
         if "thought_signature" in refusal and not self._signs_calls:
-            self._signs_calls, self._cache = True, self._new_cache()
+            self._signs_calls, self._cache = True, new_cache()
             return True
         for name, other in (("max_tokens", "max_completion_tokens"), ("max_completion_tokens", "max_tokens")):
             # "Unsupported parameter: 'max_tokens' … Use 'max_completion_tokens' instead" names both. The refused

@@ -20,7 +20,7 @@ from satchel.messages import (
 )
 from satchel.models.encoding import encode, parse_object
 from satchel.models.files import FilePart, Takes, part_of
-from satchel.models.hosted import CompleteAnswer, Delta
+from satchel.models.hosted import AnswerAssembler, Delta
 from satchel.models.identifiers import CallIds, wire_id, wire_name
 from satchel.models.port import FileReader, ToolDefinition
 
@@ -234,25 +234,19 @@ class _Call:
         )
 
 
-class ChatAnswer:
-    """Assembles one answer. See `satchel.models.hosted.AnswerAssembler`."""
+class ChatAnswer(AnswerAssembler):
+    """Assembles one answer."""
+
+    stop_reasons = _STOP_REASONS
 
     def __init__(self, ids: CallIds) -> None:
         """Store the generator of call ids."""
-        self._ids = ids
+        super().__init__(ids)
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._proof = ""
-        self._finish: str | None = None
-        self._usage: Usage | None = None
-        self._model = ""
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether a finish reason has arrived."""
-        return self._finish is not None
 
     def feed(self, data: dict[str, Any]) -> list[Delta]:
         """Add one chunk."""
@@ -264,9 +258,9 @@ class ChatAnswer:
 
     def _read_choices(self, data: dict[str, Any], field: str) -> list[Delta]:
         if isinstance(usage := data.get("usage"), dict):
-            self._usage = usage_from_wire(usage)
-        if not self._model and isinstance(model := data.get("model"), str):
-            self._model = model
+            self.usage = usage_from_wire(usage)
+        if not self.model and isinstance(model := data.get("model"), str):
+            self.model = model
         events: list[Delta] = []
         choices = data.get("choices")
         for choice in choices if isinstance(choices, list) else ():
@@ -275,7 +269,7 @@ class ChatAnswer:
             if isinstance(delta := choice.get(field), dict):
                 self._delta(delta, events)
             if isinstance(finish := choice.get("finish_reason"), str) and finish:
-                self._finish = finish
+                self.stop = finish
         return events
 
     def _delta(self, delta: dict[str, Any], events: list[Delta]) -> None:
@@ -336,19 +330,15 @@ class ChatAnswer:
             call.parts.append(arguments)
             events.append(ToolInputDelta(call_id=call.id, tool=call.name, text=clean_text(arguments)))
 
-    def result(self) -> CompleteAnswer:
+    @property
+    def blocks(self) -> tuple[Block, ...]:
         """The answer so far."""
         blocks: list[Block] = []
         if self._thinking or self._proof:
             blocks.append(ThinkingBlock(text=clean_text("".join(self._thinking)), signature=self._proof))
         if self._text:
             blocks.append(TextBlock(text=clean_text("".join(self._text))))
-        blocks.extend(call.block() for call in self._calls)
-        stop: StopReason = _STOP_REASONS.get(self._finish or "", "other")
-        if self._calls and stop in ("end_turn", "other"):
-            # Some endpoints also say "stop" after calls.
-            stop = "tool_use"
-        return CompleteAnswer(blocks=tuple(blocks), stop_reason=stop, usage=self._usage, model=self._model)
+        return (*blocks, *(call.block() for call in self._calls))
 
 
 def _text_of_parts(content: Any) -> str:
