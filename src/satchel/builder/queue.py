@@ -355,6 +355,18 @@ class BuildQueue:
         }
         return tuple(m for m in found if m.type == "question" and (m.build_id, m.id) not in closed)
 
+    async def untold(self) -> tuple[BuildMessage, ...]:
+        """What builds that were proposed, so that no session asked for them, have for the user and nobody has read."""
+        query = (
+            select(build_messages, builds.c.name)
+            .join(builds, builds.c.id == build_messages.c.build_id)
+            .where(builds.c.user_id == self._user, builds.c.id.startswith(EARNED), builds.c.asked_by == "")
+            .where(build_messages.c.direction == "to_user", build_messages.c.read == 0)
+            .order_by(build_messages.c.number)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return tuple(_message(row) for row in rows)
+
     async def is_open(self, question: BuildMessage) -> bool:
         """Whether a question waits for an answer."""
         return any(open.number == question.number for open in await self.open_questions())

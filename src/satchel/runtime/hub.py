@@ -321,6 +321,12 @@ class SessionHub:
         return self._running
 
     @property
+    def has_begun(self) -> bool:
+        """Whether something was said in it, so that notices are shown at once."""
+        turn = self._gathered
+        return turn.is_written if turn is not None else self.conversation.turns > 0
+
+    @property
     def is_closing(self) -> bool:
         """Whether closing has begun; then the session takes no more messages."""
         return self._is_closing
@@ -424,10 +430,9 @@ class SessionHub:
         """Record a notice from the board. Before the first message it waits, because a session in which nothing is said
         should leave no log.
         """
-        turn = self._gathered
-        if turn.is_written if turn is not None else self.conversation.turns:
-            if turn is not None:
-                turn.view.take(notice)
+        if self.has_begun:
+            if self._gathered is not None:
+                self._gathered.view.take(notice)
             self._parts.background.start(self._record_quietly, notice)
         else:
             self._early_notices.append(notice)
