@@ -44,7 +44,7 @@ from satchel.runtime.home import Home
 from satchel.runtime.log_redactor import LogRedactor
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
-from satchel.sandbox.detached import is_working, start_satchel
+from satchel.sandbox.detached import claim_start, give_up_start, is_working, start_satchel
 from satchel.sandbox.port import Broker, Sandbox
 
 __all__ = ["Builds", "posted_of"]
@@ -422,7 +422,7 @@ class Builds:
             elif self._parts.models.given is not None and build.id not in self._here:
                 self._here.add(build.id)
                 self._parts.background.start(self._build_here, build.id)
-        if for_worker and not is_working(self._parts.settings.home, WORKER):
+        if for_worker:
             self._start_worker()
 
     async def watch(self) -> None:
@@ -442,9 +442,13 @@ class Builds:
                     await self.dispatch()
 
     def _start_worker(self) -> None:
+        settings = self._parts.settings
+        if not claim_start(settings.home, WORKER):
+            return
         try:
-            start_satchel(self._parts.settings, ("worker", "--once"), log="worker.log")
+            start_satchel(settings, ("worker", "--once"), log="worker.log")
         except SandboxError as error:
+            give_up_start(settings.home, WORKER)
             raise StorageError(
                 f"The build is stored and waits. {error} To build it: satchel worker --once"
             ) from error
