@@ -18,7 +18,7 @@ from anyio import to_thread
 from satchel.builder.records import BuildMessage
 from satchel.clock import ManualClock
 from satchel.errors import BudgetExceeded
-from satchel.messages import ToolResultBlock, Usage
+from satchel.messages import TextBlock, ToolResultBlock, Usage
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
@@ -75,6 +75,9 @@ class Model:
             return "It is one task.\n" + json.dumps(self._tool(newest.text))
         if "You are the Builder" in request.system:
             return self._build(request, results)
+        if newest.text.startswith("Make yourself a tool"):
+            asked = {"name": "miles_to_km", "description": "Convert miles to kilometres."}
+            return Reply(calls=[Call(name="request_capability", input=asked, id="ask")])
         if results:
             return f"That is {results[0].splitlines()[-1].strip()}."
         if commands := self.runs.get(newest.text):
@@ -203,11 +206,32 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
             pass
         assert "as in the log" in model.refused
         assert len((await catalogue.versions(tool.id))[-1].checks) == 5
+        # What the version before has saved is not forgotten.
+        assert await builds.saved(await catalogue.get(tool.id)) == await builds.saved(used)
 
 
 async def _notices(satchel: Satchel, least: int = 0) -> list[str]:
     texts = [notice.text for notice in satchel.notices if notice.part == "capabilities"]
     return texts if len(texts) >= least else []
+
+
+@requirement("capabilities:earned", "builder:goes-on")
+async def test_who_asks_for_what_was_proposed_has_said_yes_and_hears_of_its_end(tmp_path: Path) -> None:
+    model = Model()
+    async with opens(tmp_path, model) as satchel:
+        assert satchel.capabilities is not None
+        await convert(satchel, "12", "26.2", "5")
+        await proposed(satchel)
+        session = await satchel.session(interactive=True)
+        await session.run_turn("Make yourself a tool for that.")
+
+        async def told() -> list[str]:
+            texts = [b.text for m in session.messages for b in m.blocks if isinstance(b, TextBlock)]
+            return [text for text in texts if "miles_to_km is ready" in text]
+
+        await until(told)
+        assert (await satchel.capabilities.catalogue.get("miles_to_km")).status == "active"
+        assert [text for text in await _notices(satchel) if "/answer" not in text] == []
 
 
 @requirement("capabilities:earned")

@@ -133,6 +133,12 @@ class BuildQueue:
         rows = await self._database.read(lambda connection: _OPEN.named(connection, {"user": self._user}))
         return tuple(_build(row) for row in rows)
 
+    async def adopt(self, build_id: str, session_id: str) -> None:
+        """Have a build tell a session, if no session asked for it so far."""
+        mine = (builds.c.id == build_id) & (builds.c.user_id == self._user) & (builds.c.asked_by == "")
+        change = update(builds).where(mine).values(asked_by=session_id)
+        await self._database.write(lambda connection: connection.execute(change))
+
     async def begin(self, build_id: str, *, executor: str) -> Build:
         """Note that a process begins or continues a build. A build that has ended is returned as it is.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
@@ -57,6 +58,7 @@ _FOLLOW_S: Final = 0.3
 _WATCH_S: Final = 10.0
 _MOST_WATCH_S: Final = 600.0
 """How often a process checks that waiting builds have a worker. A worker takes a few seconds to start."""
+_KEPT_RUNS: Final = 200
 _RETRY_S: Final = 2.0
 _RETRIES: Final = 3
 _MOST_SCHEMA: Final = 1_500
@@ -149,17 +151,20 @@ class Builds:
         return next((build for build in builds if build.id.startswith(EARNED)), None)
 
     async def saved(self, capability: Capability) -> dict[str, float]:
-        """About what the runs of an earned capability's version saved: `calls`, `tokens`, `seconds`; {} for others.
+        """About what the runs of an earned capability saved: `calls`, `tokens`, `seconds`; {} for others.
 
-        It is what the rounds before it needed beyond one call each time, less the time of its own runs.
+        It is what the rounds before it needed beyond one call each time, less the time of its own runs: the newest 200
+        of all versions, and more if the present one has more.
         """
         build, reliability = await self.earned(capability), capability.reliability
         if build is None or not capability.version:
             return {}
         asked = next(message for message in await self.queue.messages(build.id) if message.id == EARNED)
         calls, tokens, seconds = asked.payload["saves"]
-        times = reliability.runs - reliability.failures
-        less = max(0.0, seconds - (reliability.median_ms or 0.0) / 1000)
+        kept = await self.catalogue.runs(capability.id, limit=_KEPT_RUNS)
+        took_ms = [run.wall_ms for run in kept if run.status == "ok"]
+        times = max(len(took_ms), reliability.runs - reliability.failures)
+        less = max(0.0, seconds - statistics.median(took_ms or [0.0]) / 1000)
         return {"calls": calls * times, "tokens": tokens * times, "seconds": round(less * times, 1)}
 
     async def require_model(self) -> None:
@@ -274,7 +279,9 @@ class Builds:
         return capability
 
     async def began(self, build_id: str, *, asked_by: str, model: ChatModel, wish: str = "") -> None:
-        """A tool has opened a build in the catalogue: have it built. May be called again for the same build.
+        """A tool has opened a build in the catalogue, or found one: have it built. May be called again for the same.
+
+        One that was proposed, and that the user asks for now, needs no other yes.
 
         Args:
             build_id: Of the build.
@@ -286,7 +293,12 @@ class Builds:
         if capability is None:
             return
         task = await self._task_of(capability, wish=wish)
-        await self._open(capability, build_id, task, asked_by, await self._model_name(model))
+        await self._add(capability, build_id, task, asked_by, await self._model_name(model))
+        await self.queue.adopt(build_id, asked_by)
+        if build_id.startswith(EARNED):
+            with suppress(UsageError):  # it has an answer
+                await self.queue.answer(build_id, EARNED, "yes", by=asked_by)
+        await self.dispatch()
 
     async def _task_of(
         self, capability: Capability, *, wish: str = "", failing_input: Mapping[str, Any] | None = None
@@ -301,6 +313,9 @@ class Builds:
             return adopt_task(wanted) if has_given(capability.path) else build_task(wanted)
         error = ""
         failed = await self.catalogue.runs(capability.id, limit=1, failed=True)
+        # Beside a wish, a failure that was overcome since would only mislead.
+        if wish and failed != await self.catalogue.runs(capability.id, limit=1):
+            failed = ()
         if failed and failed[0].version == capability.version and failing_input is None:
             failing_input, error = failed[0].input, failed[0].error
         return repair_task(
@@ -599,6 +614,8 @@ class Builds:
         events: list[Event] = []
         for message in await self.queue.messages_for(session_id, after=after):
             posted = posted_of(message)
+            if posted.question_id == EARNED:  # the user was asked elsewhere
+                continue
             events.append(posted)
             if posted.kind in ("complete", "error"):
                 ready = await self.catalogue.find(posted.capability) if posted.status == "active" else None
