@@ -120,7 +120,9 @@ async def answer_first(queue: BuildQueue, build_id: str) -> None:
             return
 
 
-async def check(queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore, build: Build) -> None:
+async def check(
+    queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore, build: Build, *, answer: str = "Hello"
+) -> None:
     """What a user sees of a build, whatever happened to it."""
     messages = await queue.messages(build.id)
     # Each time that it was laid aside, the user was told.
@@ -135,7 +137,7 @@ async def check(queue: BuildQueue, catalogue: Catalogue, sessions: SessionStore,
         for event in (record.event for record in log.records)
         if (isinstance(event, Observation) and event.tool == "ask_user") or isinstance(event, TurnStart)
     ]
-    heard = [text for text in told if text == "Hello" or "\nThey answer: Hello\n" in text]
+    heard = [text for text in told if text == answer or f"\nThey answer: {answer}\n" in text]
     assert len(heard) == 1, "the answer reached the model, once"
     capability = await catalogue.get(build.name)
     assert (capability.status, capability.build_id) == ("active", "")
@@ -292,7 +294,7 @@ def _answer(asked: Asked) -> Answer:
             return calls(("register_capability", wanted), start=number)
 
 
-async def _opened(home: Path, use: Any) -> Any:
+async def opened(home: Path, use: Any) -> Any:
     clock = SystemClock()
     async with Database.open(home / "satchel.db", clock=clock) as database:
         queue = BuildQueue(database, clock=clock, user_id="default")
@@ -307,7 +309,7 @@ async def _request(home: Path) -> None:
         for name in NAMES:
             await _add(queue, catalogue, name)
 
-    await _opened(home, use)
+    await opened(home, use)
 
 
 async def _add(queue: BuildQueue, catalogue: Catalogue, name: str) -> None:
@@ -348,7 +350,7 @@ async def _answer_those(home: Path, names: Sequence[str]) -> int:
                 await queue.answer(question.build_id, question.id, "Hello", by="test")
         return len(await queue.open_builds())
 
-    found: int = await _opened(home, use)
+    found: int = await opened(home, use)
     return found
 
 
@@ -364,7 +366,7 @@ def _answering(home: Path, names: Sequence[str]) -> Iterator[None]:
                     await queue.answer(question.build_id, question.id, "Hello", by="test")
             await anyio.sleep(0.1)
 
-    thread = threading.Thread(target=lambda: anyio.run(_opened, home, answer))
+    thread = threading.Thread(target=lambda: anyio.run(opened, home, answer))
     thread.start()
     try:
         yield
@@ -384,7 +386,7 @@ async def _check_all(home: Path, names: Sequence[str]) -> None:
             await check(queue, catalogue, sessions, build)
         assert attempts > len(names) + 5, "most kills met a build"
 
-    await _opened(home, use)
+    await opened(home, use)
 
 
 CANCELS = 4
@@ -431,7 +433,7 @@ async def _request_one(home: Path, name: str) -> None:
     async def use(queue: BuildQueue, catalogue: Catalogue, _: SessionStore) -> None:
         await _add(queue, catalogue, name)
 
-    await _opened(home, use)
+    await opened(home, use)
 
 
 async def _cancel(home: Path, url: str, name: str, half_way: bool) -> None:
@@ -459,7 +461,7 @@ async def _check_cancelled(home: Path) -> None:
             assert (build.status, build.outcome) == ("failed", CANCELLED)
             assert [(m.type, m.text) for m in await queue.messages(build.id)] == [("error", CANCELLED)]
 
-    await _opened(home, use)
+    await opened(home, use)
     # What is left is the catalogue's own record, and no file of a capability.
     assert [path.name for path in (home / "capabilities").rglob("*") if path.is_file()] == [".catalogue"]
     assert _working_in(home / "builds") == []

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from satchel.builder.executors import WORKER
 from satchel.builder.records import Build
 from satchel.capabilities import Wanted
 from satchel.events import fields_from_json, fields_to_json
@@ -17,6 +18,7 @@ from satchel.runtime import Satchel, Session
 from satchel.runtime.build_answers import hear_line
 from satchel.runtime.commands import CommandContext, CommandResult, find_command, run_command
 from satchel.runtime.session_state import SessionState, state_of
+from satchel.sandbox.detached import WorkerLock
 from tests.requirements import requirement
 from tests.runtime.world import opened
 
@@ -31,6 +33,28 @@ def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def opens(folder: Path) -> Any:
     return opened(folder, ScriptedModel(lambda _: "Fine."))
+
+
+@requirement("builder:worker:replaced")
+async def test_of_all_that_live_one_starts_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[object] = []
+    monkeypatch.setattr("satchel.runtime.builds.start_satchel", lambda *args, **_: starts.append(args))
+    async with opens(tmp_path) as one, opens(tmp_path) as other:
+        await begin(one, await one.session(), "greet")
+        async with anyio.create_task_group() as group:
+            for satchel in (one, other, one, other):
+                group.start_soon(satchel.builds.dispatch)
+        assert len(starts) == 1
+        # It came, and was killed.
+        lock = WorkerLock.acquire(one.settings.home, WORKER)
+        assert lock is not None
+        await other.builds.dispatch()
+        lock.release()
+        assert len(starts) == 1
+        await other.builds.dispatch()
+        assert len(starts) == 2
 
 
 hear = partial(hear_line, by="test")

@@ -197,6 +197,17 @@ async def test_a_build_of_a_program_with_its_own_model_goes_on_when_it_is_opened
         assert kinds == ["progress", "question", "answer", "complete"]
 
 
+@requirement("builder:goes-on")
+async def test_what_another_conversation_has_built_is_not_waited_for(tmp_path: Path) -> None:
+    async with opens(tmp_path, builder__question_wait_s=60.0) as satchel:
+        first = await satchel.session()
+        await first.run_turn("Make yourself a tool that greets cities.")
+        second = await satchel.session()
+        turn = await second.run_turn("Make yourself a tool that greets cities.")
+        assert "lookup_capability says when it is ready" in turn.text
+        assert (first.awaits_build, second.awaits_build) == (True, False)
+
+
 async def test_two_requests_for_the_same_thing_at_once_make_one_build(tmp_path: Path) -> None:
     async with opens(tmp_path, builder__question_wait_s=0.0) as satchel:
         wanted = Wanted(name="greet", description="Greet a city.")
@@ -246,12 +257,25 @@ async def test_a_conversation_has_a_capability_changed_and_uses_the_present_vers
 ) -> None:
     async with opens(tmp_path, builder__question_wait_s=0.0) as satchel:
         await built(satchel)
+        # A failure that was overcome since is no part of what shall change.
+        for status in ("error", "ok"):
+            await satchel.capabilities.catalogue.record_run(
+                "greet",
+                version=1,
+                status=status,
+                error="" if status == "ok" else "KeyError: 'x'",
+                input={"city": "Ulm"},
+                wall_ms=1,
+                peak_mb=1,
+                backend="x",
+            )
         session = await satchel.session()
         turn = await session.run_turn("It should shout.")
         assert "Until then, version 1 works as before" in turn.text
         build = await satchel.builds.queue.get(turn.build_id)
         assert (build.kind, build.asked_by) == ("repair", session.id)
         assert "What the user says about it:\nIt should shout." in build.task
+        assert "KeyError" not in build.task
         done = await until(session, "complete")
         assert (done.capability, done.status) == ("greet", "active")
         assert (await satchel.capabilities.catalogue.get("greet")).version == 2

@@ -18,7 +18,7 @@ from anyio import to_thread
 from satchel.builder.records import BuildMessage
 from satchel.clock import ManualClock
 from satchel.errors import BudgetExceeded
-from satchel.messages import ToolResultBlock, Usage
+from satchel.messages import TextBlock, ToolResultBlock, Usage
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.port import ModelRequest
 from satchel.models.scripted import Call, Reply, ScriptedModel
@@ -50,6 +50,7 @@ class Model:
 
     Attributes:
         noticed: What it was asked about in the background.
+        wrong: The code that the Builder registers first.
         refused: What the Builder was told of its first registration.
         invents: Makes the result of what came out.
         runs: The commands that it runs for other messages.
@@ -59,6 +60,7 @@ class Model:
     def __init__(self) -> None:
         self.noticed: list[str] = []
         self.task = ""
+        self.wrong = KM.replace("FACTOR", "1.6")
         self.refused = ""
         self.invents: Callable[[str], str] = str
         self.time: float = 0
@@ -73,6 +75,9 @@ class Model:
             return "It is one task.\n" + json.dumps(self._tool(newest.text))
         if "You are the Builder" in request.system:
             return self._build(request, results)
+        if newest.text.startswith("Make yourself a tool"):
+            asked = {"name": "miles_to_km", "description": "Convert miles to kilometres."}
+            return Reply(calls=[Call(name="request_capability", input=asked, id="ask")])
         if results:
             return f"That is {results[0].splitlines()[-1].strip()}."
         if commands := self.runs.get(newest.text):
@@ -108,7 +113,7 @@ class Model:
         match sum(message.role == "assistant" for message in request.messages):
             case 0:
                 self.task = request.messages[0].text
-                wrong = write("main.py", KM.replace("FACTOR", "1.6"))
+                wrong = write("main.py", self.wrong)
                 return Reply(calls=[wrong, write("tests/cases.jsonl", CASES), test, register(**about)])
             case _:
                 self.refused = results[-1]
@@ -160,8 +165,12 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         await convert(satchel, "5")
         asked = await proposed(satchel)
         assert "done 3 times, such as “Convert 26.2 miles to km.” and “Convert 5 miles to km.”" in asked.text
-        assert re.search(r"would save about 40 tokens\b", asked.text)
+        assert re.search(r"would save about 36 tokens\b", asked.text)
         assert asked.options == ("yes", "no")
+        # Nobody reads here, so nobody was told; the next one who does is told, once.
+        assert await _notices(satchel) == []
+        reader = await satchel.session(interactive=True)
+        await reader.run_turn("Hello.")
         told = await until(lambda: _notices(satchel))
         assert "/answer miles_to_km yes" in told[0]
         # It waits, and nothing is built.
@@ -171,8 +180,10 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         await satchel.earning.look()
         assert (len(model.noticed), len(await proposals(satchel))) == (1, 1)
         await builds.answer(asked.build_id, asked.id, "yes")
-        async for _ in builds.follow(asked.build_id):
-            pass
+        told = await until(lambda: _notices(satchel, 2))
+        assert [text for text in told[1:] if "/answer" in text] == []
+        assert told[-1].startswith("miles_to_km is ready (version 1, 5 cases passed)")
+        await reader.aclose()
         assert '"input": {"miles": 26.2}, "expect": {"contains": "42.16 km"}' in model.task
         assert "as in the log" in model.refused, "a version that gives something else is not registered"
         tool = await catalogue.get("miles_to_km")
@@ -185,7 +196,7 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         before_s, after_s = asked.payload["saves"][2], (used.reliability.median_ms or 0) / 1000
         saved_s = round(max(0.0, before_s - after_s) * 2, 1)
         assert before_s > 0
-        assert await builds.saved(used) == {"calls": 0, "tokens": 80, "seconds": saved_s}
+        assert await builds.saved(used) == {"calls": 0, "tokens": 72, "seconds": saved_s}
         kinds = (await satchel.home.background_day(satchel.clock.now().date().isoformat())).kinds
         assert kinds["earn"][0] == 1
         # What repairs it has to pass them, too.
@@ -195,10 +206,49 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
             pass
         assert "as in the log" in model.refused
         assert len((await catalogue.versions(tool.id))[-1].checks) == 5
+        # What the version before has saved is not forgotten.
+        assert await builds.saved(await catalogue.get(tool.id)) == await builds.saved(used)
 
 
-async def _notices(satchel: Satchel) -> list[str]:
-    return [notice.text for notice in satchel.notices if notice.part == "capabilities"]
+async def _notices(satchel: Satchel, least: int = 0) -> list[str]:
+    texts = [notice.text for notice in satchel.notices if notice.part == "capabilities"]
+    return texts if len(texts) >= least else []
+
+
+@requirement("capabilities:earned", "builder:goes-on")
+async def test_who_asks_for_what_was_proposed_has_said_yes_and_hears_of_its_end(tmp_path: Path) -> None:
+    model = Model()
+    async with opens(tmp_path, model) as satchel:
+        assert satchel.capabilities is not None
+        await convert(satchel, "12", "26.2", "5")
+        await proposed(satchel)
+        session = await satchel.session(interactive=True)
+        await session.run_turn("Make yourself a tool for that.")
+
+        async def told() -> list[str]:
+            texts = [b.text for m in session.messages for b in m.blocks if isinstance(b, TextBlock)]
+            return [text for text in texts if "miles_to_km is ready" in text]
+
+        await until(told)
+        assert (await satchel.capabilities.catalogue.get("miles_to_km")).status == "active"
+        assert [text for text in await _notices(satchel) if "/answer" not in text] == []
+
+
+@requirement("capabilities:earned")
+async def test_a_number_of_the_log_is_not_given_again_by_a_part_of_another_one(tmp_path: Path) -> None:
+    model = Model()
+    model.invents = lambda km: km.split()[0]
+    model.wrong = KM.replace("FACTOR:.2f} km", "1.6:.2f} km on 2026-{args['miles'] * 1.609344:.2f}")
+    async with opens(tmp_path, model) as satchel:
+        assert satchel.builds is not None
+        assert satchel.capabilities is not None
+        await convert(satchel, "12", "26.2", "5")
+        asked = await proposed(satchel)
+        await satchel.builds.answer(asked.build_id, asked.id, "yes")
+        async for _ in satchel.builds.follow(asked.build_id):
+            pass
+        assert model.refused.count("as in the log") == 3
+        assert (await satchel.capabilities.catalogue.get("miles_to_km")).status == "active"
 
 
 @requirement("capabilities:earned:asked-once")
@@ -454,27 +504,36 @@ async def test_an_earned_tool_that_fails_or_that_nobody_uses_is_put_away_with_th
     ) as satchel:
         assert satchel.builds is not None
         assert satchel.capabilities is not None
-        assert satchel.earning is not None
         catalogue = satchel.capabilities.catalogue
         await convert(satchel, "1", "2", "3")
         asked = await proposed(satchel)
         await satchel.builds.answer(asked.build_id, asked.id, "yes")
         async for _ in satchel.builds.follow(asked.build_id):
             pass
+        reader = await satchel.session(interactive=True)
+        await reader.run_turn("Hello.")
         clock.advance(10)
         for _ in range(3):
             await catalogue.record_run(
                 "miles_to_km", version=1, status="error", wall_ms=1, peak_mb=1, backend="x"
             )
-        await satchel.earning.look()
+        await looked(satchel)
         tool = await catalogue.get("miles_to_km")
         assert (tool.status, "failed three times in a row" in tool.reasons[0]) == ("disabled", True)
+        why = "miles_to_km is not used any more, because it has failed three times in a row."
+        how = "To use it again: /capability enable miles_to_km"
+
+        async def put_away() -> list[str]:
+            return [text for text in await _notices(satchel) if "any more" in text]
+
+        assert await until(put_away) == [f"{why} {how}"]
         # What the user enables again stays, until nobody has used it for thirty days.
         clock.advance(10)
         await catalogue.enable(tool.id)
-        await satchel.earning.look()
-        assert (await catalogue.get(tool.id)).status == "active"
+        await looked(satchel)
+        tool = await catalogue.get(tool.id)
+        assert (tool.status, tool.reasons) == ("active", ())
         clock.advance(timedelta(days=31).total_seconds())
-        await satchel.earning.look()
+        await looked(satchel)
         tool = await catalogue.get(tool.id)
         assert (tool.status, "used it for 30 days" in tool.reasons[0]) == ("disabled", True)

@@ -131,6 +131,12 @@ class BuildQueue:
         rows = await self._database.read(lambda connection: _OPEN.named(connection, {"user": self._user}))
         return tuple(_build(row) for row in rows)
 
+    async def adopt(self, build_id: str, session_id: str) -> None:
+        """Have a build tell a session, if no session asked for it so far."""
+        mine = (builds.c.id == build_id) & (builds.c.user_id == self._user) & (builds.c.asked_by == "")
+        change = update(builds).where(mine).values(asked_by=session_id)
+        await self._database.write(lambda connection: connection.execute(change))
+
     async def begin(self, build_id: str) -> Build:
         """Note that a process begins or continues a build. A build that has ended is returned as it is.
 
@@ -300,6 +306,18 @@ class BuildQueue:
             .where(builds.c.user_id == self._user, builds.c.status.not_in(ENDED), _ASKS)
             .where(*([] if asked_by is None else [builds.c.asked_by == asked_by]))
             .order_by(_question.c.number)
+        )
+        rows = await self._database.read(lambda connection: connection.execute(query).all())
+        return tuple(_message(row) for row in rows)
+
+    async def untold(self) -> tuple[BuildMessage, ...]:
+        """What builds that were proposed, so that no session asked for them, have for the user and nobody has read."""
+        query = (
+            select(build_messages, builds.c.name)
+            .join(builds, builds.c.id == build_messages.c.build_id)
+            .where(builds.c.user_id == self._user, builds.c.id.startswith(EARNED), builds.c.asked_by == "")
+            .where(build_messages.c.direction == "to_user", build_messages.c.read == 0)
+            .order_by(build_messages.c.number)
         )
         rows = await self._database.read(lambda connection: connection.execute(query).all())
         return tuple(_message(row) for row in rows)

@@ -1060,7 +1060,8 @@ class Catalogue:
             row = self._row(connection, capability.id)
             if row is None or row.status != before or row.version == 0:
                 raise UsageError(f"{capability.name} {otherwise} (it is {capability.status}).")
-            self._set(connection, row.id, status=after)
+            # Why it was put away says nothing of one that is used again.
+            self._set(connection, row.id, status=after, reasons="[]" if after == "active" else row.reasons)
 
         await self._change(capability.id, write)
         return await self.get(capability.id)

@@ -368,7 +368,7 @@ class CapabilityTools:
             requested = await self._catalogue.request(
                 wanted, session_id=context.session_id, similar_id="" if similar is None else similar.id
             )
-            answer = _requested(requested)
+            answer = _requested(requested, session_id=context.session_id)
             return ToolResult(text=json.dumps(answer, ensure_ascii=False), data=answer)
 
         return function_tool(
@@ -515,10 +515,18 @@ def _changing(requested: Requested, *, wish: str) -> dict[str, Any]:
     }
 
 
-def _requested(requested: Requested) -> dict[str, Any]:
+def _requested(requested: Requested, *, session_id: str) -> dict[str, Any]:
     capability = requested.capability
     answer: dict[str, Any] = {"status": capability.status, "capability_id": capability.id}
-    if capability.status == "building":
+    # What nobody's conversation asked for becomes this one's.
+    is_own = requested.is_new or capability.provenance.session_id in ("", session_id)
+    if capability.status == "building" and (requested.similar or not is_own):
+        # No message of it comes here, so nothing may wait for one.
+        message = (
+            "It is being built already, or waits for the user's answer: /capability says which. lookup_capability "
+            "says when it is ready."
+        )
+    elif capability.status == "building":
         message = "It is being built in the background. A message tells when it is ready."
         answer["build_id"] = requested.build_id
     else:

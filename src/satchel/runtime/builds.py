@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import timedelta
@@ -43,7 +44,7 @@ from satchel.runtime.build_news import post_id
 from satchel.runtime.home import Home
 from satchel.runtime.parts import Parts
 from satchel.runtime.spill import spill_into
-from satchel.sandbox.detached import is_working, start_satchel
+from satchel.sandbox.detached import claim_start, give_up_start, is_working, start_satchel
 from satchel.sandbox.port import Broker, Sandbox
 
 __all__ = ["Builds", "posted_of"]
@@ -56,6 +57,7 @@ _FOLLOW_S: Final = 0.3
 _WATCH_S: Final = 10.0
 _MOST_WATCH_S: Final = 600.0
 """How often a process checks that waiting builds have a worker. A worker takes a few seconds to start."""
+_KEPT_RUNS: Final = 200
 _RETRY_S: Final = 2.0
 _RETRIES: Final = 3
 _MOST_SCHEMA: Final = 1_500
@@ -148,17 +150,20 @@ class Builds:
         return next((build for build in builds if build.id.startswith(EARNED)), None)
 
     async def saved(self, capability: Capability) -> dict[str, float]:
-        """About what the runs of an earned capability's version saved: `calls`, `tokens`, `seconds`; {} for others.
+        """About what the runs of an earned capability saved: `calls`, `tokens`, `seconds`; {} for others.
 
-        It is what the rounds before it needed beyond one call each time, less the time of its own runs.
+        It is what the rounds before it needed beyond one call each time, less the time of its own runs: the newest 200
+        of all versions, and more if the present one has more.
         """
         build, reliability = await self.earned(capability), capability.reliability
         if build is None or not capability.version:
             return {}
         asked = next(message for message in await self.queue.messages(build.id) if message.id == EARNED)
         calls, tokens, seconds = asked.payload["saves"]
-        times = reliability.runs - reliability.failures
-        less = max(0.0, seconds - (reliability.median_ms or 0.0) / 1000)
+        kept = await self.catalogue.runs(capability.id, limit=_KEPT_RUNS)
+        took_ms = [run.wall_ms for run in kept if run.status == "ok"]
+        times = max(len(took_ms), reliability.runs - reliability.failures)
+        less = max(0.0, seconds - statistics.median(took_ms or [0.0]) / 1000)
         return {"calls": calls * times, "tokens": tokens * times, "seconds": round(less * times, 1)}
 
     async def require_model(self) -> None:
@@ -273,7 +278,9 @@ class Builds:
         return capability
 
     async def began(self, build_id: str, *, asked_by: str, model: ChatModel, wish: str = "") -> None:
-        """A tool has opened a build in the catalogue: have it built. May be called again for the same build.
+        """A tool has opened a build in the catalogue, or found one: have it built. May be called again for the same.
+
+        One that was proposed, and that the user asks for now, needs no other yes.
 
         Args:
             build_id: Of the build.
@@ -285,7 +292,12 @@ class Builds:
         if capability is None:
             return
         task = await self._task_of(capability, wish=wish)
-        await self._open(capability, build_id, task, asked_by, await self._model_name(model))
+        await self._add(capability, build_id, task, asked_by, await self._model_name(model))
+        await self.queue.adopt(build_id, asked_by)
+        if build_id.startswith(EARNED):
+            with suppress(UsageError):  # it has an answer
+                await self.queue.answer(build_id, EARNED, "yes", by=asked_by)
+        await self.dispatch()
 
     async def _task_of(
         self, capability: Capability, *, wish: str = "", failing_input: Mapping[str, Any] | None = None
@@ -300,6 +312,9 @@ class Builds:
             return adopt_task(wanted) if has_given(capability.path) else build_task(wanted)
         error = ""
         failed = await self.catalogue.runs(capability.id, limit=1, failed=True)
+        # Beside a wish, a failure that was overcome since would only mislead.
+        if wish and failed != await self.catalogue.runs(capability.id, limit=1):
+            failed = ()
         if failed and failed[0].version == capability.version and failing_input is None:
             failing_input, error = failed[0].input, failed[0].error
         return repair_task(
@@ -421,7 +436,7 @@ class Builds:
             elif self._parts.models.given is not None and build.id not in self._here:
                 self._here.add(build.id)
                 self._parts.background.start(self._build_here, build.id)
-        if for_worker and not is_working(self._parts.settings.home, WORKER):
+        if for_worker:
             self._start_worker()
 
     async def watch(self) -> None:
@@ -441,8 +456,10 @@ class Builds:
                     await self.dispatch()
 
     def _start_worker(self) -> None:
+        settings = self._parts.settings
+        if not claim_start(settings.home, WORKER):
+            return
         try:
-            settings = self._parts.settings
             # It gets the keys of model providers in its environment.
             start_satchel(
                 settings.home,
@@ -451,6 +468,7 @@ class Builds:
                 log="worker.log",
             )
         except SandboxError as error:
+            give_up_start(settings.home, WORKER)
             raise StorageError(
                 f"The build is stored and waits. {error} To build it: satchel worker --once"
             ) from error
@@ -597,6 +615,8 @@ class Builds:
         events: list[Event] = []
         for message in await self.queue.messages_for(session_id, after=after):
             posted = posted_of(message)
+            if posted.question_id == EARNED:  # the user was asked elsewhere
+                continue
             events.append(posted)
             if posted.kind in ("complete", "error"):
                 ready = await self.catalogue.find(posted.capability) if posted.status == "active" else None

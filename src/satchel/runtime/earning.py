@@ -21,7 +21,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-from satchel.builder.records import EARNED
+from satchel.builder.records import EARNED, Build, BuildMessage
 from satchel.builder.tasks import earned_task
 from satchel.capabilities.catalogue import Catalogue
 from satchel.capabilities.lookup import Lookup
@@ -64,6 +64,7 @@ _ANSWER_TOKENS: Final = 4_000
 _ALIKE: Final = 0.5
 """The part of the words that two messages share if the same calls followed them. A pair like "count the lines of
 may.csv" and "count the lines of june.csv, please" has five of seven."""
+_CHARS_OF_TOKEN: Final = 4
 _SEEN: Final = "earned.json"
 """The file with the digests of what a model has answered about, so that nothing is asked or proposed twice."""
 _REDACTED: Final = "[redacted:"
@@ -75,6 +76,8 @@ _LETTERS: Final = r"A-Za-z\u00c0-\u024f"
 """Of scripts that put spaces between words."""
 _BEGINS: Final = rf"(?:(?<![{_LETTERS}])(?=[{_LETTERS}])|(?<!\d)(?<!\d[.,])(?=\d)|(?![{_LETTERS}\d]))"
 _ENDS: Final = rf"(?:(?<=[{_LETTERS}])(?![{_LETTERS}])|(?<=\d)(?!\d|[.,]\d)|(?<![{_LETTERS}\d]))"
+_NUMBER: Final = r"(?:^|[^-\d.,]|(?:^|\D)[.,]){}(?:$|[^-\d.,]|[-.,](?:$|\D))"
+"""A number in a case, as RE2 knows it: no part of another one, nor of a date."""
 _PROGRAM: Final = re.compile(r"(\s-\w*[ce])\s+(['\"])((?:\\.|(?!\2).)*)\2", re.DOTALL)
 """A program as an argument, such as of `python3 -c`: it is no quoted word that differs."""
 _LEAST_CODE: Final = 16
@@ -144,7 +147,6 @@ class Earning:
         self._lookup = lookup
         self._distilling = distilling
         self._read: dict[str, tuple[int, tuple[_Time, ...]]] = {}
-        self._told: set[str] = set()
         self._wake = anyio.Event()
 
     def start(self) -> None:
@@ -186,11 +188,27 @@ class Earning:
                     await self._consider(group)
         finally:
             lock.release()
-        for asked in await self._builds.queue.open_questions():
-            if asked.id == EARNED and asked.build_id not in self._told:
-                self._told.add(asked.build_id)
-                text = f"{asked.text} To answer: /answer {asked.name} yes, or no."
-                self._parts.notices.post(Notice(part="capabilities", text=text))
+
+    async def tell(self) -> None:
+        """Show what earned tools have to say and nobody was told: the proposal, how the build goes, that one is put
+        away. No session asked for them, so the first in which somebody reads is told, whichever process noticed it.
+
+        Raises:
+            StorageError: The queue can't be read or changed.
+        """
+        queue = self._builds.queue
+        if untold := await queue.untold():
+            waiting = {question.number for question in await queue.open_questions()}
+            ended = {
+                message.build_id: message.number
+                for message in untold
+                if message.type in ("complete", "error")
+            }
+            for message in untold:
+                is_over = message.type == "progress" and message.number < ended.get(message.build_id, 0)
+                if message.number in waiting if message.type == "question" else not is_over:
+                    self._parts.notices.post(Notice(part="capabilities", text=_in_words(message)))
+            await queue.mark_read([message.number for message in untold])
 
     # What was done
 
@@ -319,6 +337,9 @@ class Earning:
         calls, tokens, seconds = (
             statistics.median(each) for each in zip(*(time.saves for time in times), strict=True)
         )
+        # A call has to be written, too.
+        written = statistics.median(len(json.dumps(case["input"])) for case in cases) / _CHARS_OF_TOKEN
+        tokens = max(0.0, round(tokens - written))
         quoted = [
             f"“{time.said}”" for time in times if len(time.said) <= _MOST_SAID and "\n" not in time.said
         ]
@@ -356,22 +377,31 @@ class Earning:
                 continue
             failing, now = one.reliability.failing_since, self._parts.clock.now()
             if failing is not None and failing > one.updated_at:
-                await self._put_away(one, "it has failed three times in a row", rolls_back=True)
+                await self._put_away(one, build, "it has failed three times in a row", rolls_back=True)
             elif now - max(one.reliability.last_run_at or one.updated_at, one.updated_at) > _UNUSED:
-                await self._put_away(one, f"nobody has used it for {_UNUSED.days} days", rolls_back=False)
+                await self._put_away(
+                    one, build, f"nobody has used it for {_UNUSED.days} days", rolls_back=False
+                )
 
-    async def _put_away(self, one: Capability, why: str, *, rolls_back: bool) -> None:
+    async def _put_away(self, one: Capability, build: Build, why: str, *, rolls_back: bool) -> None:
         try:
             if not rolls_back:
                 raise NotFound("No other version is looked for.")
             now = await self._catalogue.rollback(one.id)
-            done = f"version {now.version} of {one.name} is used again"
+            text = f"{one.name} is at version {now.version} again, because {why}."
         except NotFound:
             await self._catalogue.disable(one.id)
-            done = f"{one.name} is not used any more (/capability enable {one.name})"
-        text = f"{done[0].upper()}{done[1:]}, because {why}."
+            text = f"{one.name} is not used any more, because {why}. To use it again: /capability enable {one.name}"
         await self._catalogue.fail(one.id, [text])
-        self._parts.notices.post(Notice(part="capabilities", text=text))
+        id = f"put-away:{self._parts.clock.now().isoformat()}"
+        await self._builds.queue.tell(build.id, id=id, type="progress", payload={"text": text})
+
+
+def _in_words(message: BuildMessage) -> str:
+    if message.type == "question":
+        how = "yes, or no." if message.id == EARNED else "TEXT"
+        return f"{message.text} To answer: /answer {message.name} {how}"
+    return message.text if message.name in message.text else f"{message.name}: {message.text}"
 
 
 def _time_of(session_id: str, turn: SessionTurn) -> _Time | None:
@@ -473,7 +503,9 @@ def _held(
             _stands_in(time.text, each) for each in _values(given)
         ):
             continue
-        expect = {"contains": result}
+        # As a number of its own: a year or another count in the result must not do for it.
+        is_number = re.fullmatch(r"-?\d+(?:[.,]\d+)*", result) is not None
+        expect = {"matches": _NUMBER.format(re.escape(result))} if is_number else {"contains": result}
         cases[number] = {"name": f"as in the log, {number}", "input": given, "expect": expect}
     if len(cases) < _TIMES:
         raise UsageError(f"{len(cases)} of {len(group)} times are borne out.")

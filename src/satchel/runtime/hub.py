@@ -393,10 +393,9 @@ class SessionHub:
         """Record a notice from the board. Before the first message it waits, because a session in which nothing is said
         should leave no log.
         """
-        turn = self._gathered
-        if turn.is_written if turn is not None else self.conversation.turns:
-            if turn is not None:
-                turn.view.take(notice)
+        if self.has_begun:
+            if self._gathered is not None:
+                self._gathered.view.take(notice)
             self._parts.background.start(self._record_quietly, notice)
         else:
             self._early_notices.append(notice)

@@ -10,10 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from satchel.clock import SystemClock
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import SandboxError, StorageUnwritable
-from satchel.sandbox.detached import is_working, start_satchel
+from satchel.sandbox.detached import claim_start, give_up_start, is_working, start_satchel
 
 if TYPE_CHECKING:
     from satchel.config import Settings
@@ -22,7 +21,6 @@ __all__ = [
     "LOCK",
     "WorkState",
     "can_leave_work",
-    "no_longer_starting",
     "leave_work",
     "leave_work_of",
     "why_not_left",
@@ -31,9 +29,6 @@ __all__ = [
 
 LOCK: Final = "memory-work"
 """The name of the worker's lock."""
-
-_STARTS_S: Final = 30.0
-"""A start that takes longer has failed."""
 
 WorkState: TypeAlias = Literal["off", "running", "failed", "idle"]
 
@@ -55,18 +50,13 @@ def leave_work(settings: Settings) -> bool:
 
 def leave_work_of(home: Path, environ: Mapping[str, str]) -> bool:
     """The same for a program that has not read the settings; `environ` is its whole environment."""
-    if is_working(home, LOCK) or _is_starting(home):
+    if not claim_start(home, LOCK):
         return True
     note = _note(home)
     try:
-        _starting(home).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _starting(home).touch(mode=0o600)
-    except OSError:
-        pass  # Then it may be started twice; the second one leaves at once.
-    try:
         start_satchel(home, environ, ("memory", "work"), log="memory-work.log", nicely=True)
     except SandboxError as error:
-        no_longer_starting(home)
+        give_up_start(home, LOCK)
         with suppress(StorageUnwritable):
             ensure_home(note.parent)
             replace_file(note, f"{error}\n")
@@ -74,20 +64,6 @@ def leave_work_of(home: Path, environ: Mapping[str, str]) -> bool:
     with suppress(OSError):
         note.unlink(missing_ok=True)
     return True
-
-
-def no_longer_starting(home: Path) -> None:
-    """The process has the lock, or could not be started."""
-    with suppress(OSError):
-        _starting(home).unlink(missing_ok=True)
-
-
-def _is_starting(home: Path) -> bool:
-    """Whether somebody has just started the process, which takes seconds until it has the lock."""
-    try:
-        return 0 <= SystemClock().now().timestamp() - _starting(home).stat().st_mtime < _STARTS_S
-    except OSError:
-        return False
 
 
 def why_not_left(home: Path) -> str:
@@ -105,10 +81,6 @@ def work_state(settings: Settings) -> WorkState:
     if is_working(settings.home, LOCK):
         return "running"
     return "failed" if why_not_left(settings.home) else "idle"
-
-
-def _starting(home: Path) -> Path:
-    return home / "locks" / f"{LOCK}.starting"
 
 
 def _note(home: Path) -> Path:

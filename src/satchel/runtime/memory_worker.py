@@ -15,7 +15,7 @@ import anyio.to_thread
 from satchel.config import Settings
 from satchel.errors import SatchelError, StorageError
 from satchel.memory import Memory
-from satchel.runtime.memory_work import LOCK, no_longer_starting
+from satchel.runtime.memory_work import LOCK
 from satchel.runtime.other_agents.capturing import take_queue
 from satchel.runtime.other_agents.notebook import has_queue
 from satchel.runtime.retention import retain
@@ -44,7 +44,6 @@ async def run_memory_work(settings: Settings, *, tell: Callable[[str], None]) ->
     lock = await anyio.to_thread.run_sync(WorkerLock.acquire, settings.home, LOCK)
     if lock is None:
         return False
-    no_longer_starting(settings.home)
     async with Satchel.open(settings, upkeep="none") as satchel:
         if satchel.memory is None:
             lock.release()

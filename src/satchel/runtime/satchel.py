@@ -841,15 +841,23 @@ class Satchel:
             if not self._hubs:
                 continue
             with contextlib.suppress(StorageError):
+                is_read = any(
+                    hub.has_begun and hold.is_interactive
+                    for id, hub in self._hubs.items()
+                    for hold in self._holds.get(id, ())
+                )
                 version = (
                     await self.sessions.inbox.version(),
                     await self.builds.queue.version() if self.builds is not None else 0,
+                    is_read,
                 )
                 if version != seen:
                     seen = version
                     for hub in tuple(self._hubs.values()):
                         await hub.deliveries.collect_posts()
                         await hub.deliveries.collect_builds()
+                    if is_read and self.earning is not None:
+                        await self.earning.tell()
                 for hub in tuple(self._hubs.values()):
                     hub.go_on()
 

@@ -10,16 +10,19 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from satchel.clock import SystemClock
 from satchel.config.home import ensure_home
 from satchel.errors import SandboxError, StorageUnwritable
 from satchel.sandbox.marks import MARK, REPORT_FD
 
-__all__ = ["WorkerLock", "is_working", "start_satchel"]
+__all__ = ["WorkerLock", "claim_start", "give_up_start", "is_working", "start_satchel"]
 
-
+_STARTS_S: Final = 30.0
+"""A start that takes longer until the lock is held has failed."""
 _START: Final = 'trap "" HUP; "$@" &'
 _START_NICELY: Final = 'trap "" HUP; if command -v nice >/dev/null; then set -- nice -n 15 "$@"; fi; "$@" &'
 """At a low priority, where the machine has `nice`. The lowest, 19, would starve on a machine that is always busy."""
@@ -110,6 +113,7 @@ class WorkerLock:
             raise StorageUnwritable(f"{path} can't be locked: {error.strerror}.") from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode("ascii"), 0)
+        give_up_start(home, name)
         return cls(fd)
 
     def release(self) -> None:
@@ -132,6 +136,36 @@ def is_working(home: Path, name: str) -> bool:
     finally:
         os.close(fd)
     return False
+
+
+def claim_start(home: Path, name: str) -> bool:
+    """Whether this process shall start the one that does a kind of work: none does it, and nobody is just starting one,
+    which takes seconds until it has the lock. Of several processes that ask at the same time one is told so.
+    """
+    if is_working(home, name):
+        return False
+    mark = _starting(home, name)
+    try:
+        ensure_home(mark.parent)
+        os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        with suppress(OSError):
+            if 0 <= SystemClock().now().timestamp() - mark.stat().st_mtime < _STARTS_S:
+                return False
+            mark.touch()
+    except OSError:
+        pass  # Then it may be started twice; the second one leaves at once.
+    return True
+
+
+def give_up_start(home: Path, name: str) -> None:
+    """The process has the lock, or could not be started."""
+    with suppress(OSError):
+        _starting(home, name).unlink(missing_ok=True)
+
+
+def _starting(home: Path, name: str) -> Path:
+    return home / "locks" / f"{name}.starting"
 
 
 def _path(home: Path, name: str) -> Path:
