@@ -14,6 +14,7 @@ export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 say() { printf '%s\n' "$*" >&2; }
 
 fail() {
+    wait
     say "setup: $1"
     shift
     for line in "$@"; do say "       $line"; done
@@ -62,20 +63,8 @@ if ! .venv/bin/python -c 'import pip' >/dev/null 2>&1; then
     fi
 fi
 
-stamp=.venv/$lock.installed
-if ! cmp -s "$lock" "$stamp"; then
-    say "setup: installing what $lock names"
-    .venv/bin/python -m pip install -qq --no-deps --require-hashes -r "$lock" ||
-        fail "the packages in $lock could not be installed; pip says why above." \
-            "Is a package index reachable? What pip is told about it: .venv/bin/pip config list"
-    cp "$lock" "$stamp"
-fi
-
-# The lock file determines all versions, so nothing is resolved. The package itself is the working tree.
-.venv/bin/python -m pip install -qq --no-deps --no-build-isolation --editable . ||
-    fail "the package could not be installed; pip says why above."
-
-if [ "$kind" = dev ]; then
+# What the tests need beside Python packages: tools, a database, MCP servers, a browser. What is missing costs tests.
+prepare_tests() {
     missing=
     command -v tmux >/dev/null 2>&1 || missing="$missing tmux"
     command -v rg >/dev/null 2>&1 || missing="$missing ripgrep"
@@ -109,4 +98,21 @@ if [ "$kind" = dev ]; then
         ! command -v google-chrome >/dev/null 2>&1 && ! install_debian chromium; then
         say "setup: no Chromium is here, and none is installable. The tests of the browser tool and of the web pages in a browser are skipped."
     fi
+}
+
+# Meanwhile pip installs, which uses one core and mostly waits for the network.
+[ "$kind" = dev ] && prepare_tests &
+
+stamp=.venv/$lock.installed
+if ! cmp -s "$lock" "$stamp"; then
+    say "setup: installing what $lock names"
+    .venv/bin/python -m pip install -qq --no-deps --require-hashes -r "$lock" ||
+        fail "the packages in $lock could not be installed; pip says why above." \
+            "Is a package index reachable? What pip is told about it: .venv/bin/pip config list"
+    cp "$lock" "$stamp"
 fi
+
+# The lock file determines all versions, so nothing is resolved. The package itself is the working tree.
+.venv/bin/python -m pip install -qq --no-deps --no-build-isolation --editable . ||
+    fail "the package could not be installed; pip says why above."
+wait

@@ -19,8 +19,6 @@ from satchel.sandbox import process
 from tests.patience import be_patient
 from tests.tools.external.executables import processes_that_say
 
-be_patient()
-
 # In the background of a shell SIGINT is ignored, and would be by every program that a test starts and interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -31,6 +29,7 @@ os.environ.setdefault("MALLOC_ARENA_MAX", "2")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Nor is the machine's own keyring anything to a test, or the one that a test of keyrings defines to any other test.
 os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+be_patient()  # imports numpy, and OpenBLAS reads its variable then
 _LIBC = ctypes.CDLL(None)
 
 # Where the environment forbids bytecode, every worker would compile every test, and every program all of Satchel.

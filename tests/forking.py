@@ -102,7 +102,8 @@ def fork(
 def _server() -> socket.socket:
     """The process that is forked, as a socket to it. It ends when this process does."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    environ = {name: value for name, value in os.environ.items() if name in ("PATH", "PYTHONPATH")}
+    kept = ("PATH", "PYTHONPATH", "MALLOC_ARENA_MAX", "OPENBLAS_NUM_THREADS")
+    environ = {name: value for name, value in os.environ.items() if name in kept}
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.forking", str(theirs.fileno())],
         cwd=Path(__file__).parents[1],

@@ -5,7 +5,6 @@ more time. What a test shows about such a limit, it sets itself.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
 from typing import Final
 
 from satchel.tools.mcp import McpToolset
@@ -13,24 +12,26 @@ from satchel.tools.mcp import McpToolset
 __all__ = ["be_patient"]
 
 _LONG_S: Final = 240.0
-_LIMITS: Final[Mapping[str, Sequence[str]]] = {
-    "memory.show.judging": ["WITHIN_S"],
-    "runtime.commands": ["_COMPLETION_S"],
-    "runtime.home": ["_EMBED_WITHIN_S"],
-    "runtime.mcp_context": ["LIMIT_S"],
-    "runtime.session_memory": ["_CAPTURE_WAIT_S"],
-    "server.proxy.remembering": ["_CAPTURE_WAIT_S", "_SEARCH_WAIT_S"],
-    "tools.boxed.workspace": ["_OPEN_S"],
-    "tools.mcp.connection": ["OFFERS_S", "SUBSCRIBE_S"],
-    "tools.mcp.resources": ["LIST_S", "READ_S"],
-}
+_LIMITS: Final = (
+    "memory.show.judging.WITHIN_S",
+    "runtime.commands._COMPLETION_S",
+    "runtime.home._EMBED_WITHIN_S",
+    "runtime.mcp_context.LIMIT_S",
+    "runtime.session_memory._CAPTURE_WAIT_S",
+    "server.proxy.remembering._CAPTURE_WAIT_S",
+    "server.proxy.remembering._SEARCH_WAIT_S",
+    "tools.boxed.workspace._OPEN_S",
+    "tools.mcp.connection.OFFERS_S",
+    "tools.mcp.connection.SUBSCRIBE_S",
+    "tools.mcp.resources.LIST_S",
+    "tools.mcp.resources.READ_S",
+)
 
 
 def be_patient() -> None:
     """Lengthen them in this process, and in those that are forked from it."""
-    for name, limits in _LIMITS.items():
-        module = importlib.import_module(f"satchel.{name}")
-        for limit in limits:
-            assert isinstance(getattr(module, limit), float)
-            setattr(module, limit, _LONG_S)
+    for limit in _LIMITS:
+        module, name = f"satchel.{limit}".rsplit(".", 1)
+        assert hasattr(importlib.import_module(module), name), limit
+        setattr(importlib.import_module(module), name, _LONG_S)
     (McpToolset.__init__.__kwdefaults__ or {}).update(first_wait_s=_LONG_S)

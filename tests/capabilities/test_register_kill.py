@@ -14,7 +14,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 12
+KILLS = 8
 
 
 @requirement("capabilities:half-registered")

@@ -16,7 +16,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 12
+KILLS = 8
 
 
 @requirement("memory:distill:crash")

@@ -18,7 +18,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 12
+KILLS = 8
 WRITING = """
 import sys, anyio
 from satchel.memory import Memory

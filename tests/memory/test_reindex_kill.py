@@ -17,7 +17,7 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 12
+KILLS = 8
 EACH = 150
 """Memories of each of two users: five batches of 64 at most."""
 MOST_LINES = 7

@@ -82,7 +82,7 @@ async def test_a_capability_uses_a_tool_of_a_server_and_the_model_within_rules_a
             "background.earned": "off",
             "memory.distill": "off",
             "sandbox.allow_unsafe": True,
-            "background.day_tokens": 400,
+            "background.day_tokens": 100,
         },
     )
     model = ScriptedModel(thinks)

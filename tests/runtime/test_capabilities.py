@@ -128,7 +128,7 @@ async def test_a_tool_sees_the_catalogue(tmp_path: Path) -> None:
 
 
 @requirement("promise:cache:constant-capabilities")
-async def test_the_prompt_with_three_hundred_capabilities_is_no_longer_than_with_ten(tmp_path: Path) -> None:
+async def test_the_prompt_with_many_capabilities_is_no_longer_than_with_ten(tmp_path: Path) -> None:
     async def length(count: int) -> int:
         model = ScriptedModel(["Hello."])
         (tmp_path / str(count)).mkdir()
@@ -140,8 +140,8 @@ async def test_the_prompt_with_three_hundred_capabilities_is_no_longer_than_with
         request = model.requests[0]
         return len(request.system) + sum(len(t.description) + len(str(t.input_schema)) for t in request.tools)
 
-    few, many = await length(10), await length(300)
-    assert many <= 1.15 * few
+    few, many, more = await length(10), await length(40), await length(60)
+    assert more == many <= 1.15 * few
 
 
 async def test_tool_list_names_capabilities_that_can_not_be_used_and_why(tmp_path: Path) -> None:

@@ -40,71 +40,59 @@ def fill(folder: Path) -> None:
     os.link(folder / "elsewhere/key.pem", folder / "elsewhere/hard.txt")
 
 
-async def searched(folder: Path, call: Call, *, mode: Mode = "auto", rules: str = "") -> str:
+async def searched(folder: Path, *calls: Call, mode: Mode = "auto", rules: str = "") -> list[str]:
+    """What each call gives, in one session with a turn for each."""
     (folder / "home").mkdir(exist_ok=True)
     (folder / "home" / "config.toml").write_text(rules)
-    model = ScriptedModel([Reply(calls=[call]), "Done."])
+    model = ScriptedModel([reply for call in calls for reply in (Reply(calls=[call]), "Done.")])
     async with opened(folder, model, agent__mode=mode) as satchel:
         session = await satchel.session()
-        outcome = await session.run_turn("Look.")
-        return outcome.steps[0].result
+        return [(await session.run_turn("Look.")).steps[0].result for _ in calls]
 
 
 @requirement("tools:search:fence")
 @pytest.mark.parametrize("mode", ["auto", "plan"])
-@pytest.mark.parametrize("output", ["content", "files", "count"])
-async def test_a_search_elsewhere_leaves_out_what_may_hold_keys(
-    mode: Mode, output: str, tmp_path: Path
-) -> None:
+async def test_a_search_elsewhere_leaves_out_what_may_hold_keys(mode: Mode, tmp_path: Path) -> None:
     fill(tmp_path)
-    found = await searched(
-        tmp_path,
-        Call(name="grep", input={"pattern": SECRET, "path": "../elsewhere", "output": output}),
-        mode=mode,
-    )
-    assert "elsewhere/open.txt" in found
-    for name in (".env", "id_rsa", "hosts.yml", "key.pem", "alias", "hard.txt"):
-        assert name not in found
-    # Look-around is beyond ripgrep: Python searches then.
-    again = await searched(
-        tmp_path, Call(name="grep", input={"pattern": f"(?<==){SECRET}", "path": "../elsewhere"}), mode=mode
-    )
-    assert "elsewhere/open.txt" in again
-    assert not any(name in again for name in (".env", "id_rsa", "hosts.yml", "key.pem", "hard.txt"))
+    place = {"pattern": SECRET, "path": "../elsewhere"}
+    inputs = [
+        *({**place, "output": output} for output in ("content", "files", "count")),
+        # Look-around is beyond ripgrep: Python searches then.
+        {**place, "pattern": f"(?<==){SECRET}"},
+    ]
+    calls = [Call(name="grep", input=input) for input in inputs]
+    for input, found in zip(inputs, await searched(tmp_path, *calls, mode=mode), strict=True):
+        assert "elsewhere/open.txt" in found, input
+        for name in (".env", "id_rsa", "hosts.yml", "key.pem", "alias", "hard.txt"):
+            assert name not in found, input
 
 
 @requirement("tools:search:fence")
-@pytest.mark.parametrize(
-    "path",
-    ["../elsewhere/.env", "../elsewhere/.ssh", "../elsewhere/key.pem", "../elsewhere/alias.txt", "..", "~"],
-)
 @pytest.mark.parametrize("tool", ["grep", "glob", "file_read"])
-async def test_a_search_that_names_such_a_place_is_asked_for(tool: str, path: str, tmp_path: Path) -> None:
+async def test_a_search_that_names_such_a_place_is_asked_for(tool: str, tmp_path: Path) -> None:
     fill(tmp_path)
-    input = (
-        {"path": path}
-        if tool == "file_read"
-        else {"path": path, "pattern": "*" if tool == "glob" else SECRET}
-    )
-    found = await searched(tmp_path, Call(name=tool, input=input))
-    assert SECRET not in found
-    assert "has to be allowed by the user" in found or "needs" in found
+    more = {"file_read": {}, "glob": {"pattern": "*"}, "grep": {"pattern": SECRET}}[tool]
+    elsewhere = ("../elsewhere/.env", "../elsewhere/.ssh", "../elsewhere/key.pem", "../elsewhere/alias.txt")
+    calls = [Call(name=tool, input={"path": path, **more}) for path in (*elsewhere, "..", "~")]
+    for call, found in zip(calls, await searched(tmp_path, *calls), strict=True):
+        assert SECRET not in found, call
+        assert "has to be allowed by the user" in found or "needs" in found, call
 
 
 @requirement("tools:search:fence")
-@pytest.mark.parametrize(
-    "pattern", ["**/*", ".*", ".ssh/*", "deep/.config/*", "*.pem", "**/.*", "{.env,.ssh/id_rsa}", ".[e]nv"]
-)
-async def test_no_pattern_lists_what_may_hold_keys(pattern: str, tmp_path: Path) -> None:
+async def test_no_pattern_lists_what_may_hold_keys(tmp_path: Path) -> None:
     fill(tmp_path)
-    found = await searched(tmp_path, Call(name="glob", input={"pattern": pattern, "path": "../elsewhere"}))
-    assert not any(name in found.split("matches")[0] for name in ("/.env", "id_rsa", "hosts.yml", "key.pem"))
+    patterns = ("**/*", ".*", ".ssh/*", "deep/.config/*", "*.pem", "**/.*", "{.env,.ssh/id_rsa}", ".[e]nv")
+    calls = [Call(name="glob", input={"pattern": each, "path": "../elsewhere"}) for each in patterns]
+    for call, found in zip(calls, await searched(tmp_path, *calls), strict=True):
+        listed = found.split("matches")[0]
+        assert not any(name in listed for name in ("/.env", "id_rsa", "hosts.yml", "key.pem")), call
 
 
 @requirement("tools:search:fence")
 async def test_in_the_sessions_own_folder_everything_is_searched(tmp_path: Path) -> None:
     fill(tmp_path)
-    found = await searched(tmp_path, Call(name="grep", input={"pattern": SECRET}))
+    [found] = await searched(tmp_path, Call(name="grep", input={"pattern": SECRET}))
     assert [line.split(":")[0] for line in found.splitlines()] == [".env", "denied.txt", "open.txt"]
 
 
@@ -125,46 +113,45 @@ async def test_what_a_rule_keeps_from_being_read_no_search_shows(
 ) -> None:
     fill(tmp_path)
     rules = f'[[permissions]]\naction = "{action}"\ntool = "{rule.format(cwd=tmp_path / "work")}"\n'
-    found = await searched(tmp_path, Call(name="grep", input={"pattern": SECRET}), rules=rules)
+    [found] = await searched(tmp_path, Call(name="grep", input={"pattern": SECRET}), rules=rules)
     assert [line.split(":")[0] for line in found.splitlines()] == left
 
 
-@requirement("tools:search:fence")
-@pytest.mark.parametrize(
-    "path",
-    [
-        "../elsewhere/./.env",
-        "../elsewhere/deep/../.env",
-        "../elsewhere//.env",
-        "../elsewhere/.env/",
-        "link/.env",
-        "link/../elsewhere/.env",
-        "hidden.txt",
-        "~/elsewhere/.env",
-        "/proc/self/environ",
-        "/proc/1/environ",
-        "/etc/shadow",
-        "/dev/../etc/shadow",
-        "../elsewhere/.env\0.txt",
-        "../home/token",
-        "../elsewhere/key.pem",
-        "../elsewhere/hard.txt",
-    ],
+WAYS = (
+    "../elsewhere/./.env",
+    "../elsewhere/deep/../.env",
+    "../elsewhere//.env",
+    "../elsewhere/.env/",
+    "link/.env",
+    "link/../elsewhere/.env",
+    "hidden.txt",
+    "~/elsewhere/.env",
+    "/proc/self/environ",
+    "/proc/1/environ",
+    "/etc/shadow",
+    "/dev/../etc/shadow",
+    "../elsewhere/.env\0.txt",
+    "../home/token",
+    "../elsewhere/key.pem",
+    "../elsewhere/hard.txt",
 )
-@pytest.mark.parametrize("tool", ["grep", "file_read"])
-async def test_no_way_to_write_a_path_reads_unasked_what_may_hold_keys(
-    tool: str, path: str, tmp_path: Path
-) -> None:
+
+
+@requirement("tools:search:fence")
+@pytest.mark.parametrize("mode", ["auto", "plan"])
+async def test_no_way_to_write_a_path_reads_unasked_what_may_hold_keys(mode: Mode, tmp_path: Path) -> None:
     fill(tmp_path)
     (tmp_path / "work" / "link").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "work" / "hidden.txt").symlink_to(tmp_path / "elsewhere" / ".env")
     (tmp_path / "home").mkdir(exist_ok=True)
     (tmp_path / "home" / "token").write_text(SECRET)
     (tmp_path / "home" / "token").chmod(0o600)
-    input = {"path": path} if tool == "file_read" else {"path": path, "pattern": "."}
-    for mode in ("auto", "plan"):
-        model = ScriptedModel([Reply(calls=[Call(name=tool, input=input)]), "Done."])
-        async with opened(tmp_path, model, agent__mode=mode) as satchel:
-            outcome = await (await satchel.session()).run_turn("Look.")
-        assert outcome.steps[0].is_error
-        assert SECRET not in outcome.steps[0].result
+    calls = [Call(name="grep", input={"path": path, "pattern": "."}) for path in WAYS]
+    calls += [Call(name="file_read", input={"path": path}) for path in WAYS]
+    model = ScriptedModel([reply for call in calls for reply in (Reply(calls=[call]), "Done.")])
+    async with opened(tmp_path, model, agent__mode=mode) as satchel:
+        session = await satchel.session()
+        for call in calls:
+            [step] = (await session.run_turn("Look.")).steps
+            assert step.is_error, call
+            assert SECRET not in step.result, call

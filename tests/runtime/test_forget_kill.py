@@ -18,7 +18,7 @@ from tests.runtime.world import opened
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 12
+KILLS = 8
 SESSIONS, TURNS = 4, 18
 LINES_OF_A_ROUND = 5
 CHECKED_EACH = 3

@@ -196,7 +196,7 @@ def markers_of(memory: Any) -> list[str]:
 
 
 Forgetting.TestCase.settings = settings(
-    max_examples=8,
+    max_examples=6,
     stateful_step_count=12,
     deadline=None,
     # Shrinking a failure takes minutes; the steps that led to it are printed as they were.

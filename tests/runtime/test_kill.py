@@ -17,7 +17,7 @@ from tests.runtime.world import opened
 
 pytestmark = pytest.mark.anyio
 
-KILLS = 16
+KILLS = 10
 LINES_OF_A_TURN = 8
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import httpx2
 import pytest
 
+from satchel.errors import NoSandbox
 from satchel.tools.web import find_chromium
 from tests.server.world import World, serving
 
@@ -20,6 +21,16 @@ if TYPE_CHECKING:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with serving(tmp_path_factory.mktemp("server"), server__requests_per_s=10_000) as world:
         yield world
+
+
+@pytest.fixture(scope="module")
+def sandboxed(world: World) -> World:
+    """The same server, where capabilities run; skips where the machine has no sandbox."""
+    try:
+        world.call(world.satchel.parts.sandboxes.get)
+    except NoSandbox as error:
+        pytest.skip(f"CAPABILITIES WERE NOT RUN BY THE SERVER: {error}")
+    return world
 
 
 @pytest.fixture

@@ -12,11 +12,9 @@ import jsonschema
 import pytest
 
 from satchel.builder.records import Build
-from satchel.capabilities import Capability, Wanted
-from satchel.errors import NoSandbox
-from tests.capabilities.world import BY_BUILDER, GREET, draft
+from tests.capabilities.world import GREET
 from tests.requirements import requirement
-from tests.server.world import World, chat, events_in, serving
+from tests.server.world import World, chat, events_in, register, serving
 
 
 @requirement("http:memories", "memory:cues:tool")
@@ -216,27 +214,14 @@ def test_tools_and_usage_are_listed(client: httpx2.Client) -> None:
     assert usage[0]["calls"] >= 1
 
 
-async def register(world: World, name: str, **changes: Any) -> Capability:
-    """A version of a capability, as the Builder registers it."""
-    parts = world.satchel.capabilities
-    assert parts is not None
-    if await parts.catalogue.find(name) is None:
-        await parts.catalogue.request(Wanted(name=name, description=GREET.description))
-    made = await parts.registrar.register(name, draft(**changes), provenance=BY_BUILDER)
-    return made.capability
-
-
 HALF = b'{"input": {"city": "\\ud800"}}'
 
 
 @requirement("http:capabilities")
+@pytest.mark.usefixtures("sandboxed")
 def test_a_capability_is_shown_run_tested_disabled_and_rolled_back(
     world: World, client: httpx2.Client
 ) -> None:
-    try:
-        world.call(world.satchel.parts.sandboxes.get)
-    except NoSandbox as error:
-        pytest.skip(f"CAPABILITIES WERE NOT RUN OVER HTTP: {error}")
     world.call(register, world, "greet")
     world.call(partial(register, world, "greet", code=GREET.code.replace('"!"', '"!" + ""')))
     at = "/api/capabilities/greet"
@@ -263,13 +248,10 @@ def test_a_capability_is_shown_run_tested_disabled_and_rolled_back(
 
 
 @requirement("http:capabilities")
+@pytest.mark.usefixtures("sandboxed")
 def test_what_a_capability_wants_to_reach_is_approved_by_the_version_that_was_seen(
     world: World, client: httpx2.Client
 ) -> None:
-    try:
-        world.call(world.satchel.parts.sandboxes.get)
-    except NoSandbox as error:
-        pytest.skip(f"CAPABILITIES WERE NOT APPROVED OVER HTTP: {error}")
     world.call(partial(register, world, "wishes", secrets=("NO_SUCH_KEY",)))
     at = "/api/capabilities/wishes"
     waiting = client.get(f"{at}/approval").json()

@@ -11,12 +11,10 @@ import httpx2
 import pytest
 
 from satchel.builder.records import Build
-from satchel.capabilities import Capability, Wanted
-from satchel.errors import NoSandbox
-from tests.capabilities.world import BY_BUILDER, GREET, cases, draft
+from tests.capabilities.world import GREET, cases
 from tests.requirements import requirement
 from tests.server.browsers import browser, open_page, read, said, send, words_of
-from tests.server.world import World
+from tests.server.world import World, register
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -50,36 +48,17 @@ CASES = cases(
 
 
 @pytest.fixture
-def client(world: World) -> Iterator[httpx2.Client]:
-    try:
-        world.call(world.satchel.parts.sandboxes.get)
-    except NoSandbox as error:
-        pytest.skip(f"CAPABILITIES WERE NOT SHOWN IN A BROWSER: {error}")
-    with browser(world) as client:
+def client(sandboxed: World) -> Iterator[httpx2.Client]:
+    with browser(sandboxed) as client:
         yield client
 
 
-async def register(world: World, name: str, **changes: Any) -> Capability:
-    parts = world.satchel.capabilities
-    assert parts is not None
-    if await parts.catalogue.find(name) is None:
-        await parts.catalogue.request(
-            Wanted(name=name, description=changes.get("description", GREET.description))
-        )
-    made = await parts.registrar.register(name, draft(**changes), provenance=BY_BUILDER)
-    return made.capability
-
-
 @pytest.fixture(scope="module")
-def prices(world: World) -> str:
-    try:
-        world.call(world.satchel.parts.sandboxes.get)
-    except NoSandbox as error:
-        pytest.skip(f"CAPABILITIES WERE NOT SHOWN IN A BROWSER: {error}")
-    world.call(partial(register, world, "prices", code=CODE, input_schema=SCHEMA, cases=CASES))
-    parts = world.satchel.capabilities
+def prices(sandboxed: World) -> str:
+    sandboxed.call(partial(register, sandboxed, "prices", code=CODE, input_schema=SCHEMA, cases=CASES))
+    parts = sandboxed.satchel.capabilities
     assert parts is not None
-    world.call(parts.runner.run, "prices", {"area": "DK1", "hours": 2})
+    sandboxed.call(parts.runner.run, "prices", {"area": "DK1", "hours": 2})
     return "/capabilities/prices"
 
 

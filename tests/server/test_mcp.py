@@ -37,18 +37,16 @@ from mcp.types import (
     ToolListChangedNotification,
 )
 
-from satchel.capabilities import Capability, Wanted
-from satchel.errors import NoSandbox
 from satchel.runtime.serving import serving as find_server
 from satchel.runtime.stdio import Lines
 from satchel.server.mcp.face import McpFace
 from satchel.server.mcp.relay import relay
 from satchel.server.mcp.serving import serve_lines
-from tests.capabilities.world import BY_BUILDER, GREET, cases, draft
+from tests.capabilities.world import cases
 from tests.cli.programs import environ_for
 from tests.requirements import requirement
 from tests.server.test_attachments import PNG
-from tests.server.world import World, chat, serving
+from tests.server.world import World, chat, register, serving
 
 pytestmark = pytest.mark.anyio
 MODES = ("2026-07-28", "legacy")
@@ -105,15 +103,6 @@ async def stored(client: Client, content: str, **more: Any) -> str:
 async def on_server(world: World, function: Any, *args: Any) -> Any:
     """Call a function in the server's thread, and leave this one free to answer it."""
     return await anyio.to_thread.run_sync(partial(world.call, function, *args))
-
-
-async def register(world: World, name: str, **changes: Any) -> Capability:
-    parts = world.satchel.capabilities
-    assert parts is not None
-    if await parts.catalogue.find(name) is None:
-        await parts.catalogue.request(Wanted(name=name, description=GREET.description))
-    made = await parts.registrar.register(name, draft(**changes), provenance=BY_BUILDER)
-    return made.capability
 
 
 @requirement("mcp-server:memory")
@@ -248,13 +237,10 @@ async def test_an_answer_to_one_call_permits_no_other(world: World) -> None:
 
 @requirement("mcp-server:capabilities")
 @BOTH
+@pytest.mark.usefixtures("sandboxed")
 async def test_an_active_capability_is_a_typed_tool_and_lists_change_as_it_comes_and_goes(
     world: World, mode: str
 ) -> None:
-    try:
-        await on_server(world, world.satchel.parts.sandboxes.get)
-    except NoSandbox as error:
-        pytest.skip(f"CAPABILITIES WERE NOT RUN OVER MCP: {error}")
     name = f"count_{mode[:4]}"
     changed = anyio.Event()
 
@@ -314,13 +300,10 @@ async def test_an_active_capability_is_a_typed_tool_and_lists_change_as_it_comes
 
 
 @requirement("mcp-server:manages")
+@pytest.mark.usefixtures("sandboxed")
 async def test_capabilities_are_shown_approved_and_rolled_back_with_a_question_for_each_change(
     world: World,
 ) -> None:
-    try:
-        await on_server(world, world.satchel.parts.sandboxes.get)
-    except NoSandbox as error:
-        pytest.skip(f"CAPABILITIES WERE NOT RUN OVER MCP: {error}")
     name, asked = "looked_after", []
     await on_server(world, register, world, name)
     await on_server(world, partial(register, world, name, hosts=["api.example.org"]))
@@ -602,13 +585,10 @@ async def test_a_client_is_told_of_the_extension_and_hears_of_a_new_skill(world:
 @requirement("mcp-server:skills")
 @requirement("mcp-server:files")
 @BOTH
+@pytest.mark.usefixtures("sandboxed")
 async def test_a_capability_is_a_skill_and_the_files_that_it_makes_come_with_its_result(
     world: World, mode: str
 ) -> None:
-    try:
-        await on_server(world, world.satchel.parts.sandboxes.get)
-    except NoSandbox as error:
-        pytest.skip(f"CAPABILITIES WERE NOT RUN OVER MCP: {error}")
     name = f"draw_{mode[:4]}"
     code = (
         "import base64, os\ndef run(args: dict) -> str:\n    os.makedirs('out', exist_ok=True)\n"

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 from urllib.parse import quote
 
 import anthropic
@@ -20,7 +19,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from satchel.server.proxy import remembering
 from satchel.server.proxy.provider_answer import AnswerCollector
 from satchel.server.proxy.raw_messages import RawMessages
 from tests.requirements import requirement
@@ -41,18 +39,13 @@ def upstream() -> Iterator[Upstream]:
 
 @contextmanager
 def proxying(folder: Path, upstream: Upstream, **overrides: Any) -> Iterator[World]:
-    # What waits only so long for memory waits for it here, however slow the machine is.
-    patient: Any = {"_SEARCH_WAIT_S": 100.0, "_CAPTURE_WAIT_S": 100.0}
-    with (
-        patch.multiple(remembering, **patient),
-        serving(
-            folder,
-            providers__anthropic__base_url=upstream.url,
-            server__requests_per_s=10_000,
-            environ={"ANTHROPIC_API_KEY": HOME_KEY},
-            **overrides,
-        ) as world,
-    ):
+    with serving(
+        folder,
+        providers__anthropic__base_url=upstream.url,
+        server__requests_per_s=10_000,
+        environ={"ANTHROPIC_API_KEY": HOME_KEY},
+        **overrides,
+    ) as world:
         yield world
 
 

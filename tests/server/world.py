@@ -18,6 +18,7 @@ import anyio
 import httpx2
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from satchel.capabilities import Capability, Wanted
 from satchel.errors import ModelRejected
 from satchel.models import Call, ModelRequest, Reply, ScriptedModel
 from satchel.models.embedding import HashingEmbedder
@@ -26,6 +27,7 @@ from satchel.runtime.serving import read_token
 from satchel.runtime.serving import serving as running_server
 from satchel.server.app import App
 from satchel.server.listening import served
+from tests.capabilities.world import BY_BUILDER, GREET, draft
 from tests.runtime.world import settings_in
 
 NO_AUTHORITIES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -185,6 +187,17 @@ def chat(
     ) as answer:
         assert answer.status_code == 200, answer.read()
         return list(events_in(answer.iter_lines()))
+
+
+async def register(world: World, name: str, **changes: Any) -> Capability:
+    """A version of a capability, as the Builder registers it."""
+    parts = world.satchel.capabilities
+    assert parts is not None
+    if await parts.catalogue.find(name) is None:
+        description = changes.get("description", GREET.description)
+        await parts.catalogue.request(Wanted(name=name, description=description))
+    made = await parts.registrar.register(name, draft(**changes), provenance=BY_BUILDER)
+    return made.capability
 
 
 def text_of(events: list[Sent]) -> str:
