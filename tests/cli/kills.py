@@ -31,7 +31,7 @@ from typing import Any, Final
 
 import anyio
 
-from satchel.builder.executors import WORKER
+from satchel.builder.worker import WORKER
 from satchel.builder.queue import BuildQueue
 from satchel.capabilities.catalogue import Catalogue
 from satchel.sandbox.detached import is_working

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from satchel.builder.executors import WORKER
+from satchel.builder.worker import WORKER
 from satchel.builder.records import Build
 from satchel.capabilities import Wanted
 from satchel.events import fields_from_json, fields_to_json

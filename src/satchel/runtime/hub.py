@@ -310,6 +310,12 @@ class SessionHub:
         )
         environment.state[JOBS] = self.jobs
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether something was said in it, so that notices are shown at once."""
+        turn = self._gathered
+        return turn.is_written if turn is not None else self.conversation.turns > 0
+
     async def use_scope(self, scope: SessionScope) -> None:
         """Remember with these memories, and follow these instructions, from the next turn on."""
         self.scope.project, self.scope.memory, self.scope.also = scope.project, scope.memory, scope.also

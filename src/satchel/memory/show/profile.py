@@ -183,7 +183,12 @@ def _with_lately(profile: Profile, last: Sequence[MemoryRecord], budget_tokens: 
     lines.reverse()
     body = (profile.text or PROFILE_HEAD + PROFILE_TAIL).removesuffix(PROFILE_TAIL)
     text = body + LATELY_HEAD + "".join(f"{line.text}\n" for line in lines) + PROFILE_TAIL
-    return replace(profile, text=text, memories=(*profile.memories, *lines), tokens=estimate_tokens(text))
+    return Profile(
+        text=text,
+        memories=(*profile.memories, *lines),
+        tokens=estimate_tokens(text),
+        left_out=profile.left_out,
+    )
 
 
 def _lines(
