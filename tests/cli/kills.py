@@ -31,8 +31,8 @@ from typing import Any, Final
 
 import anyio
 
-from satchel.builder.worker import WORKER
 from satchel.builder.queue import BuildQueue
+from satchel.builder.worker import WORKER
 from satchel.capabilities.catalogue import Catalogue
 from satchel.sandbox.detached import is_working
 from satchel.sessions import SessionStore

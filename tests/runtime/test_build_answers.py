@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 import pytest
 
-from satchel.builder.worker import WORKER
 from satchel.builder.records import Build
+from satchel.builder.worker import WORKER
 from satchel.capabilities import Wanted
 from satchel.events import fields_from_json, fields_to_json
 from satchel.models.scripted import ScriptedModel
