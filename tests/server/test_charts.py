@@ -291,3 +291,9 @@ def test_problems_are_shown_at_their_fields() -> None:
         "in/place": "This is required.",
         "in/a-b": "This is required.",
     }
+
+
+@requirement("web-pages:capability-form")
+def test_the_default_of_a_choice_is_chosen() -> None:
+    [unit] = fields_of({"properties": {"unit": {"enum": ["C", "F"], "default": "F"}}})
+    assert unit.value in [sent for sent, words in unit.options if words == "F"]

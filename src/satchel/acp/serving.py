@@ -13,7 +13,7 @@ from acp.agent.connection import AgentSideConnection
 from satchel.acp.agent import AcpAgent
 from satchel.acp.places import SessionPlace
 from satchel.runtime.background import Background
-from satchel.runtime.stdio import Lines, has_plain_id
+from satchel.runtime.stdio import Lines, has_plain_id, refusal
 from satchel.tasks import background_tasks
 
 __all__ = ["Wire", "serve_lines"]
@@ -50,11 +50,11 @@ class Wire:
             try:
                 message = json.loads(line)
             except (ValueError, RecursionError):
-                await self._refuse(-32700, "The line is not JSON.")
+                await self._lines.send(refusal(None, -32700, "The line is not JSON."))
                 continue
             if not isinstance(message, dict) or not _is_message(message):
                 id = message.get("id") if isinstance(message, dict) else None
-                await self._refuse(-32600, "The line is not a JSON-RPC message.", id)
+                await self._lines.send(refusal(id, -32600, "The line is not a JSON-RPC message."))
                 continue
             if message.get("method") == _DELETE:
                 # The SDK (0.12) knows the request and has no route for it; what begins with _ it passes on.
@@ -75,10 +75,6 @@ class Wire:
 
     async def close(self) -> None:
         """The streams stay open: they are the process's."""
-
-    async def _refuse(self, code: int, words: str, id: Any = None) -> None:
-        known = id if isinstance(id, str | int) and not isinstance(id, bool) else None
-        await self.send({"jsonrpc": "2.0", "id": known, "error": {"code": code, "message": words}})
 
 
 def _is_message(message: dict[str, Any]) -> bool:

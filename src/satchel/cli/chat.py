@@ -103,14 +103,7 @@ async def _chat_here(settings: Settings, wish: SessionWish, talk: _Talk) -> int:
     async with opened(settings, beside_prompt=is_terminal(sys.stdin)) as satchel:
         told = len(satchel.notices)
         host = LocalHost(satchel)
-        # The settings have the model and the mode already.
-        session = await host.session(
-            wish.session_id,
-            last=wish.last,
-            private=wish.private,
-            project=wish.project,
-            interactive=is_terminal(sys.stdin),
-        )
+        session = await wish.opened(host, interactive=is_terminal(sys.stdin))
         tell_notices(satchel.notices, after=told)
         await tell_choice(satchel)
         return await talk(host, session, settings)

@@ -30,8 +30,8 @@ class SessionWish:
     private: bool
     project: str = ""
 
-    async def opened(self, host: RemoteHost, *, interactive: bool) -> RemoteSession:
-        """The session, in a server."""
+    async def opened(self, host: Any, *, interactive: bool) -> Any:
+        """The session, in this process (`LocalHost`) or in a server (`RemoteHost`)."""
         return await host.session(
             self.session_id,
             last=self.last,

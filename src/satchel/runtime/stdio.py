@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import sys
@@ -12,7 +13,7 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
-__all__ = ["Lines", "claimed_streams", "has_plain_id"]
+__all__ = ["Lines", "claimed_streams", "has_plain_id", "refusal"]
 
 _PIECE_BYTES: Final = 65_536
 _MOST_LINE_BYTES: Final = 16_000_000
@@ -106,3 +107,9 @@ def claimed_streams() -> Iterator[Lines]:
         os.dup2(incoming, 0)
         os.close(outgoing)
         os.close(incoming)
+
+
+def refusal(id: Any, code: int, words: str) -> str:
+    """The answer to a message that can't be taken, with the message's id if it is one."""
+    known = id if isinstance(id, str | int) and not isinstance(id, bool) else None
+    return json.dumps({"jsonrpc": "2.0", "id": known, "error": {"code": code, "message": words}})

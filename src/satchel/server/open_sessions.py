@@ -4,22 +4,18 @@ in its background.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 from fastapi import HTTPException
 
-from satchel.config import Mode
 from satchel.errors import SatchelError, UsageError
 from satchel.runtime import RunningTurn, Satchel, Session
-from satchel.runtime.session_options import SystemText
 from satchel.server.metrics import Metrics
 from satchel.server.problems import DEFECT
-from satchel.tools import FunctionOrTool, Toolset
 
 __all__ = ["OpenSessions"]
 
@@ -97,50 +93,25 @@ class OpenSessions:
         session_id: str | None = None,
         *,
         interactive: bool = False,
-        cwd: Path | None = None,
-        model: str | None = None,
-        mode: Mode | None = None,
-        private: bool = False,
-        ephemeral: bool = False,
-        project: str = "",
-        tools: Sequence[FunctionOrTool | Toolset] = (),
-        system: SystemText | None = None,
         terms: str = "",
         keeps_empty: bool = False,
+        **opening: Any,
     ) -> AsyncIterator[Session]:
         """A session for one request.
 
         Args:
             session_id: Its full id; None begins one.
             interactive: The client follows the session and answers its questions.
-            cwd: The working directory of one that is not open.
-            model: For one that is not open; an open one keeps its own.
-            mode: Likewise.
-            private: Likewise.
-            ephemeral: Likewise.
-            project: Of a new one, by its id or name.
-            tools: Likewise.
-            system: Likewise.
-            terms: A name for all of these; see `terms_of`.
+            terms: A name for what it is opened with; see `terms_of`.
             keeps_empty: Keep it open for a while even if nothing was said in it, because a client will join it.
+            opening: What `Satchel.session` takes besides, for one that is not open; an open one keeps its own.
 
         Raises:
             NotFound, StorageLocked, ConfigError, ModelError: As `Satchel.session`.
         """
         if session_id is not None and not session_id:
             raise UsageError("The id of the session is empty.")
-        session = await self._satchel.session(
-            session_id,
-            interactive=interactive,
-            cwd=cwd,
-            model=model,
-            mode=mode,
-            private=private,
-            ephemeral=ephemeral,
-            project=project,
-            tools=tools,
-            system=system,
-        )
+        session = await self._satchel.session(session_id, interactive=interactive, **opening)
         try:
             yield session
         finally:

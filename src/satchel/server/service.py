@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +21,7 @@ from satchel.runtime.projects import Project, project_to_json
 from satchel.server.metrics import Metrics
 from satchel.server.open_sessions import OpenSessions
 from satchel.server.proxy.proxy import MemoryProxy
-from satchel.server.streams import Stopping
+from satchel.server.streams import DataEvent, EventStream, ServerEvent, Stopping
 
 __all__ = ["Serves", "Service"]
 
@@ -35,6 +36,21 @@ class Service:
     stopping: Stopping
     proxy: MemoryProxy
     queue: AgentsQueue
+
+    def check_running(self) -> None:
+        """Begin nothing more once the server stops.
+
+        Raises:
+            HTTPException: It does (503).
+        """
+        if self.stopping.has_begun:
+            raise HTTPException(503, "The server is stopping.")
+
+    def stream(
+        self, events: AsyncGenerator[ServerEvent, None] | AsyncGenerator[DataEvent, None], **more: Any
+    ) -> EventStream:
+        """The answer that sends events as they come; see `EventStream`."""
+        return EventStream(events, stopping=self.stopping, metrics=self.metrics, **more)
 
     @property
     def memory(self) -> Memory:

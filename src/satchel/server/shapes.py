@@ -41,8 +41,6 @@ __all__ = [
     "Checked",
     "Context",
     "ContextRequest",
-    "Found",
-    "FoundGroup",
     "FromOutside",
     "Hit",
     "Input",
@@ -426,22 +424,6 @@ class SessionHit(_Answered):
     kind: str
     at: str
     snippet: str
-
-
-class Found(_Answered):
-    """Something that one search over everything found: the path of its page, and words."""
-
-    path: str
-    words: str
-    meta: str
-
-
-class FoundGroup(_Answered):
-    """What was found of one kind, or why it could not be searched."""
-
-    name: str
-    results: list[Found]
-    problem: str
 
 
 # Memory

@@ -52,7 +52,7 @@ async def run(service: Serves, request: RunAgentInput) -> Response:
         return await _resumed(service, request, request.resume)
     begun = await begin(service, asked_of(request))
     events = run_events(begun.records, request=request, session_id=begun.session_id)
-    return EventStream(events, stopping=service.stopping, metrics=service.metrics, resumes=False)
+    return service.stream(events, resumes=False)
 
 
 async def _resumed(service: Service, request: RunAgentInput, entries: Sequence[ResumeEntry]) -> Response:
@@ -70,7 +70,7 @@ async def _resumed(service: Service, request: RunAgentInput, entries: Sequence[R
             raise NotFound(f"No run of thread {request.threadId!r} waits for an answer.")
         waiting = session.open_questions
     events = run_events(running.records(after), request=request, session_id=session_id, waiting=waiting)
-    return EventStream(events, stopping=service.stopping, metrics=service.metrics, resumes=False)
+    return service.stream(events, resumes=False)
 
 
 async def _answer(session: Session, entry: ResumeEntry) -> RunningTurn | None:

@@ -19,7 +19,7 @@ from satchel.config import Settings
 from satchel.errors import SatchelError
 from satchel.runtime.server_api import http_client, sent_events
 from satchel.runtime.serving import Serving, serving
-from satchel.runtime.stdio import Lines, has_plain_id
+from satchel.runtime.stdio import Lines, has_plain_id, refusal
 
 __all__ = ["relay"]
 
@@ -284,9 +284,7 @@ class _Relay:
         self._group.start_soon(self._listen, self._session)
 
     async def _refuse(self, id: Any, code: int, words: str) -> None:
-        known = id if isinstance(id, str | int) and not isinstance(id, bool) else None
-        error = {"jsonrpc": "2.0", "id": known, "error": {"code": code, "message": words}}
-        await self._lines.send(json.dumps(error))
+        await self._lines.send(refusal(id, code, words))
 
 
 @asynccontextmanager

@@ -12,13 +12,14 @@ from mcp.shared.message import SessionMessage
 from mcp.types import (
     INVALID_REQUEST,
     PARSE_ERROR,
+    JSONRPCMessage,
     JSONRPCNotification,
     JSONRPCRequest,
     jsonrpc_message_adapter,
 )
 from pydantic import ValidationError
 
-from satchel.runtime.stdio import Lines, has_plain_id
+from satchel.runtime.stdio import Lines, has_plain_id, refusal
 from satchel.server.mcp.face import McpFace
 
 __all__ = ["serve_lines"]
@@ -74,13 +75,15 @@ async def _read(
     async with arrived:
         async for line in lines:
             try:
-                message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            except ValidationError as error:
-                await lines.send(_refusal(line, error))
+                parsed = json.loads(line)
+            except (ValueError, RecursionError):
+                await lines.send(refusal(None, PARSE_ERROR, "The line is not JSON."))
                 continue
-            if isinstance(message, JSONRPCNotification) and not has_plain_id(json.loads(line)):
-                # The SDK takes a request with an impossible id for a notification.
-                await lines.send(_error(None, INVALID_REQUEST, "The line is not a JSON-RPC message."))
+            message = _message(line)
+            # The SDK takes a request with an impossible id for a notification.
+            if message is None or (isinstance(message, JSONRPCNotification) and not has_plain_id(parsed)):
+                id = parsed.get("id") if isinstance(parsed, dict) else None
+                await lines.send(refusal(id, INVALID_REQUEST, "The line is not a JSON-RPC message."))
                 continue
             pending.asked(message)
             await arrived.send(SessionMessage(message))
@@ -106,20 +109,8 @@ async def _write(
             pending.answered(sent.message)
 
 
-def _refusal(line: bytes, error: ValidationError) -> str:
-    """The answer to a line that is no message, with its id if it has one that can be read."""
-    is_json = not any(problem["type"] == "json_invalid" for problem in error.errors(include_input=False))
-    found: Any = None
-    if is_json:
-        try:
-            parsed = json.loads(line)
-            found = parsed.get("id") if isinstance(parsed, dict) else None
-        except (ValueError, RecursionError):
-            found = None
-    id = found if isinstance(found, str | int) and not isinstance(found, bool) else None
-    code, words = (INVALID_REQUEST, "not a JSON-RPC message") if is_json else (PARSE_ERROR, "not JSON")
-    return _error(id, code, f"The line is {words}.")
-
-
-def _error(id: Any, code: int, words: str) -> str:
-    return json.dumps({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": words}})
+def _message(line: bytes) -> JSONRPCMessage | None:
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValidationError:
+        return None

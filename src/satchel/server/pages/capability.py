@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
@@ -21,7 +21,7 @@ from satchel.server.pages.capabilities import capability_state, reliable
 from satchel.server.pages.kept import RunShown, kept_of
 from satchel.server.pages.queries import FieldReader
 from satchel.server.pages.rendering import Form, Saying, form_of
-from satchel.server.pages.schema_form import Field, fields_of, parse_json, place_problems, read_fields
+from satchel.server.pages.schema_form import Field, fields_of, filled, parse_json, place_problems, read_fields
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 from satchel.tools.input_schema import InputSchema
@@ -98,7 +98,7 @@ async def show(request: Request, service: Serves, name: Name) -> Response:
         service,
         capability,
         asked=asked,
-        fields=_filled_again(fields, ran.input) if ran is not None else fields,
+        fields=filled(fields, ran.input) if ran is not None else fields,
         raw=json.dumps(ran.input, ensure_ascii=False, indent=2) if ran is not None else "",
         ran=ran,
         tested=tested,
@@ -321,42 +321,12 @@ def _input(form: Form, fields: Sequence[Field]) -> tuple[dict[str, Any] | None, 
             return None, fields, raw, f"This is not JSON: {error}."
         if not isinstance(value, dict):
             return None, fields, raw, 'The input is a JSON object, such as {"city": "Austin"}.'
-        return value, _filled_again(fields, value), raw, ""
+        return value, filled(fields, value), raw, ""
     values: dict[str, list[str]] = {}
     for name, text in form.items:
         values.setdefault(name, []).append(text)
-    filled = read_fields(fields, values)
-    return (filled.input if filled.is_readable else None), filled.fields, "", ""
-
-
-def _filled_again(fields: Sequence[Field], input: Mapping[str, Any]) -> tuple[Field, ...]:
-    """The fields with the values of an input that was sent before."""
-    return tuple(_with_value(field, input) for field in fields)
-
-
-def _with_value(field: Field, input: Mapping[str, Any]) -> Field:
-    value = input.get(field.path[-1])
-    if field.kind == "group":
-        return replace(field, fields=_filled_again(field.fields, value if isinstance(value, Mapping) else {}))
-    if value is None:
-        return replace(field, value=() if field.kind == "choices" else "")
-    match field.kind:
-        case "check":
-            return replace(field, value="on" if value is True else "")
-        case "choice":
-            return replace(field, value=json.dumps(value, ensure_ascii=False))
-        case "choices" if isinstance(value, list):
-            return replace(field, value=tuple(json.dumps(one, ensure_ascii=False) for one in value))
-        case "lines" if isinstance(value, list):
-            return replace(field, value="\n".join(map(_as_text, value)))
-        case "json":
-            return replace(field, value=json.dumps(value, ensure_ascii=False))
-        case _:
-            return replace(field, value=_as_text(value), input_type="text")
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    read = read_fields(fields, values)
+    return (read.input if read.is_readable else None), read.fields, "", ""
 
 
 def _result(outcome: Outcome) -> ShownOutcome:

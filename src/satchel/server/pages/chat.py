@@ -31,13 +31,13 @@ from satchel.server.json_answers import JsonAnswer
 from satchel.server.pages.assets import FRAMED
 from satchel.server.pages.following import FollowedPart, follow, read_transcript, who_runs
 from satchel.server.pages.markdown import code_blocks
+from satchel.server.pages.memory import carry_out
 from satchel.server.pages.queries import path_with
 from satchel.server.pages.rendering import PICTURES, Form, Saying, form_of, text_of_template
 from satchel.server.pages.site import page, say, see_other
 from satchel.server.pages.transcript import Turn
 from satchel.server.service import Serves, Service
 from satchel.server.shapes import AttachedFile
-from satchel.server.streams import EventStream
 from satchel.sessions import SessionInfo
 from satchel.sessions.view import Said, SessionTurn
 from satchel.tools.builtin.fence import Place
@@ -287,7 +287,7 @@ async def events(
         first, after = _place(last_event_id)
     info = await service.satchel.sessions.info(id)
     following = follow(service, request.scope, FollowedPart(session_id=info.id, first=first, after=after))
-    return EventStream(following, stopping=service.stopping, metrics=service.metrics)
+    return service.stream(following)
 
 
 def _place(text: str) -> tuple[int, int]:
@@ -334,8 +334,7 @@ async def _send(request: Request, service: Service, session_id: str | None) -> R
     files = _attached(form)
     if not message and not files:
         raise UsageError("The message is empty.")
-    if service.stopping.has_begun:
-        raise HTTPException(503, "The server is stopping.")
+    service.check_running()
     model, mode = form.get("model") or None, _mode(form)
     is_open = session_id is not None and service.sessions.kept_session(session_id) is not None
     async with service.sessions.used(
@@ -456,8 +455,7 @@ async def branch(request: Request, service: Serves, id: str) -> Response:
     """Say something else in place of a turn, or the same once more, in a branch; what was said stays as it is."""
     form = await form_of(request)
     info = await service.satchel.sessions.info(id)
-    if service.stopping.has_begun:
-        raise HTTPException(503, "The server is stopping.")
+    service.check_running()
     number = form.get("turn")
     said: list[SessionTurn] = []
 
@@ -557,9 +555,9 @@ async def judge(request: Request, service: Serves, id: str, memory_id: str) -> R
     record = await (await service.memory_with(memory_id)).get(memory_id)
     match form.get("do"):
         case "outdated":
-            said, mark = await _outdated(service, id, record), "past"
+            said, mark = await _changed(service, id, record, form), "past"
         case "wrong":
-            said, mark = await _put_right(service, id, record, form.get("content")), "changed"
+            said, mark = await _changed(service, id, record, form), "changed"
         case "forget" if form.has("confirmed"):
             receipt = await service.satchel.forget([record.id])
             said, mark = Saying(text=f"Forgotten: {_going(receipt)}.", raw=_kept_elsewhere(receipt)), "gone"
@@ -570,29 +568,16 @@ async def judge(request: Request, service: Serves, id: str, memory_id: str) -> R
     return _done(request, f"/chat/{id}", say=said, memory=record.id, mark=mark, content=form.get("content"))
 
 
-async def _outdated(service: Service, id: str, record: MemoryRecord) -> Saying:
-    change = await (await service.memory_with(record.id)).edit(
-        record.id, valid_to=service.satchel.clock.now(), by="user", why="outdated, said on the chat page"
-    )
-    if change is None:
-        return Saying(text=f"“{_shortened(record)}” has ended already.", state="past")
-    return Saying(
-        text=f"“{_shortened(record)}” held until now, and is no longer shown to the model.",
-        meta="It stays in its history.",
-        action=f"/chat/{id}/undo/{change}",
-    )
-
-
-async def _put_right(service: Service, id: str, record: MemoryRecord, content: str) -> Saying:
-    if not content:
+async def _changed(service: Service, id: str, record: MemoryRecord, form: Form) -> Saying:
+    is_wrong = form.get("do") == "wrong"
+    if is_wrong and not form.get("content"):
         raise UsageError("Write the correct words, or forget the memory.")
-    change = await (await service.memory_with(record.id)).edit(
-        record.id, content=content, by="user", why="corrected on the chat page"
-    )
+    change = await carry_out(service, record.id, "correct" if is_wrong else "outdated", form)
     if change is None:
-        return Saying(text="It has these words already.", state="off")
+        return Saying(text="It is so already.", state="off")
+    ended = f"“{_shortened(record)}” held until now, and is no longer shown to the model."
     return Saying(
-        text="Corrected. The old words are in its history.",
+        text="Corrected. The old words are in its history." if is_wrong else ended,
         action=f"/chat/{id}/undo/{change}",
         link=f"/memories/{record.id}",
     )
@@ -634,12 +619,7 @@ def _kept_elsewhere(receipt: ForgetReceipt) -> str:
 @router.post("/chat/{id}/undo/{change_id}")
 async def undo(request: Request, service: Serves, id: str, change_id: str) -> Response:
     """Undo a change of a memory."""
-    for memory in await service.satchel.home.memories():  # the change is of one of them
-        with suppress(NotFound):
-            await memory.undo(change_id, by="user", why="undone on the chat page")
-            break
-    else:
-        raise NotFound(f"There is no change {change_id!r}.")
+    await service.undo(change_id)
     return _done(request, f"/chat/{id}", say=Saying(text="It holds again."))
 
 

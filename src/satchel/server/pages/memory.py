@@ -44,7 +44,7 @@ from satchel.server.pages.rendering import Form, Saying, form_of
 from satchel.server.pages.site import page, see_other
 from satchel.server.service import Serves, Service
 
-__all__ = ["router"]
+__all__ = ["carry_out", "router"]
 
 router = APIRouter(include_in_schema=False)
 
@@ -449,7 +449,7 @@ _DEEDS: Final = {
 _DONE: Final = {"sphere": "Moved", "correct": "Corrected"}
 
 
-async def _carry_out(service: Service, id: str, do: str, form: Form) -> str | None:
+async def carry_out(service: Service, id: str, do: str, form: Form) -> str | None:
     """Change a memory. Returns the change, or None if it was so already."""
     match do:
         case "correct":
@@ -495,7 +495,7 @@ async def many(request: Request, service: Serves) -> Response:
         done, failed = list[str](), list[str]()
         for id in ids:
             try:
-                change = await _carry_out(service, id, do, form)
+                change = await carry_out(service, id, do, form)
                 done += [change] if change is not None else []
             except (UsageError, Refused, NotFound) as error:
                 failed.append(f"{id}: {error}")
@@ -832,7 +832,7 @@ async def change(request: Request, service: Serves, id: str, do: str) -> Respons
         raise HTTPException(404)
     record = await (await service.memory_with(id)).get(id)
     try:
-        done = await _carry_out(service, record.id, do, await form_of(request))
+        done = await carry_out(service, record.id, do, await form_of(request))
     except (UsageError, Refused) as error:
         return see_other(request, f"/memories/{record.id}", say=Saying(text=str(error), state="warn"))
     return see_other(request, f"/memories/{record.id}", say=_said(record.id, _DEEDS[do].said, done))

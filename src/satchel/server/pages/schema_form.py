@@ -10,12 +10,12 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote
 
-__all__ = ["Field", "FieldKind", "Filled", "fields_of", "place_problems", "read_fields"]
+__all__ = ["Field", "FieldKind", "Filled", "fields_of", "filled", "place_problems", "read_fields"]
 
 FieldKind: TypeAlias = Literal[
     "text", "long", "number", "choice", "choices", "check", "lines", "json", "group"
@@ -120,46 +120,38 @@ class _Reader:
         kind = schema.get("type")
 
         def made(kind: FieldKind, **more: Any) -> Field:
-            return Field(path=path, label=label, kind=kind, required=required, hint=hint, **more)
+            field = Field(path=path, label=label, kind=kind, required=required, hint=hint, **more)
+            return field if default is None or kind == "group" else _with_value(field, default)
 
         options = _options(schema)
         if options is not None:
-            return made("choice", options=options, value=_shown(default) if default is not None else "")
+            return made("choice", options=options)
         match kind:
             case "boolean" if required or isinstance(default, bool):
-                return made("check", value="on" if default is True else "")
+                return made("check")
             case "boolean":
                 return made("choice", options=(("true", "yes"), ("false", "no")))
             case "integer" | "number":
-                return made("number", element=kind, value=_shown(default) if default is not None else "")
+                return made("number", element=kind)
             case "string":
                 most = schema.get("maxLength")
-                value = default if isinstance(default, str) else ""
-                if (isinstance(most, int) and most > _LONG) or "\n" in value:
-                    return made("long", value=value)
-                # A browser's own fields show nothing that isn't in their format.
-                input_type = "text" if value else _INPUT_TYPES.get(_text(schema.get("format")), "text")
-                return made("text", value=value, input_type=input_type)
+                if (isinstance(most, int) and most > _LONG) or "\n" in str(default):
+                    return made("long")
+                return made("text", input_type=_INPUT_TYPES.get(_text(schema.get("format")), "text"))
             case "array":
-                return self._list(schema, made, default)
+                return self._list(schema, made)
             case "object" if isinstance(schema.get("properties"), Mapping) and depth < _MOST_DEPTH:
                 return made("group", fields=tuple(self.properties(schema, path, depth + 1)))
             case _:
-                return made("json", value=_json(default) if default is not None else "")
+                return made("json")
 
-    def _list(self, schema: Mapping[str, Any], made: Any, default: object) -> Field:
+    def _list(self, schema: Mapping[str, Any], made: Callable[..., Field]) -> Field:
         items, _ = self._plain(schema.get("items"))
-        values = default if isinstance(default, list | tuple) else ()
         options = _options(items)
         if options is not None:
-            chosen: Field = made("choices", options=options, value=tuple(map(_shown, values)))
-            return chosen
+            return made("choices", options=options)
         element = items.get("type")
-        if element in ("string", "integer", "number"):
-            lines: Field = made("lines", element=element, value="\n".join(map(_shown, values)))
-            return lines
-        whole: Field = made("json", value=_json(values) if values else "")
-        return whole
+        return made("lines", element=element) if element in ("string", "integer", "number") else made("json")
 
     def _plain(self, part: object) -> tuple[Mapping[str, Any], bool]:
         """A schema without references and without "or null", and whether it may be null."""
@@ -197,6 +189,30 @@ class _Reader:
                     part = {**part, "type": "object"}
                 return part, nullable
         return {}, nullable
+
+
+def filled(fields: Sequence[Field], input: Mapping[str, Any]) -> tuple[Field, ...]:
+    """The fields with the values of an input that was sent before, instead of defaults."""
+    return tuple(_with_value(field, input.get(field.path[-1])) for field in fields)
+
+
+def _with_value(field: Field, value: object) -> Field:
+    if field.kind == "group":
+        return replace(field, fields=filled(field.fields, value if isinstance(value, Mapping) else {}))
+    match field.kind:
+        case "check":
+            return replace(field, value="on" if value is True else "")
+        case "choices":
+            return replace(field, value=tuple(map(_json, value)) if isinstance(value, list | tuple) else ())
+        case _ if value is None:
+            return replace(field, value="")
+        case "choice" | "json":
+            return replace(field, value=_json(value))
+        case "lines" if isinstance(value, list | tuple):
+            return replace(field, value="\n".join(map(_shown, value)))
+        case _:
+            # A browser's own fields show nothing that isn't in their format.
+            return replace(field, value=_shown(value), input_type="text")
 
 
 def _at(root: object, reference: str) -> object:

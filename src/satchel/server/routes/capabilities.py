@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, HTTPException, Query
 from starlette.responses import Response
 
 from satchel.builder.records import message_to_json
 from satchel.capabilities import (
-    Registration,
     Wanted,
     capability_to_json,
     outcome_to_json,
-    run_to_json,
     sentences,
     version_to_json,
 )
-from satchel.capabilities.cases import result_to_json
 from satchel.capabilities.records import Requested
 from satchel.errors import UsageError
 from satchel.runtime.builds import Builds
+from satchel.runtime.capability_parts import registration_to_json, tested_to_json
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.routes.documented import STREAMS
-from satchel.server.service import Serves, Service
+from satchel.server.service import Serves
 from satchel.server.streams import EventStream, ServerEvent
 
 __all__ = ["router"]
@@ -66,24 +64,7 @@ async def show(
     version: Annotated[int, Query(ge=0, le=1_000_000, description="0 is the active one.")] = 0,
 ) -> Response:
     """Show a capability: what it may reach, its versions and newest runs, its document and source."""
-    catalogue = service.capabilities.catalogue
-    found = await catalogue.get(name)
-    versions = await catalogue.versions(found.id)
-    shown: dict[str, Any] = {
-        **capability_to_json(found),
-        "may": list(sentences(found.access, name=found.name)),
-        "saved": await service.capabilities.builds.saved(found),
-        "versions": [version_to_json(each) for each in versions],
-        "runs": [run_to_json(run) for run in await catalogue.runs(found.id, limit=5)],
-    }
-    number = version or found.version or len(versions)
-    if number:
-        package = await catalogue.registered(found.id, number)
-        shown["document"] = package.document
-        shown["files"] = sorted(package.files)
-        shown["source"] = package.files["main.py"].decode("utf-8", "replace")
-        shown["edited"] = list(await catalogue.edited(found.id, number))
-    return JsonAnswer(shown)
+    return JsonAnswer(await service.capabilities.shown(name, version))
 
 
 @router.delete(_AT, response_model=shapes.Capability, summary="Remove a capability")
@@ -104,14 +85,7 @@ async def run_cases(
 ) -> Response:
     """Run the cases of a version. Edits by hand become a new version if the cases pass."""
     tested = await service.capabilities.registrar.test(name, number=version)
-    return JsonAnswer(
-        {
-            "version": tested.number,
-            "passed": tested.passed,
-            "adopted": tested.adopted,
-            "checks": [result_to_json(check) for check in tested.checks],
-        }
-    )
+    return JsonAnswer(tested_to_json(tested))
 
 
 @router.get(f"{_AT}/approval", summary="Show what waits for approval")
@@ -134,18 +108,7 @@ async def approve(service: Serves, name: str, request: shapes.VersionNumber) -> 
             409,
             f"Version {number} of {name} waits for approval, not version {request.version}. Look at it first.",
         )
-    return _registered(await service.capabilities.registrar.approve(name))
-
-
-def _registered(registration: Registration) -> JsonAnswer:
-    return JsonAnswer(
-        {
-            **capability_to_json(registration.capability),
-            "registered": registration.number,
-            "active": registration.is_active,
-            "checks": [result_to_json(check) for check in registration.checks],
-        }
-    )
+    return JsonAnswer(registration_to_json(await service.capabilities.registrar.approve(name)))
 
 
 @router.get(f"{_AT}/versions", response_model=list[shapes.Version], summary="List a capability's versions")
@@ -222,9 +185,7 @@ async def status(
         raise UsageError("The Last-Event-ID is not the number of a message.")
     builds = service.capabilities.builds
     await builds.queue.get(build_id)
-    return EventStream(
-        _messages(builds, build_id, int(after)), stopping=service.stopping, metrics=service.metrics
-    )
+    return service.stream(_messages(builds, build_id, int(after)))
 
 
 async def _messages(builds: Builds, build_id: str, after: int) -> AsyncGenerator[ServerEvent, None]:
@@ -235,10 +196,7 @@ async def _messages(builds: Builds, build_id: str, after: int) -> AsyncGenerator
 @router.post("/api/builder/answer", response_model=shapes.BuildMessage, summary="Answer a build's question")
 async def answer(service: Serves, request: shapes.BuildAnswer) -> Response:
     """Answer a question of a build. The first answer is used."""
-    return JsonAnswer(message_to_json(await _answer(service, request)))
-
-
-async def _answer(service: Service, request: shapes.BuildAnswer) -> Any:
-    return await service.capabilities.builds.answer(
+    answered = await service.capabilities.builds.answer(
         request.build_id, request.question_id, request.answer, by="http"
     )
+    return JsonAnswer(message_to_json(answered))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Header, HTTPException, Query, Request
 from starlette.responses import Response
 
 from satchel.errors import NotFound, UsageError
-from satchel.events import Record, TurnStart
+from satchel.events import TurnStart
 from satchel.messages import block_to_json
 from satchel.runtime import Session
 from satchel.runtime.turns import is_busy
@@ -51,8 +50,7 @@ async def chat(
     """
     if last_event_id is not None:
         return await _resumed(service, TurnPosition.parse(last_event_id))
-    if service.stopping.has_begun:
-        raise HTTPException(503, "The server is stopping.")
+    service.check_running()
     known = request.session_id is not None
     async with service.sessions.used(
         request.session_id,
@@ -70,8 +68,7 @@ async def chat(
             files=[file.block() for file in request.attachments],
         )
         service.sessions.follow_turn(session, running, interactive=request.interactive)
-    events = begun_events(session.id, running)
-    return EventStream(events, stopping=service.stopping, metrics=service.metrics)
+    return service.stream(begun_events(session.id, running))
 
 
 @router.post(
@@ -111,9 +108,5 @@ async def _resumed(service: Service, place: TurnPosition) -> Response:
     turn = next((record.event.turn for record in first if isinstance(record.event, TurnStart)), None)
     for running in service.sessions.turns_of(place.session_id):
         if running.number == turn:
-            return _stream(service, running.records(place.first), place)
-    return _stream(service, logged_turn(service.satchel, place), place)
-
-
-def _stream(service: Service, records: AsyncGenerator[Record, None], start: TurnPosition) -> Response:
-    return EventStream(turn_events(records, start=start), stopping=service.stopping, metrics=service.metrics)
+            return service.stream(turn_events(running.records(place.first), start=place))
+    return service.stream(turn_events(logged_turn(service.satchel, place), start=place))

@@ -25,7 +25,7 @@ from satchel.server.responses import DeletedResponse, ResponseObject, ResponseRe
 from satchel.server.routes.documented import V1_ERRORS
 from satchel.server.routes.messages import passes_on
 from satchel.server.service import Serves, Service
-from satchel.server.streams import EVENT_STREAM, EventStream
+from satchel.server.streams import EVENT_STREAM
 from satchel.server.v1_errors import V1Failure
 from satchel.server.v1_requests import EPHEMERAL_MODEL, HOME_MODEL, check_options, unsupported
 
@@ -60,13 +60,8 @@ async def complete(
         answer = await completion(service, asked, begun, model=request.model)
         return JsonAnswer(answer, headers=headers)
     usage = request.stream_options is not None and request.stream_options.include_usage
-    return EventStream(
-        chunks(service, asked, begun, model=request.model, include_usage=usage),
-        stopping=service.stopping,
-        metrics=service.metrics,
-        resumes=False,
-        headers=headers,
-    )
+    events = chunks(service, asked, begun, model=request.model, include_usage=usage)
+    return service.stream(events, resumes=False, headers=headers)
 
 
 @router.post(
@@ -87,13 +82,8 @@ async def respond(
     begun, headers = await _begun(service, asked)
     if not request.stream:
         return JsonAnswer(await responses.response(service, asked, begun, request), headers=headers)
-    return EventStream(
-        responses.events(service, asked, begun, request),
-        stopping=service.stopping,
-        metrics=service.metrics,
-        resumes=False,
-        headers=headers,
-    )
+    events = responses.events(service, asked, begun, request)
+    return service.stream(events, resumes=False, headers=headers)
 
 
 @router.get("/v1/responses/{id}", response_model=ResponseObject, summary="Show a response")
@@ -121,8 +111,7 @@ async def embed(service: Serves, request: EmbeddingRequest) -> Response:
 
 async def _begun(service: Service, asked: ClientRequest) -> tuple[StartedTurn, dict[str, str]]:
     """The turn of a request, and the headers of its answer."""
-    if service.stopping.has_begun:
-        raise V1Failure(503, "The server is stopping.")
+    service.check_running()
     try:
         await check_options(service, asked)
         begun = await begin(service, asked)

@@ -51,7 +51,7 @@ async def messages(service: Serves, request: Request) -> Response:
     """Pass a request on to the provider, byte for byte, with a block of memory after the user's newest message if there
     is any. What the user and the model say is captured.
     """
-    _check(service)
+    service.check_running()
     return await service.proxy.messages(request, stopping=service.stopping)
 
 
@@ -94,8 +94,3 @@ async def other(service: Serves, request: Request) -> Response:
 def passes_on(request: Request) -> bool:
     """Whether a client of Anthropic sent this, to a path that others use too."""
     return "anthropic-version" in request.headers
-
-
-def _check(service: Serves) -> None:
-    if service.stopping.has_begun:
-        raise V1Failure(503, "The server is stopping.")

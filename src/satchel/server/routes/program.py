@@ -9,15 +9,13 @@ from fastapi import APIRouter, Query
 from starlette.responses import PlainTextResponse, Response
 
 from satchel.errors import NotFound, StorageError
-from satchel.messages import usage_to_json
 from satchel.plain import as_json
-from satchel.runtime.background_models import BACKGROUND
-from satchel.runtime.lines import spent_by_purpose
+from satchel.runtime.background_models import spent_to_json
 from satchel.runtime.tooling import ToolEntry
 from satchel.server import shapes
 from satchel.server.json_answers import JsonAnswer
 from satchel.server.metrics import METRICS_TYPE
-from satchel.server.pages.search import find_everything
+from satchel.server.pages.search import ResultGroup, find_everything
 from satchel.server.service import Serves, Service
 from satchel.tools import Registry
 
@@ -59,7 +57,7 @@ async def metrics(service: Serves) -> Response:
     return Response(service.metrics.text(gauges=gauges), media_type=METRICS_TYPE)
 
 
-@router.get("/api/search", response_model=list[shapes.FoundGroup], summary="Search everything")
+@router.get("/api/search", response_model=list[ResultGroup], summary="Search everything")
 async def search(
     service: Serves, q: Annotated[str, Query(min_length=1, max_length=1000, examples=["router"])]
 ) -> Response:
@@ -95,19 +93,4 @@ def _tool(entry: ToolEntry, registry: Registry) -> dict[str, object]:
 )
 async def usage(service: Serves, days: Annotated[int, Query(ge=1, le=10_000)] = 30) -> Response:
     """Show what the models cost on the most recent days with any use."""
-    rows = await service.satchel.usage()
-    newest = sorted({row.day for row in rows}, reverse=True)[:days]
-    summed = spent_by_purpose(row for row in rows if row.day in newest)
-    return JsonAnswer(
-        [
-            {
-                "day": day,
-                "model": model,
-                "purpose": purpose,
-                "background": purpose in BACKGROUND,
-                "calls": calls,
-                **usage_to_json(spent),
-            }
-            for (day, model, purpose), (calls, spent) in summed.items()
-        ]
-    )
+    return JsonAnswer(spent_to_json(await service.satchel.usage(), days=days))

@@ -79,8 +79,7 @@ async def open_session(service: Serves, request: shapes.Opening) -> Response:
 
     A conversation that is already open keeps its working directory.
     """
-    if service.stopping.has_begun:
-        raise HTTPException(503, "The server is stopping.")
+    service.check_running()
     satchel = service.satchel
     cwd = _folder(request.cwd) if request.cwd is not None else satchel.settings.cwd
     id = request.session_id
@@ -247,7 +246,7 @@ async def events(
     following = _followed(service, await _full_id(service, id), after_seq, interactive)
     # The first step opens the session, so that its errors are answers and no ends of streams.
     await anext(following)
-    return EventStream(following, stopping=service.stopping, metrics=service.metrics)
+    return service.stream(following)
 
 
 def _number(text: str) -> int:
@@ -301,8 +300,7 @@ async def begin_turn(service: Serves, id: str, request: shapes.TurnRequest) -> R
     While another turn runs, the message waits in line, at most ten of them (429). It is on disk. `/back`, sent as a
     command, takes the newest one back.
     """
-    if service.stopping.has_begun:
-        raise HTTPException(503, "The server is stopping.")
+    service.check_running()
     async with service.sessions.used(await _full_id(service, id), keeps_empty=True) as session:
         if request.turn is not None and session.turns + 1 != request.turn:
             raise HTTPException(
@@ -360,15 +358,14 @@ async def command(service: Serves, id: str, request: shapes.Command) -> Response
     done yet: it is a question to the user; after a yes, send the command again with `confirmed`. A client that leaves
     interrupts the command.
     """
-    if service.stopping.has_begun:
-        raise HTTPException(503, "The server is stopping.")
+    service.check_running()
     found = find_command(request.text.strip())
     if found is None:
         raise UsageError(
             "A command begins with / and a word. GET /api/sessions/{id}/completions?text=/ lists them."
         )
     run = CommandRun(service, await _full_id(service, id), *found, confirmed=request.confirmed)
-    return EventStream(run.events(), stopping=service.stopping, metrics=service.metrics)
+    return service.stream(run.events())
 
 
 @router.post("/{id}/answer", response_model=shapes.Answered, summary="Answer a question")
