@@ -38,6 +38,7 @@ from satchel.capabilities.package import (
     CODE,
     MANIFEST,
     Draft,
+    Manifest,
     Package,
     draft_of,
     is_unchanged,
@@ -286,6 +287,16 @@ class Catalogue:
             return (str(error),)
         paths = {*files, *registered.files}
         return tuple(sorted(path for path in paths if files.get(path) != registered.files.get(path)))
+
+    async def is_kept(self, capability: Capability, package: Package) -> bool:
+        """Whether what the user has edited has become a version already."""
+        for version in await self.versions(capability.id):
+            made_by_user = version.provenance.made_by == "user"
+            if made_by_user and draft_of(await self.registered(capability.id, version.number)) == draft_of(
+                package
+            ):
+                return True
+        return False
 
     async def difference(self, name: str, before: int, after: int | None) -> str:
         """A unified diff of two versions as they were registered.
@@ -963,11 +974,7 @@ class Catalogue:
                 reasons="[]",
                 created_at=now,
                 updated_at=now,
-                runs=0,
-                failures=0,
-                failures_in_row=0,
-                recent_ms="[]",
-                peak_mb=0.0,
+                **kept.NO_RUNS,
             )
         )
         self._count_change(connection)
@@ -993,26 +1000,14 @@ class Catalogue:
         version = self._version_row(connection, row.id, number)
         values: dict[str, Any] = {"reasons": "[]", **({"build_id": ""} if close_build else {})}
         if row.version != number:
-            values |= {
-                "runs": 0,
-                "failures": 0,
-                "failures_in_row": 0,
-                "failing_since": None,
-                "recent_ms": "[]",
-                "peak_mb": 0.0,
-                "last_run_at": None,
-            }
+            values |= kept.NO_RUNS
         self._set(
             connection,
             row.id,
             **values,
             status="disabled" if row.status == "disabled" else "active",
             version=number,
-            description=manifest.description,
-            input_schema=_json(manifest.input_schema),
-            output_schema=_json(manifest.output_schema),
-            tags=_json(manifest.tags),
-            requirements=_json(manifest.requirements),
+            **_described(manifest),
             hosts=_json(manifest.access.hosts),
             secrets=_json(manifest.access.secrets),
             state=int(manifest.access.state),
@@ -1026,14 +1021,9 @@ class Catalogue:
         """The columns of an entry with a new version that does not become active."""
         values: dict[str, Any] = {"build_id": "", "reasons": _json(list(reasons))}
         if row.version == 0:
-            manifest = staged.package.manifest
             values |= {
                 "status": "failed" if status == "failed" else "proposed",
-                "description": manifest.description,
-                "input_schema": _json(manifest.input_schema),
-                "output_schema": _json(manifest.output_schema),
-                "tags": _json(manifest.tags),
-                "requirements": _json(manifest.requirements),
+                **_described(staged.package.manifest),
             }
         return values
 
@@ -1089,21 +1079,15 @@ class Catalogue:
 
     async def _restore_if_kept(self, capability: Capability, number: int) -> None:
         """Put an edited folder back if its contents are registered as another version."""
-        folder = version_folder(capability.path, number)
         if not await self.edited(capability.id, number):
             return
         try:
-            files = await _in_thread(lambda: read_folder(folder))
+            package = await self.on_disk(capability.id, number)
         except UsageError:
             return
-        for version in await self.versions(capability.id):
-            if version.provenance.made_by != "user":
-                continue
-            kept = await self.registered(capability.id, version.number)
-            if _same_content(files, kept.files):
-                original = (await self.registered(capability.id, number)).files
-                await _in_thread(partial(replace_folder, folder, original))
-                return
+        if await self.is_kept(capability, package):
+            original = (await self.registered(capability.id, number)).files
+            await _in_thread(partial(replace_folder, version_folder(capability.path, number), original))
 
     def _numbers(self, connection: Connection) -> dict[str, frozenset[int]]:
         """The version numbers of each capability, by its id. Ids of all users: they share the folder."""
@@ -1212,6 +1196,17 @@ class Catalogue:
         return (self._clock.now() - _EPOCH) // timedelta(microseconds=1)
 
 
+def _described(manifest: Manifest) -> dict[str, Any]:
+    """The columns of an entry that say what it does."""
+    return {
+        "description": manifest.description,
+        "input_schema": _json(manifest.input_schema),
+        "output_schema": _json(manifest.output_schema),
+        "tags": _json(manifest.tags),
+        "requirements": _json(manifest.requirements),
+    }
+
+
 def _approved(connection: Connection, id: str) -> Access:
     rows = connection.execute(
         select(capability_approvals.c.kind, capability_approvals.c.value)
@@ -1237,12 +1232,6 @@ def _run(row: Row[Any]) -> Run:
         backend=row.backend,
         started_at=_time(row.started_at),
     )
-
-
-def _same_content(one: Mapping[str, bytes], other: Mapping[str, bytes]) -> bool:
-    """Whether both have the same files, apart from those that name the version."""
-    own = ("manifest.json", "SKILL.md")
-    return {p: c for p, c in one.items() if p not in own} == {p: c for p, c in other.items() if p not in own}
 
 
 def _entries(folder: Path) -> Iterable[Path]:

@@ -26,6 +26,7 @@ from satchel.capabilities.records import Access, Capability, Provenance, is_call
 from satchel.capabilities.running import Outcome, Runner
 from satchel.clock import Clock
 from satchel.errors import NotFound, UsageError
+from satchel.tools.box import host_covers
 
 __all__ = ["Registrar", "Registration", "Tested"]
 
@@ -138,7 +139,7 @@ class Registrar:
             UsageError: It was refused.
         """
         try:
-            granted = _shared(staged.package.manifest.access, staged.access_to_approve)
+            granted = staged.package.manifest.access.without(staged.access_to_approve)
             checks = await self._check(staged.package, staged.folder, access=granted)
             reasons = _reasons(checks)
             if reasons and not keep_failed:
@@ -233,24 +234,15 @@ class Registrar:
         edited = await self._catalogue.edited(capability.id, number)
         package = await self._catalogue.on_disk(capability.id, number)
         approved = await self._catalogue.approved(capability.id)
-        granted = _shared(package.manifest.access, package.manifest.access.without(approved))
+        granted = package.manifest.access.without(package.manifest.access.without(approved))
         checks = await self._check(package, capability.path / f"v{number}", access=granted)
         adopted = 0
-        if edited and not _reasons(checks) and not await self._is_kept(capability, number, package):
+        if edited and not _reasons(checks) and not await self._catalogue.is_kept(capability, package):
             registration = await self.register(
                 capability.id, draft_of(package), provenance=Provenance(made_by="user", source=f"v{number}")
             )
             adopted, capability = registration.number, registration.capability
         return Tested(capability=capability, number=number, checks=checks, adopted=adopted)
-
-    async def _is_kept(self, capability: Capability, number: int, package: Package) -> bool:
-        """Whether these edits of a version have become a version already."""
-        for version in await self._catalogue.versions(capability.id):
-            if version.provenance == Provenance(made_by="user", source=f"v{number}"):
-                kept = await self._catalogue.registered(capability.id, version.number)
-                if draft_of(kept) == draft_of(package):
-                    return True
-        return False
 
     async def _newest(self, capability: Capability) -> int:
         versions = await self._catalogue.versions(capability.id)
@@ -331,11 +323,7 @@ class Registrar:
 
 
 def _is_among(host: str, entries: Sequence[str]) -> bool:
-    """Whether entries of a manifest, such as "api.example.org:443" or "*.example.org:443", mean a host and its port."""
-    return any(
-        host == entry or (entry.startswith("*.") and host.endswith(entry.removeprefix("*")))
-        for entry in entries
-    )
+    return any(host_covers(entry, host) for entry in entries)
 
 
 def _verdict(case: Case, outcome: Outcome) -> str:
@@ -351,12 +339,3 @@ def _verdict(case: Case, outcome: Outcome) -> str:
 
 def _reasons(checks: Sequence[CaseResult]) -> tuple[str, ...]:
     return tuple(f"Case {check.name!r}: {check.reason}" for check in checks if check.passed is False)
-
-
-def _shared(wanted: Access, missing: Access) -> Access:
-    """The part of `wanted` that is approved."""
-    return Access(
-        hosts=tuple(host for host in wanted.hosts if host not in missing.hosts),
-        secrets=tuple(name for name in wanted.secrets if name not in missing.secrets),
-        state=wanted.state and not missing.state,
-    )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -33,14 +33,14 @@ from satchel.capabilities.tables import (
 from satchel.config.home import ensure_home, replace_file
 from satchel.errors import SatchelError
 
-__all__ = ["Returned", "is_behind", "keep", "take_back"]
+__all__ = ["NO_RUNS", "Returned", "is_behind", "keep", "take_back"]
 
 _log = logging.getLogger(__name__)
 
 _RECORD: Final = "record.json"
 _STATE: Final = ".catalogue"
 _FORM: Final = 1
-_UNUSED: Final[Mapping[str, Any]] = {
+NO_RUNS: Final[Mapping[str, Any]] = {
     "runs": 0,
     "failures": 0,
     "failures_in_row": 0,
@@ -57,7 +57,7 @@ def _columns(table: Table, without: Collection[str]) -> dict[str, type]:
     return {column.name: column.type.python_type for column in table.c if column.name not in without}
 
 
-_CAPABILITY: Final = _columns(capabilities, _UNUSED)
+_CAPABILITY: Final = _columns(capabilities, NO_RUNS)
 _VERSION: Final = _columns(capability_versions, ("capability_id", "archive"))
 _APPROVAL: Final = _columns(capability_approvals, ("capability_id",))
 
@@ -85,19 +85,7 @@ class _Record:
 
     @property
     def text(self) -> str:
-        return (
-            json.dumps(
-                {
-                    "form": _FORM,
-                    "changed": self.changed,
-                    "capability": dict(self.capability),
-                    "versions": list(self.versions),
-                    "approvals": list(self.approvals),
-                },
-                indent=1,
-            )
-            + "\n"
-        )
+        return json.dumps({"form": _FORM, **asdict(self)}, indent=1) + "\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +184,7 @@ def _take_in(connection: Connection, path: Path, record: _Record, now: datetime)
         return None
     approvals: Sequence[Mapping[str, Any]] = record.approvals
     active = capability["version"]
-    values = {**capability, **_UNUSED}
+    values = {**capability, **NO_RUNS}
     open_build = select(capabilities.c.build_id).where(capabilities.c.id == capability["id"])
     if values["build_id"] != connection.execute(open_build).scalar():
         # The build was lost with the database.
@@ -310,12 +298,8 @@ def _read(path: Path) -> _Record | None:
     """A record; None if it is damaged, or belongs elsewhere."""
     try:
         value = json.loads(path.read_bytes())
-        record = _Record(
-            changed=int(value["changed"]),
-            capability=value["capability"],
-            versions=value["versions"],
-            approvals=value["approvals"],
-        )
+        value["changed"] = int(value["changed"])
+        record = _Record(**{each.name: value[each.name] for each in fields(_Record)})
         if (
             value["form"] == _FORM
             and _fits(record.capability, _CAPABILITY)

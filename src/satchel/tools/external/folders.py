@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from satchel.tools.builtin.fence import describe_kind
+
 __all__ = ["Candidate", "FolderKind", "Stamp", "ToolFolder", "Unusable", "digest_of", "scan", "stamp_of"]
 
 FolderKind: TypeAlias = Literal["user", "dirs", "project"]
@@ -193,13 +195,6 @@ def _strangers(state: os.stat_result) -> str:
 
 def _kind(mode: int) -> str:
     """The kind of a file that is not regular, in words; "" for a regular one."""
-    for test, words in (
-        (stat.S_ISDIR, "a folder"),
-        (stat.S_ISFIFO, "a named pipe"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISCHR, "a device"),
-        (stat.S_ISBLK, "a device"),
-    ):
-        if test(mode):
-            return words
-    return ""
+    if stat.S_ISREG(mode):
+        return ""
+    return "a folder" if stat.S_ISDIR(mode) else describe_kind(mode)
