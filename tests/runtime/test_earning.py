@@ -208,6 +208,12 @@ async def test_what_was_done_three_times_becomes_a_tool_that_gives_what_the_log_
         assert len((await catalogue.versions(tool.id))[-1].checks) == 5
         # What the version before has saved is not forgotten.
         assert await builds.saved(await catalogue.get(tool.id)) == await builds.saved(used)
+        for _ in range(3):
+            await catalogue.record_run(tool.id, version=2, status="error", wall_ms=1, peak_mb=1, backend="x")
+        await looked(satchel)
+        tool = await catalogue.get(tool.id)
+        why = "because version 2 has failed three times in a row."
+        assert (tool.version, tool.reasons) == (1, (f"miles_to_km is at version 1 again, {why}",))
 
 
 async def _notices(satchel: Satchel, least: int = 0) -> list[str]:
@@ -520,11 +526,11 @@ async def test_an_earned_tool_that_fails_or_that_nobody_uses_is_put_away_with_th
         await looked(satchel)
         tool = await catalogue.get("miles_to_km")
         assert (tool.status, "failed three times in a row" in tool.reasons[0]) == ("disabled", True)
-        why = "miles_to_km is not used any more, because it has failed three times in a row."
+        why = "miles_to_km is disabled, because it has failed three times in a row."
         how = "To use it again: /capability enable miles_to_km"
 
         async def put_away() -> list[str]:
-            return [text for text in await _notices(satchel) if "any more" in text]
+            return [text for text in await _notices(satchel) if "is disabled" in text]
 
         assert await until(put_away) == [f"{why} {how}"]
         # What the user enables again stays, until nobody has used it for thirty days.
@@ -536,4 +542,4 @@ async def test_an_earned_tool_that_fails_or_that_nobody_uses_is_put_away_with_th
         clock.advance(timedelta(days=31).total_seconds())
         await looked(satchel)
         tool = await catalogue.get(tool.id)
-        assert (tool.status, "used it for 30 days" in tool.reasons[0]) == ("disabled", True)
+        assert (tool.status, "not been used for 30 days" in tool.reasons[0]) == ("disabled", True)

@@ -377,21 +377,20 @@ class Earning:
                 continue
             failing, now = one.reliability.failing_since, self._parts.clock.now()
             if failing is not None and failing > one.updated_at:
-                await self._put_away(one, build, "it has failed three times in a row", rolls_back=True)
+                await self._put_away(one, build, "has failed three times in a row", rolls_back=True)
             elif now - max(one.reliability.last_run_at or one.updated_at, one.updated_at) > _UNUSED:
-                await self._put_away(
-                    one, build, f"nobody has used it for {_UNUSED.days} days", rolls_back=False
-                )
+                why = f"has not been used for {_UNUSED.days} days"
+                await self._put_away(one, build, why, rolls_back=False)
 
     async def _put_away(self, one: Capability, build: Build, why: str, *, rolls_back: bool) -> None:
         try:
             if not rolls_back:
                 raise NotFound("No other version is looked for.")
             now = await self._catalogue.rollback(one.id)
-            text = f"{one.name} is at version {now.version} again, because {why}."
+            text = f"{one.name} is at version {now.version} again, because version {one.version} {why}."
         except NotFound:
             await self._catalogue.disable(one.id)
-            text = f"{one.name} is not used any more, because {why}. To use it again: /capability enable {one.name}"
+            text = f"{one.name} is disabled, because it {why}. To use it again: /capability enable {one.name}"
         await self._catalogue.fail(one.id, [text])
         id = f"put-away:{self._parts.clock.now().isoformat()}"
         await self._builds.queue.tell(build.id, id=id, type="progress", payload={"text": text})
