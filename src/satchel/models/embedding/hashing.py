@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from satchel.models.embedding.base import BaseEmbedder
+from satchel.models.embedding.embedder import BaseEmbedder
 from satchel.models.embedding.records import HASHING
 from satchel.models.port import EmbedRole
 

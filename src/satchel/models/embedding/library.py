@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from satchel.errors import EmbedderError
-from satchel.models.embedding.base import BaseEmbedder
+from satchel.models.embedding.embedder import BaseEmbedder
 from satchel.models.embedding.records import record_of
 from satchel.models.port import EmbedRole
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from satchel.clock import Clock
 from satchel.errors import EmbedderError
 from satchel.messages import clean_text
-from satchel.models.embedding.base import BaseEmbedder, batches
+from satchel.models.embedding.embedder import BaseEmbedder, batches
 from satchel.models.embedding.fetching import Progress
 from satchel.models.embedding.kept import KeptWeights
 from satchel.models.embedding.records import MINILM, MINILM_WEIGHTS

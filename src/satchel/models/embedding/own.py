@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from satchel.errors import EmbedderError, UsageError
-from satchel.models.embedding.base import BaseEmbedder
+from satchel.models.embedding.embedder import BaseEmbedder
 from satchel.models.embedding.records import record_of
 from satchel.models.port import Embedder, EmbedderInfo, EmbedRole
 

@@ -13,7 +13,7 @@ import anyio
 from satchel.clock import Clock
 from satchel.config import ProviderSettings
 from satchel.errors import EmbedderError, ModelError, ModelUnavailable
-from satchel.models.embedding.base import BaseEmbedder
+from satchel.models.embedding.embedder import BaseEmbedder
 from satchel.models.encoding import encode
 from satchel.models.openai.client import OpenAIModel
 from satchel.models.port import EmbedderInfo, EmbedRole, Retrying

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from satchel.clock import Clock
 from satchel.errors import EmbedderError
-from satchel.models.embedding.base import BaseEmbedder, batches
+from satchel.models.embedding.embedder import BaseEmbedder, batches
 from satchel.models.embedding.fetching import Progress
 from satchel.models.embedding.kept import KeptWeights
 from satchel.models.embedding.records import USE_MULTILINGUAL, USE_WEIGHTS
