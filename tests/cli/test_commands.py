@@ -23,7 +23,8 @@ def test_the_version_is_printed_without_loading_models_storage_or_the_runtime() 
     program = (
         "import sys\nfrom satchel.cli import main\ncode = main(['--version'])\n"
         "heavy = {'satchel.models', 'satchel.storage', 'satchel.runtime', 'satchel.memory', 'sqlalchemy', 'numpy', 'rich', "
-        "'asyncio', 'prompt_toolkit', 'openai', 'anthropic', 'onnxruntime'}\n"
+        "'asyncio', 'prompt_toolkit', 'openai', 'anthropic', 'onnxruntime', 'satchel.server', 'fastapi', 'uvicorn', "
+        "'starlette', 'textual'}\n"
         "print(code, sorted(heavy & set(sys.modules)))"
     )
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -15,7 +15,6 @@ import pytest
 from satchel.clock import ManualClock
 from satchel.errors import ModelUnavailable
 from satchel.memory import Hit, Memory, Mode
-from satchel.memory.toolset import MemoryTools
 from satchel.models.embedding import HashingEmbedder
 from satchel.models.scripted import Reply, ScriptedModel
 from tests.requirements import requirement
@@ -117,19 +116,6 @@ async def test_without_a_model_or_with_one_that_is_down_it_quotes_what_several_a
             assert [line[:3] for line in found.text.splitlines()] == ["- [", "- ["]
             assert len(found.cited) == 2
         assert (await memory.deep("xyzzy")).text == "Nothing was found."
-
-
-async def test_no_schema_of_memorys_tools_has_a_choice_at_its_top() -> None:
-    async with Memory.open(":memory:", embedder="none") as memory:
-        tools = await MemoryTools(memory).tools()
-    assert [tool.spec.name for tool in tools] == [
-        "store_memory",
-        "recall_memory",
-        "deep_memory",
-        "forget_memory",
-        "hold_back",
-    ]
-    assert not any({"anyOf", "oneOf", "allOf"} & set(tool.spec.input_schema) for tool in tools)
 
 
 @requirement("memory:deep:citations")

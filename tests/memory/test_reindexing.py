@@ -11,7 +11,7 @@ from satchel.clock import ManualClock
 from satchel.errors import UsageError
 from satchel.memory import Memory
 from satchel.storage import Database
-from tests.memory.embedders import Counting, Down, Topical, Wordy
+from tests.memory.embedders import Counting, Down, Wordy
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -164,16 +164,6 @@ async def test_words_that_changed_while_they_were_embedded_get_no_vectors_of_the
             await memory.embed_pending()
         assert slow.documents == ["the boat is blue", "the boat is red"]
         assert await rows(database, "SELECT count(*) FROM memory_vectors") == [(1,)]
-
-
-async def test_vectors_of_two_embedders_are_never_compared(tmp_path: Path) -> None:
-    async with Database.open(tmp_path / "m.db") as database:
-        async with Memory.open(database, embedder=Topical(), back_fill=False) as memory:
-            await memory.add("The router upstairs needs new firmware.")
-            assert (await memory.search("WiFi problem"))[0].signals["dense"] is not None
-        async with Memory.open(database, embedder=Down("other"), back_fill=False) as memory:
-            assert await memory.search("WiFi problem") == ()
-            assert "does not answer" in (memory.degraded or "")
 
 
 @requirement("memory:embedder:migration")

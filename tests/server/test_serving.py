@@ -189,7 +189,7 @@ def test_a_signal_ends_the_server_with_its_turns_written_and_its_streams_ended(t
 
 
 @requirement("http:light")
-@pytest.mark.parametrize("words", [["--version"], ["ask", "Hello"], ["memory", "stats"]], ids=" ".join)
+@pytest.mark.parametrize("words", [["ask", "Hello"], ["memory", "stats"]], ids=" ".join)
 def test_other_commands_do_not_load_the_server(tmp_path: Path, words: list[str]) -> None:
     program = "import sys; from satchel.cli import main; main(sys.argv[1:]); print(' '.join(sys.modules))"
     environ = {"HOME": str(tmp_path), "SATCHEL_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
