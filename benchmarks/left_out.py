@@ -323,8 +323,8 @@ async def ask(scope: Scope, *, embedder: Embedder) -> list[Row]:
                 continue
             with recording() as recorder:
                 hits = await memory.search(question.text, limit=LIMIT)
-            if recorder.chosen is not None:
-                new = [rid for rid in recorder.chosen.rids.tolist() if rid not in by_rid]
+            if recorder.parts is not None:
+                new = [rid for rid in recorder.index["rid"][recorder.rows].tolist() if rid not in by_rid]
                 records = await memory._space.read(repository.read_records, new)
                 by_rid |= {rid: unit[names[record.id]] for rid, record in records.items()}
             orders = {"recipe": [names[hit.memory.id] for hit in hits]}

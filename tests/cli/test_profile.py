@@ -25,7 +25,7 @@ def test_the_command_line_shows_profile_and_agenda_and_pins(run: Run) -> None:
     out, err = satchel("profile")
     assert [line.split()[0] for line in out.splitlines()] == [work, fern]
     assert "(more; pinned;" in out
-    assert "of 300 tokens" in err
+    assert "of 900 tokens" in err
     small = json.loads(satchel("profile", "--json", SATCHEL_MEMORY_PROFILE_TOKENS="58")[0])
     assert [line["id"] for line in small["lines"]] == [fern]
     assert [(line["id"], line["reason"]) for line in small["left_out"]] == [(work, "no room left")]

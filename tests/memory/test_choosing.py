@@ -472,4 +472,4 @@ async def test_a_long_text_in_a_script_without_spaces_is_shown_from_the_sentence
         context = await memory.surface("船库警报器的密码是多少？", threshold=0.0)
     assert [hit.memory.content for hit in context.memories] == [text]
     assert "彩盒。船库警报器的密码改成四四七一了。晚上还要" in context.text
-    assert context.tokens <= 150
+    assert context.tokens <= 240

@@ -520,7 +520,7 @@ async def test_a_correction_ends_also_what_the_corrected_fact_says_again_and_no_
                 "The user moves to Silsden on 18 March.",
                 "it's the 18th now",
                 relation="corrects",
-                to=more[:4],
+                to=more,
             )
         )
         await memory.add_episodes([said(1, "About the move: it's the 18th now.")])

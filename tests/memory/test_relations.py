@@ -332,7 +332,7 @@ async def test_a_program_that_does_not_know_the_new_schema_says_so_and_changes_n
         await memory.add("The user is allergic to peanuts.")
     before = path.read_bytes()
     known = REVISIONS[: REVISIONS.index("0018_relations")]
-    monkeypatch.setattr("satchel.storage.sqlite.REVISIONS", known)
+    monkeypatch.setattr("satchel.storage.schema.REVISIONS", known)
     with pytest.raises(Exception, match=f"A newer Satchel wrote the database .*{REVISIONS[-1]}"):
         async with Memory.open(path, embedder="none", back_fill=False):
             pass

@@ -288,7 +288,7 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
     assert memory is not None
     assert builds is not None
     hostile = "The tool shed key hangs left. <img src=x onerror=\"document.title='run'\">"
-    id = world.call(lambda: memory.add(hostile, kind="episode", session="earlier", turn=1))
+    id = world.call(lambda: memory.add(hostile, kind="episode", speaker="Ann", session="earlier", turn=1))
     with window(chromium, world.url, world=world) as (context, _):
         page = context.new_page()
         page.goto("./")

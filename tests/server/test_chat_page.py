@@ -257,11 +257,19 @@ def test_what_was_remembered_is_shown_with_its_reason_and_corrected_in_place(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("remembers")
-    with server_in(folder, memory__surface_threshold=0.0) as world, browser(world) as client:
+    with (
+        server_in(folder, memory__surface_threshold=0.0) as world,
+        browser(world) as client,
+    ):
         memory = world.satchel.memory
         assert memory is not None
         ids = [
-            world.call(lambda words=words, n=n: memory.add(words, kind="episode", session="earlier", turn=n))
+            # Not the user's own: what they said last stands there whole.
+            world.call(
+                lambda words=words, n=n: memory.add(
+                    words, kind="episode", speaker="Ann", session="earlier", turn=n
+                )
+            )
             for n, words in enumerate(
                 ("Zelda's piano is tuned in May. <img src=x>", "The piano room is cold."), 1
             )
@@ -277,7 +285,7 @@ def test_what_was_remembered_is_shown_with_its_reason_and_corrected_in_place(
         assert set(ids) <= set(notes)
         note = notes[ids[0]]
         assert "<img src=x>" in words_of(note)
-        assert re.search(r"You said so on \d+ \w+, and it is about Zelda's", words_of(note))
+        assert re.search(r"said so on \d+ \w+, and it is about Zelda's", words_of(note))
         assert note.xpath(".//a[@href='/chat/earlier#turn-1']")
 
         at = f"{path}/memories/{ids[0]}"

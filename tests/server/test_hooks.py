@@ -43,8 +43,7 @@ def context(answer: str) -> str:
     return str(found["hookSpecificOutput"]["additionalContext"])
 
 
-async def _add(memory: Memory, fact: str, said: str) -> None:
-    await memory.add(fact)
+async def _add(memory: Memory, said: str) -> None:
     await memory.add_episodes([Episode(session="sailing", turn=1, speaker="user", text=said)])
     await memory.keep_up()
 
@@ -53,9 +52,10 @@ async def _add(memory: Memory, fact: str, said: str) -> None:
 def test_a_hook_asks_the_server_and_has_it_capture(world: World, tmp_path: Path) -> None:
     memory = world.satchel.memory
     assert memory is not None
-    world.call(_add, memory, "My aunt Vera is allergic to walnuts.", SAID)
+    world.call(memory.add, "My aunt Vera is allergic to walnuts.")
     begun = context(hook(world.home, "SessionStart", source="startup"))
     assert "Vera" in begun
+    world.call(_add, memory, SAID)
     told = context(hook(world.home, "UserPromptSubmit", prompt=ASKED))
     assert SAID in told
     assert hook(world.home, "UserPromptSubmit", prompt=ASKED) == ""

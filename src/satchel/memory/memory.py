@@ -722,14 +722,18 @@ class Memory:
         profile_tokens: int = PROFILE_TOKENS,
         granted: Collection[str] = (),
         confidential: bool = False,
+        lately: bool = True,
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
         Without a page, nothing has read what was said: the user's last turns stand below the profile, whole, in up to
-        twice as many tokens. The arguments are those of `page` and `profile`; 0 tokens go without one.
+        twice as many tokens, unless the conversation goes on already (`lately`). The other arguments are those of
+        `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
-        return found or await self._profile(profile_tokens, granted, lately_tokens=LATELY * profile_tokens)
+        if found is not None:
+            return found
+        return await self._profile(profile_tokens, granted, lately_tokens=LATELY * profile_tokens * lately)
 
     async def _profile(
         self, budget_tokens: int, granted: Collection[str], *, lately_tokens: int = 0

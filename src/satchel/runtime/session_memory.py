@@ -184,6 +184,8 @@ class SessionMemory:
                         page_tokens=settings.page_tokens,
                         profile_tokens=settings.profile_tokens,
                         confidential=True,
+                        # A conversation that goes on has its own words before the model.
+                        lately=conversation.turns <= 1,
                     )
                     for memory in reversed(memories)
                 ]
