@@ -100,18 +100,22 @@ async def compose(
 ) -> Profile:
     """Compose the profile of a space; see `Memory.profile`. `lately_tokens` are for the user's last turns."""
     now = space.clock.now()
+    last: list[ProfileLine] = []
+    if lately_tokens > 0:
+        turns = await space.read(statement_rows.lately, at=space.now_micros())
+        last = _lately([one for one in turns if is_granted(one.spheres, granted)], lately_tokens)
+    said = {id for line in last for id in line.whole_ids}
     found = await space.read(statement_rows.profile_candidates, at=space.now_micros(), today=now.date())
     found = replace(
         found,
         pinned=[one for one in found.pinned if is_granted(one.spheres, granted)],
         facts=[one for one in found.facts if is_granted(one.spheres, granted)],
-        statements=[one for one in found.statements if is_granted(one[0].spheres, granted)],
+        # What stands below with all its words makes room for what was said before.
+        statements=[
+            one for one in found.statements if is_granted(one[0].spheres, granted) and one[0].id not in said
+        ],
     )
-    profile = _compose(found, now, budget_tokens)
-    if lately_tokens <= 0:
-        return profile
-    last = await space.read(statement_rows.lately, at=space.now_micros())
-    return _with_lately(profile, [one for one in last if is_granted(one.spheres, granted)], lately_tokens)
+    return _with_lately(_compose(found, now, budget_tokens), last)
 
 
 def profile_to_json(profile: Profile) -> dict[str, Any]:
@@ -164,28 +168,30 @@ def _compose(found: ProfileCandidates, now: datetime, budget_tokens: int) -> Pro
     )
 
 
-def _with_lately(profile: Profile, last: Sequence[MemoryRecord], budget_tokens: int) -> Profile:
-    """The profile and below it the last turns, of which `last` has the newest first; a long one is cut."""
-    there = {id for line in profile.memories for id in line.whole_ids}
+def _lately(turns: Sequence[MemoryRecord], budget_tokens: int) -> list[ProfileLine]:
+    """The last turns, oldest first, of which `turns` has the newest first; a long one is cut."""
     left = budget_tokens - tokens_of(LATELY_HEAD)
     lines: list[ProfileLine] = []
-    for memory in last:
+    for memory in turns:
         words = excerpt(memory.content, (), LINE_TOKENS)
-        if memory.id in there or not words or any(restates(words, other.words) for other in lines):
+        if not words or any(restates(words, other.words) for other in lines):
             continue
         line = _line(memory, words, "said last", "lately")
         left -= tokens_of(line.text + "\n")
         if left < 0:
             break
         lines.append(line)
-    if not lines:
+    return lines[::-1]
+
+
+def _with_lately(profile: Profile, last: Sequence[ProfileLine]) -> Profile:
+    if not last:
         return profile
-    lines.reverse()
     body = (profile.text or PROFILE_HEAD + PROFILE_TAIL).removesuffix(PROFILE_TAIL)
-    text = body + LATELY_HEAD + "".join(f"{line.text}\n" for line in lines) + PROFILE_TAIL
+    text = body + LATELY_HEAD + "".join(f"{line.text}\n" for line in last) + PROFILE_TAIL
     return Profile(
         text=text,
-        memories=(*profile.memories, *lines),
+        memories=(*profile.memories, *last),
         tokens=estimate_tokens(text),
         left_out=profile.left_out,
     )
