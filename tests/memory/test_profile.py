@@ -65,11 +65,12 @@ async def test_without_a_page_the_users_last_turns_stand_below_the_profile_whole
         )
         found = await memory.standing()
         profile = await memory.profile()
-        assert found.text.startswith(
-            profile.text.removesuffix("</satchel-profile>") + "What they said last:\n"
-        )
+        assert [line.words for line in profile.memories] == ["I'm allergic to shellfish."]
+        # It stands below with all its words, and not twice.
+        assert [line.section for line in found.memories] == ["lately"] * 4
         last = found.text.partition("What they said last:\n")[2].splitlines()
         assert [line.partition(" ")[2][:41] for line in last[:-1]] == [
+            '2026-11-23 "I\'m allergic to shellfish."',
             '2026-11-23 "When does the library close?"',
             '2026-11-23 "… Read this: will the boiler ',
             '2026-11-24 "Branch for LARK-431?"',
