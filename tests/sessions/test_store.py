@@ -34,7 +34,7 @@ from satchel.events import (
     SessionTitled,
 )
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
-from satchel.sessions import SessionStore, Words, index
+from satchel.sessions import SessionStore, Words, index, spending
 from satchel.sessions.index import LogFile, SessionIndex
 from satchel.sessions.log import LogLine, read_lines
 from satchel.spacing import Finder
@@ -659,6 +659,7 @@ async def test_what_was_spent_on_a_day_is_known_without_reading_logs_that_did_no
         return look(root, path)
 
     monkeypatch.setattr(index, "stat_log", spy)
+    monkeypatch.setattr(spending, "stat_log", spy)
     async with await world.store.open("s1") as here, await elsewhere.open("s2") as there:
         assert await world.store.spent_on(day) == 1.5
         looked.clear()
@@ -666,7 +667,7 @@ async def test_what_was_spent_on_a_day_is_known_without_reading_logs_that_did_no
             await here.append(exchange("more", "yes"))
             await there.append(exchange("more", "yes"))
             assert await world.store.spent_on(day) == total
-        assert set(looked) == {"s1", "s2"}
+        assert set(looked) == {"s2"}
         world.clock.advance(24 * 3600)
         await here.append(exchange("tomorrow", "yes"))
         assert (await world.store.spent_on(day), await world.store.spent_on("2026-01-02")) == (3.5, 0.5)

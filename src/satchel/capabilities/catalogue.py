@@ -288,10 +288,10 @@ class Catalogue:
         paths = {*files, *registered.files}
         return tuple(sorted(path for path in paths if files.get(path) != registered.files.get(path)))
 
-    async def is_kept(self, capability: Capability, package: Package) -> bool:
-        """Whether what the user has edited has become a version already."""
+    async def is_kept(self, capability: Capability, package: Package, *, source: str = "") -> bool:
+        """Whether what the user has edited, in the version `source` or in any, has become a version already."""
         for version in await self.versions(capability.id):
-            made_by_user = version.provenance.made_by == "user"
+            made_by_user = version.provenance.made_by == "user" and source in ("", version.provenance.source)
             if made_by_user and draft_of(await self.registered(capability.id, version.number)) == draft_of(
                 package
             ):

@@ -237,7 +237,11 @@ class Registrar:
         granted = package.manifest.access.without(package.manifest.access.without(approved))
         checks = await self._check(package, capability.path / f"v{number}", access=granted)
         adopted = 0
-        if edited and not _reasons(checks) and not await self._catalogue.is_kept(capability, package):
+        if (
+            edited
+            and not _reasons(checks)
+            and not await self._catalogue.is_kept(capability, package, source=f"v{number}")
+        ):
             registration = await self.register(
                 capability.id, draft_of(package), provenance=Provenance(made_by="user", source=f"v{number}")
             )

@@ -153,7 +153,7 @@ def claim_start(home: Path, name: str) -> bool:
             if 0 <= SystemClock().now().timestamp() - mark.stat().st_mtime < _STARTS_S:
                 return False
             mark.touch()
-    except OSError:
+    except (OSError, StorageUnwritable):
         pass  # Then it may be started twice; the second one leaves at once.
     return True
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import anyio
@@ -14,6 +14,7 @@ from satchel.clock import Clock
 from satchel.errors import StorageError, StorageUnwritable
 from satchel.events import Event, Record, is_transient
 from satchel.sessions.journal import OnForgotten
+from satchel.sessions.summary import add_cost
 
 __all__ = ["EphemeralJournal"]
 
@@ -35,6 +36,7 @@ class EphemeralJournal:
         self.cwd = cwd
         self._clock = clock
         self._records: list[Record] = []
+        self._costs: dict[str, float] = {}
         self._folder: Path | None = None
         self._is_closed = False
 
@@ -57,6 +59,11 @@ class EphemeralJournal:
     def last_seq(self) -> int:
         """See `Journal.last_seq`."""
         return len(self._records)
+
+    @property
+    def cost_by_day(self) -> Mapping[str, float]:
+        """See `Journal.cost_by_day`."""
+        return self._costs
 
     async def take_rewritten(self) -> None:
         """See `Journal.take_rewritten`; there is no log."""
@@ -82,6 +89,8 @@ class EphemeralJournal:
             Record(seq=seq, at=at, event=event) for seq, event in enumerate(lasting, self.last_seq + 1)
         )
         self._records += records
+        for record in records:
+            add_cost(self._costs, record)
         return records
 
     async def aclose(self) -> None:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import unicodedata
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
-__all__ = ["KnownLog", "LogFile", "SearchHit", "SessionIndex", "log_files"]
+__all__ = ["KnownLog", "LogFile", "SearchHit", "SessionIndex", "files_in", "log_files", "read_on", "stat_log"]
 
 _SLICE_CHARS = 250_000
 """The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
@@ -36,7 +36,7 @@ _MERGE_PAGES = 64
 """Pages of 4 KB that one step of a merge writes, for the same reason."""
 _SNIPPET_CHARS = 160
 _MOST_NAMES = 500
-"""The most rows that one query takes."""
+"""The most keys in one query; for more, all rows are read."""
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 # Scripts without spaces between words. The index holds them as whole runs, so their words are searched for in the text.
@@ -330,7 +330,7 @@ class SessionIndex:
         # One refresh at a time, so that a second one finds the work done.
         async with self._refreshing:
             files = await self._look()
-            before, is_indexed = await self._stored()
+            before, is_indexed = await self.stored()
             here = {file.name: file for file in files}
             stale = [
                 name
@@ -405,14 +405,18 @@ class SessionIndex:
         await write(lambda connection: connection.execute(rows))
         return True
 
-    async def _stored(self) -> tuple[dict[str, KnownLog], bool]:
-        """What the index holds of the logs; also whether it could be read."""
+    async def stored(self, names: Collection[str] | None = None) -> tuple[dict[str, KnownLog], bool]:
+        """What the index holds of the logs with these keys, or of all; also whether it could be read."""
         if self._database is None:
             return {}, False
+        query = select(session_log)
+        if names is not None and len(names) <= _MOST_NAMES:
+            query = query.where(session_log.c.name.in_(names))
         try:
-            rows = await self._database.read(lambda c: c.execute(select(session_log)).all())
+            rows = await self._database.read(lambda connection: connection.execute(query).all())
             found = {row.name: self._known(row) for row in rows}
-            self._parsed = {name: self._parsed[name] for name in found}
+            if names is None:
+                self._parsed = {name: self._parsed[name] for name in found}
             return found, True
         except (StorageError, ValueError, TypeError):
             return {}, False

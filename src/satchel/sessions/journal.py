@@ -13,7 +13,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -27,6 +27,7 @@ from satchel.events import Event, Record, SessionEnd, SessionFiled, SessionStart
 from satchel.processes import has_ended
 from satchel.sessions.log import Log, Offsets, encode_records, read_log, read_records
 from satchel.sessions.rewriting import words_taken
+from satchel.sessions.summary import add_cost
 
 __all__ = [
     "Journal",
@@ -232,6 +233,8 @@ class Journal:
         lanes: Lanes,
         is_new: bool,
         offsets: Offsets,
+        costs: dict[str, float],
+        closed: Callable[[], object],
     ) -> None:
         """Use `SessionStore.create` or `SessionStore.open`."""
         self.session_id = log.session_id
@@ -241,6 +244,8 @@ class Journal:
         self._clock = clock
         self._lanes = lanes
         self._offsets = offsets
+        self._closed = closed
+        self._costs = costs
         self._creates_file = is_new
         self._name_synced = not is_new
         self._seq = log.last_seq
@@ -265,6 +270,11 @@ class Journal:
     def last_seq(self) -> int:
         """The number of the newest record; 0 before the first."""
         return self._seq
+
+    @property
+    def cost_by_day(self) -> Mapping[str, float]:
+        """What the session's model calls cost, in US dollars, by local day ("2026-11-21")."""
+        return self._costs
 
     async def records(self, after_seq: int = 0, limit: int = 1000) -> tuple[Record, ...]:
         """Read the records with numbers above `after_seq` from the file, in order.
@@ -326,6 +336,8 @@ class Journal:
                     start = self._length + len(self._separator)
                     self._write(self._separator + encode_records(records))
                     self._offsets.note(records[0].seq, start)
+                    for record in records:
+                        add_cost(self._costs, record)
                     self._separator = b""
                     self._seq += len(records)
                     self._written += 1
@@ -346,7 +358,10 @@ class Journal:
         if self._broken is None:
             self._broken = StorageError(f"Session {self.session_id} is closed.")
         with anyio.CancelScope(shield=True):
-            await anyio.to_thread.run_sync(self._close, limiter=self._lanes.short)
+            try:
+                await anyio.to_thread.run_sync(self._close, limiter=self._lanes.short)
+            finally:
+                self._closed()
 
     async def take_rewritten(self) -> tuple[str, ...] | None:
         """The words that were taken out of the log, by any process, since it was opened or this was last asked.

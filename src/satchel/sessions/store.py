@@ -40,7 +40,8 @@ from satchel.sessions.redaction import (
     redact_log,
     rewriting_path,
 )
-from satchel.sessions.summary import SessionInfo, Summary
+from satchel.sessions.spending import Spending
+from satchel.sessions.summary import SessionInfo, Summary, add_cost
 from satchel.sessions.view import SessionTurn, SessionView
 from satchel.storage import Database
 
@@ -91,6 +92,8 @@ class SessionStore:
         self._new_id = new_id
         self._lanes = Lanes()
         self._index = SessionIndex(root, database, self._lanes.long)
+        self._spending = Spending(root, self._index, self._lanes.short)
+        self._open: dict[str, Journal] = {}
         self.inbox = Inbox(database, clock=clock, new_id=new_id)
         self.client_history = ClientHistory(database, clock=clock)
         self._offsets: OrderedDict[Path, Offsets] = OrderedDict()
@@ -108,7 +111,7 @@ class SessionStore:
         """
         wanted = session_id or self._new_id()
         log, lock = await self._run(lambda: self._claim(str(cwd), wanted, is_given=session_id is not None))
-        return self._journal(log, lock, cwd=str(cwd), is_new=True)
+        return self._journal(log, lock, cwd=str(cwd), is_new=True, costs={})
 
     def _claim(self, cwd: str, wanted: str, *, is_given: bool) -> tuple[Log, WriterLock]:
         if FORBIDDEN_IN_IDS.search(wanted) or not 1 <= len(wanted) <= 64:
@@ -120,8 +123,10 @@ class SessionStore:
         path = self._root / bucket_name(cwd) / log_name(self._clock.now().astimezone(), wanted)
         return Log(session_id=wanted, path=path), lock
 
-    def _journal(self, log: Log, lock: WriterLock, *, cwd: str, is_new: bool) -> Journal:
-        return Journal(
+    def _journal(
+        self, log: Log, lock: WriterLock, *, cwd: str, is_new: bool, costs: dict[str, float]
+    ) -> Journal:
+        journal = Journal(
             log=log,
             cwd=cwd,
             lock=lock,
@@ -129,7 +134,11 @@ class SessionStore:
             lanes=self._lanes,
             is_new=is_new,
             offsets=self._offsets_of(log.path),
+            costs=costs,
+            closed=lambda: self._open.pop(log.session_id, None),
         )
+        self._open[log.session_id] = journal
+        return journal
 
     async def branch(self, session_id: str, turn: int, *, undoes: bool = False) -> str:
         """Make a session that repeats another one up to a turn, to go on otherwise from there. The other one stays.
@@ -192,11 +201,13 @@ class SessionStore:
         path, full_id = await self._run(lambda: self._find(session_id))
         lock = await self._run(lambda: WriterLock.acquire(self._lock_path(full_id), session_id=full_id))
         offsets = self._offsets_of(path)
+        costs: dict[str, float] = {}
         cwds: builtins.list[str] = []
 
         def take(record: Record) -> None:
             if isinstance(record.event, SessionStart):
                 cwds.append(record.event.cwd)
+            add_cost(costs, record)
             if visit is not None:
                 visit(record)
 
@@ -206,7 +217,7 @@ class SessionStore:
             log = await self._run(
                 lambda: _read_for_writing(path, full_id, offsets, take), lane=self._lane_of(path)
             )
-            return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False)
+            return self._journal(log, lock, cwd=cwds[0] if cwds else "", is_new=False, costs=costs)
         except BaseException:
             lock.release()
             raise
@@ -240,13 +251,16 @@ class SessionStore:
     async def spent_on(self, day: str) -> float:
         """What all sessions of the home spent on a local day, in US dollars.
 
-        Cheap enough to call before every model call: only what was added to logs is read.
+        Cheap enough to call before every model call: sessions that are open in this process keep their own sums, and of
+        the others only the logs that have changed are read.
 
         Args:
             day: As "2026-11-21".
         """
-        rows = [row for info in await self._index.sessions() for row in info.spent if row.day == day]
-        return sum(row.usage.cost_usd or 0.0 for row in rows)
+        # Copied before the files are checked, so that a session that closes meanwhile is counted once.
+        here = dict(self._open)
+        elsewhere = await self._spending.on(day, open_here=here.keys())
+        return elsewhere + sum(journal.cost_by_day.get(day, 0.0) for journal in here.values())
 
     async def info(self, session_id: str) -> SessionInfo:
         """One session, by its id or the unique beginning of it. Errors as in `load`."""

@@ -33,6 +33,8 @@ __all__ = [
     "SessionInfo",
     "Summary",
     "UsageRow",
+    "add_cost",
+    "day_of",
     "passages_of",
     "plain_line",
     "read_title",
@@ -144,6 +146,18 @@ def read_title(text: str) -> str:
     return line
 
 
+def day_of(record: Record) -> str:
+    """The local day of a record, as "2026-11-21"."""
+    return local_day(record.at)
+
+
+def add_cost(by_day: dict[str, float], record: Record) -> None:
+    """Add what the model call in a record cost, in US dollars, to its local day."""
+    if isinstance(record.event, Assistant | Compaction | ModelCalled) and record.event.usage.cost_usd:
+        day = day_of(record)
+        by_day[day] = by_day.get(day, 0.0) + record.event.usage.cost_usd
+
+
 def passages_of(record: Record) -> tuple[LogPassage, ...]:
     """What can be found in a record: what was said, and the inputs and outputs of tools."""
     event: Event = record.event
@@ -233,10 +247,18 @@ class Summary:
     def _spend(
         self, record: Record, purpose: str, usage: Usage, *, provider: str = "", model: str = ""
     ) -> None:
-        key = json.dumps([local_day(record.at), provider or self.provider, model or self.model, purpose])
+        key = json.dumps([day_of(record), provider or self.provider, model or self.model, purpose])
         before = self.spent.get(key, {"calls": 0})
         total = usage_from_json(before) + usage
         self.spent[key] = {"calls": before["calls"] + 1, **usage_to_json(total)}
+
+    def cost_on(self, day: str) -> float:
+        """US dollars spent on a local day."""
+        return sum(
+            usage_from_json(spent).cost_usd or 0.0
+            for key, spent in self.spent.items()
+            if json.loads(key)[0] == day
+        )
 
     def to_json(self) -> str:
         """The state, as ASCII JSON."""

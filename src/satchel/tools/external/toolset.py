@@ -247,15 +247,18 @@ class ExternalTools:
 
     async def _look(self, *, asks_failed: bool) -> _Found:
         now = self._clock.now()
-        found, digests, approvals = await _in_thread(self._read_folders)
+        found, digests, approvals, accepted = await _in_thread(self._read_folders)
         failed = {} if asks_failed else await _in_thread(load_failures, self._home, now.timestamp())
         failed = {path: one for path, one in failed.items() if digests.get(Path(path)) == one.sha256}
+        # A refresh asks those that are approved too: what one prints may come from another file.
+        known = failed.keys() | (set() if asks_failed else approvals.keys() - accepted.keys())
         unknown = [
             one
             for one in found
             if isinstance(one, Candidate)
-            and str(one.path) not in {**approvals, **failed}
-            and not _is_new_in_project(one, digests[one.path], None)
+            and str(one.path) not in known
+            and ((pin := approvals.get(str(one.path))) is None or pin.sha256 == digests[one.path])
+            and not _is_new_in_project(one, digests[one.path], pin)
         ]
         problem = ""
         if unknown:
@@ -278,8 +281,10 @@ class ExternalTools:
                 return in_sandbox(apart, self._environ)
         return Start(partial(run_when_free, environ=self._environ))
 
-    def _read_folders(self) -> tuple[list[Candidate | Unusable], dict[Path, str], _Approved]:
-        """Everything that can be found out without starting a process: what there is, its digests, the approvals."""
+    def _read_folders(self) -> tuple[list[Candidate | Unusable], dict[Path, str], _Approved, _Approved]:
+        """Everything that can be found out without starting a process: what there is, its digests, the approvals, and
+        those of them that are given now, by trusting a project again; their files have to be asked again.
+        """
         found = scan(self._folders)
         approvals = dict(self._approved()) if found else {}
         digests: dict[Path, str] = {}
@@ -305,7 +310,7 @@ class ExternalTools:
         }
         if accepted:
             self._pin(accepted, False)
-        return found, digests, {**approvals, **accepted}
+        return found, digests, {**approvals, **accepted}, accepted
 
     def _keep(
         self,
@@ -328,7 +333,7 @@ class ExternalTools:
         failed = {
             str(path): Failure(sha256=digests[path], problem=answer, asked_at=now.timestamp())
             for path, answer in answers.items()
-            if isinstance(answer, str)
+            if isinstance(answer, str) and str(path) not in approvals
         }
         try:
             if failed:
@@ -351,7 +356,8 @@ class ExternalTools:
 
         def edit(pins: Pins[ExternalDefinition] | None) -> Pins[ExternalDefinition]:
             known = pins.approved if pins is not None else {}
-            return Pins(approved={**more, **known} if only_new else {**known, **more})
+            kept = {p: pin for p, pin in known.items() if p not in more or pin.sha256 != more[p].sha256}
+            return Pins(approved={**more, **kept} if only_new else {**known, **more})
 
         return self._pins.change(edit).approved
 
