@@ -239,6 +239,12 @@ BROKEN: list[tuple[Agent, str, str, str]] = [
     ("codex", ".codex/config.toml", "[mcp_servers\n", "not TOML"),
     ("codex", ".codex/config.toml", 'mcp_servers = {git = {command = "g"}}\n', "can't be changed here"),
     ("codex", ".codex/config.toml", '[mcp_servers.satchel]\ncommand = "other"\n', "did not make"),
+    (
+        "codex",
+        ".codex/config.toml",
+        '[mcp_servers.satchel]\ncommand = "satchel"\nargs = ["mcp"]\n[mcp_servers.satchel.tools]\nx = 1\n',
+        "can't be changed here",
+    ),
     ("goose", ".config/goose/config.yaml", "a: [1\n", "not YAML"),
     (
         "goose",

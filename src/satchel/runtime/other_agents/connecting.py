@@ -423,6 +423,8 @@ def _toml_edit(program: Program, *, remove: bool) -> _Edit:
         if known is not None and not _is_ours(known):
             return text if remove else _refuse(where, "mcp_servers")
         rest = {name: server for name, server in servers.items() if name != _NAME}
+        # What somebody added to the entry, such as which tools ask, is not removed without a word.
+        has_more = known is not None and bool(known.keys() - {"command", "args", "env"})
         if known is not None:
             document = tomlkit.parse(text)
             section: Any = document["mcp_servers"] if rest else document
@@ -436,7 +438,7 @@ def _toml_edit(program: Program, *, remove: bool) -> _Edit:
             after = tomllib.loads(text)
         except tomllib.TOMLDecodeError:
             after = {}
-        if after.pop("mcp_servers", {}) != rest or after != before:
+        if has_more or after.pop("mcp_servers", {}) != rest or after != before:
             raise ConfigError(
                 f"{where}: [mcp_servers] is written in a form that can't be changed here. Edit the file yourself:\n"
                 f"{block}"
