@@ -251,6 +251,11 @@ async def test_edits_that_pass_their_test_become_a_version_and_stay_where_they_a
         assert (await bench.registrar.test("greet")).checks == (
             CaseResult(name="Austin", passed=True, wall_ms=1), CaseResult(name="no city", passed=True),
         )  # fmt: skip
+        # Of a later version of the Builder's, they are a change again.
+        third = (await bench.register()).capability.folder
+        (third / "main.py").write_text(mine)
+        (third / "tests" / "cases.jsonl").write_text(GREET.cases.replace("Hello", "Hullo"))
+        assert (await bench.registrar.test("greet")).adopted == 4
 
 
 async def test_edits_that_want_to_reach_more_wait_for_approval(tmp_path: Path) -> None:

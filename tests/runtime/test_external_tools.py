@@ -330,24 +330,32 @@ async def test_a_tool_that_comes_into_a_trusted_project_is_not_even_asked_before
         f"#!/bin/sh\ntouch {ran}\n" + script("theirs").partition("\n")[2],
     )
 
+    taken: dict[str, list[str]] = {}
+
     async def offered(approve: str = "") -> list[str]:
         settings = load(environ, cwd=work, home=home)
         async with Satchel.open(settings, model=ScriptedModel([]), embedder=HashingEmbedder()) as satchel:
             await satchel.tools()
             if approve:
                 await satchel.external.approve(approve)
-            return [
-                tool.spec.name for tool in (await satchel.tools()).tools if tool.spec.source == "external"
-            ]
+            tools = [tool for tool in (await satchel.tools()).tools if tool.spec.source == "external"]
+            taken.update((tool.spec.name, list(tool.spec.input_schema["properties"])) for tool in tools)
+            return [tool.spec.name for tool in tools]
 
     assert await offered() == ["ours"]
     assert not ran.exists()
     assert await offered("theirs") == ["ours", "theirs"]
     # A changed one is withheld as well, until the user has seen it in `satchel config trust` or approved it.
-    put(work / ".satchel" / "tools", "ours", script("ours", "echo changed"))
+    put(
+        work / ".satchel" / "tools",
+        "ours",
+        script("ours", "echo changed", parameters={"to": {"type": "string"}}),
+    )
     assert await offered() == ["theirs"]
     trust(home, work)
     assert await offered() == ["ours", "theirs"]
+    # Trusted again, it is asked again: the model sees what it takes now.
+    assert taken["ours"] == ["to"]
 
 
 async def test_calls_that_write_the_same_declared_path_run_one_after_the_other(tmp_path: Path) -> None:

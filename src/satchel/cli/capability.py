@@ -198,9 +198,14 @@ async def versions(parts: CapabilityParts, name: str, diff: tuple[int, int] | No
 # ---- Running
 
 
+def _read_stdin(_: click.Context, __: click.Parameter, given: str) -> str:
+    """What stands for "-". Read before the event loop runs, so that Ctrl-C ends it."""
+    return sys.stdin.read(_MOST_STDIN) if given == "-" else given
+
+
 @capability.command()
 @click.argument("name", type=CapabilityName)
-@click.argument("input", type=Text, default="{}")
+@click.argument("input", type=Text, default="{}", callback=_read_stdin)
 @click.option("--out", type=click.Path(path_type=Path), help="A folder for the files that it makes.")
 @json_option
 @_with_capabilities
@@ -210,7 +215,7 @@ async def run(parts: CapabilityParts, name: str, input: str, out: Path | None) -
     INPUT is a JSON object; "-" reads it from stdin. The exit code is 0 if there is a result, 1 if it failed, 3 if there
     is no such capability, and 4 if it may not run or there is no sandbox.
     """
-    given = json_object(sys.stdin.read(_MOST_STDIN) if input == "-" else input, _INPUT)
+    given = json_object(input, _INPUT)
     outcome = await parts.runner.run(name, given, read_file=as_typed)
     for artifact in outcome.artifacts if out is not None else ():
         path = _below(out or Path(), artifact.path)

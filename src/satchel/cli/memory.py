@@ -94,8 +94,20 @@ def memory() -> None:
     """Add, search, list, show and forget memories."""
 
 
+def _words_of(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> str:
+    """What is to be remembered. Stdin is read before the event loop runs, so that Ctrl-C ends it."""
+    words = (
+        sys.stdin.buffer.read(_MOST_ADDED).decode("utf-8", "replace") if given == ("-",) else " ".join(given)
+    )
+    if not words.strip():
+        raise UsageError(
+            'There is nothing to remember. Pass it as an argument, or pass "-" and write it to stdin.'
+        )
+    return words
+
+
 @memory.command()
-@click.argument("content", nargs=-1, type=Text)
+@click.argument("content", nargs=-1, type=Text, callback=_words_of)
 @click.option(
     "--tag", "tags", multiple=True, type=Text, help="A tag that searches find it by; may be repeated."
 )
@@ -128,7 +140,7 @@ def memory() -> None:
 @memory_command
 async def add(
     memory: Memory,
-    content: tuple[str, ...],
+    content: str,
     tags: tuple[str, ...],
     cues: tuple[str, ...],
     memory_type: MemoryType,
@@ -140,17 +152,8 @@ async def add(
     spheres: tuple[str, ...],
 ) -> None:
     """Remember CONTENT, word for word; "-" reads it from stdin."""
-    words = (
-        sys.stdin.buffer.read(_MOST_ADDED).decode("utf-8", "replace")
-        if content == ("-",)
-        else " ".join(content)
-    )
-    if not words.strip():
-        raise UsageError(
-            'There is nothing to remember. Pass it as an argument, or pass "-" and write it to stdin.'
-        )
     id = await memory.add(
-        words,
+        content,
         tags=tags,
         cues=cues,
         memory_type=memory_type,

@@ -105,7 +105,9 @@ async def show(satchel: Satchel, name: str) -> None:
 
 @tool.command()
 @click.argument("name", type=Text)
-@click.argument("input", type=Text, default="{}")
+@click.argument(
+    "input", type=Text, default="{}", callback=lambda _, __, given: _stdin() if given == "-" else given
+)
 @json_option
 @_with_satchel
 async def run(satchel: Satchel, name: str, input: str) -> int:
@@ -114,9 +116,8 @@ async def run(satchel: Satchel, name: str, input: str) -> int:
     INPUT is a JSON object; "-" reads it from stdin. The exit code is 0 with tool_success, otherwise 1, or 2 if INPUT
     is not a JSON object.
     """
-    text = _stdin() if input == "-" else input
     try:
-        parsed = json_object(text, '{"path": "notes.md"}')
+        parsed = json_object(input, '{"path": "notes.md"}')
     except UsageError as error:
         _say_envelope(failure(str(error), "INVALID_INPUT"))
         raise

@@ -133,10 +133,10 @@ class MemoryJournal:
         def lock() -> ExitStack:
             try:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                locked = ExitStack()
+                locked.enter_context(locked_folder(self._folder))
             except OSError as error:
                 raise self._unwritable(error) from error
-            locked = ExitStack()
-            locked.enter_context(locked_folder(self._folder))
             return locked
 
         with await run_sync(lock):

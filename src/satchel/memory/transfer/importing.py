@@ -38,6 +38,7 @@ from satchel.memory.store.tables import (
     tombstones,
     uses,
 )
+from satchel.memory.store.thread import OneThread
 from satchel.memory.text import lexicon
 from satchel.memory.text.block import strip_injected
 from satchel.memory.text.discretion import is_wishing, wish_of
@@ -118,8 +119,10 @@ class Intake:
         if source != "auto" and source not in formats():
             raise UsageError(f"There is no source {source!r}; there are {', '.join(('auto', *formats()))}.")
         batches = _batches_of(root, source, self, reader)
+        # A reader may keep what belongs to one thread, such as a connection of sqlite3.
+        thread = OneThread("satchel-import")
         try:
-            while (batch := await run_sync(next, batches, None)) is not None:
+            while (batch := await thread.run(next, batches, None)) is not None:
                 parts, file, done_bytes, total_bytes = batch
                 await self.take(parts, file)
                 told = {name: self.counts[name] for name in ("new", "known")}
@@ -136,7 +139,8 @@ class Intake:
         finally:
             with CancelScope(shield=True):
                 # After a cancellation, a file may still be open.
-                await run_sync(batches.close)
+                await thread.run(batches.close)
+                thread.close()
         return self._report()
 
     async def take(self, parts: Sequence[Part], file: str) -> None:

@@ -88,6 +88,7 @@ def open_embedder(
             f'{setting} = "{name}": the provider "{provider_name}" is of kind "{provider.kind}", which '
             'has no embeddings; use one of kind "openai".'
         )
+    url = ""
     if provider_name == "ollama":
         model, _, url = model.partition("@")
         # Ollama's OpenAI-compatible API.
@@ -105,5 +106,6 @@ def open_embedder(
         settings=provider,
         model=model,
         clock=clock,
-        api_key=secret(provider.env_api_key),
+        # The key is the provider's: an address of one's own gets none.
+        api_key=None if url else secret(provider.env_api_key),
     )
