@@ -572,7 +572,10 @@ async def _changed(service: Service, id: str, record: MemoryRecord, form: Form) 
     is_wrong = form.get("do") == "wrong"
     if is_wrong and not form.get("content"):
         raise UsageError("Write the correct words, or forget the memory.")
-    change = await carry_out(service, record.id, "correct" if is_wrong else "outdated", form)
+    what, why = (
+        ("correct", "corrected on the chat page") if is_wrong else ("outdated", "said on the chat page")
+    )
+    change = await carry_out(service, record.id, what, form, why=why)
     if change is None:
         return Saying(text="It is so already.", state="off")
     ended = f"“{_shortened(record)}” held until now, and is no longer shown to the model."

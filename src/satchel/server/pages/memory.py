@@ -449,11 +449,11 @@ _DEEDS: Final = {
 _DONE: Final = {"sphere": "Moved", "correct": "Corrected"}
 
 
-async def carry_out(service: Service, id: str, do: str, form: Form) -> str | None:
-    """Change a memory. Returns the change, or None if it was so already."""
+async def carry_out(service: Service, id: str, do: str, form: Form, *, why: str = "") -> str | None:
+    """Change a memory; `why` stands in its history. Returns the change, or None if it was so already."""
     match do:
         case "correct":
-            return await (await service.memory_with(id)).edit(id, content=form.get("content"))
+            return await (await service.memory_with(id)).edit(id, content=form.get("content"), why=why)
         case "sphere":
             memory = await service.memory_with(id)
             record = await memory.get(id)
@@ -467,7 +467,7 @@ async def carry_out(service: Service, id: str, do: str, form: Form) -> str | Non
             fields: dict[str, Any] = dict(_DEEDS[do].fields)
             if fields.get("valid_to") == "now":
                 fields["valid_to"] = now
-            return await (await service.memory_with(id)).edit(id, **fields)
+            return await (await service.memory_with(id)).edit(id, **fields | ({"why": why} if why else {}))
 
 
 @router.post("/memories/many")
