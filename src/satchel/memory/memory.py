@@ -731,9 +731,9 @@ class Memory:
         `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
-        if found is not None:
-            return found
-        return await self._profile(profile_tokens, granted, lately_tokens=LATELY * profile_tokens * lately)
+        return found or await self._profile(
+            profile_tokens, granted, lately_tokens=LATELY * profile_tokens * lately
+        )
 
     async def _profile(
         self, budget_tokens: int, granted: Collection[str], *, lately_tokens: int = 0
