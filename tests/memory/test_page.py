@@ -190,6 +190,19 @@ async def test_what_is_over_replaced_or_no_longer_true_leaves_the_page_without_a
         assert isinstance(await memory.standing(), type(await memory.profile()))
 
 
+@requirement("memory:profile:echo")
+async def test_a_page_whose_lines_stand_with_their_day_is_known_when_it_comes_back() -> None:
+    async with opened() as (memory, clock):
+        await memory.add("The user repairs the lock in Haworth.")
+        await take(memory)
+        await memory.edit_page("# Running\nThe lock is closed.\n", base=0)
+        clock.advance(61 * 86_400)
+        page = await memory.page()
+        assert page is not None
+        assert f'- {MONDAY.date()} "The lock is closed."' in page.text.splitlines()
+        assert strip_injected(f"a\n{page.text}\nb") == "a\nb"
+
+
 @requirement("memory:page:edited")
 async def test_the_users_lines_stay_word_for_word_and_what_the_user_took_off_stays_off() -> None:
     async with opened() as (memory, _):

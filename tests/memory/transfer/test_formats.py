@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
 import zipfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, UsageError
 from satchel.memory import Memory, MemoryRecord
+from satchel.memory.transfer.files import SourceFile
+from satchel.memory.transfer.formats import NamedReader
+from satchel.memory.transfer.parts import LeftOut, Part
 from satchel.memory.transfer.report import ImportReport
 from tests.requirements import requirement
 
@@ -265,3 +271,17 @@ async def test_a_path_with_nothing_and_a_file_of_no_format_are_told(tmp_path: Pa
             await memory.import_from(tmp_path, source="notes")
         report = await memory.import_from(tmp_path)
         assert (report.files, report.skipped) == ({}, {"a file of an unknown format": 2})
+
+
+async def test_a_reader_works_in_one_thread_so_that_it_may_keep_a_connection(tmp_path: Path) -> None:
+    threads = set()
+
+    def read(stream: BinaryIO, file: SourceFile) -> Iterator[Part]:
+        for number in range(1_200):
+            threads.add(threading.current_thread().name)
+            yield LeftOut(reason=f"line {number % 2}", where=file.name)
+
+    (tmp_path / "a.txt").write_text("words")
+    async with Memory.open(":memory:", embedder="none", clock=ManualClock(NOON)) as memory:
+        await memory.import_from(tmp_path / "a.txt", reader=NamedReader("mine", read))
+    assert [name.partition("_")[0] for name in threads] == ["satchel-import"]

@@ -67,6 +67,23 @@ def test_a_name_opens_its_embedder_and_nothing_is_touched_before_the_first_call(
     assert not home.exists()
 
 
+def test_an_address_in_the_name_of_an_embedder_gets_no_key_of_the_provider(tmp_path: Path) -> None:
+    settings = ProviderSettings(name="ollama", kind="ollama", base_url="http://box:11434", env_api_key="K")
+    keys = {}
+    for name in ("ollama:new", "ollama:new@https://far:1"):
+        embedder = open_embedder(
+            name,
+            home=tmp_path,
+            environ={},
+            clock=ManualClock(),
+            providers={"ollama": settings},
+            secret={"K": "sesame"}.get,
+        )
+        assert isinstance(embedder, RemoteEmbedder)
+        keys[name] = embedder._endpoint._checked_key()
+    assert keys == {"ollama:new": "sesame", "ollama:new@https://far:1": "none"}
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

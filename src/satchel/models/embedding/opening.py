@@ -88,12 +88,12 @@ def open_embedder(
             f'{setting} = "{name}": the provider "{provider_name}" is of kind "{provider.kind}", which '
             'has no embeddings; use one of kind "openai".'
         )
-    url = ""
     if provider_name == "ollama":
         model, _, url = model.partition("@")
         # Ollama's OpenAI-compatible API.
         base_url = f"{(url or provider.base_url).rstrip('/').removesuffix('/v1')}/v1"
-        provider = replace(provider, base_url=base_url)
+        # The key is the provider's: an address of one's own gets none.
+        provider = replace(provider, base_url=base_url, env_api_key="" if url else provider.env_api_key)
         if url and not is_address(url):
             raise ConfigError(
                 f'{setting} = "{name}": "{url}" is not an address such as http://127.0.0.1:11434.'
@@ -106,6 +106,5 @@ def open_embedder(
         settings=provider,
         model=model,
         clock=clock,
-        # The key is the provider's: an address of one's own gets none.
-        api_key=None if url else secret(provider.env_api_key),
+        api_key=secret(provider.env_api_key),
     )
