@@ -43,9 +43,9 @@ from satchel.memory.records import (
 )
 from satchel.memory.show import agenda, profile
 from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda
-from satchel.memory.show.page.records import PAGE_TOKENS, Page
+from satchel.memory.show.page.records import PAGE_TOKENS, Page, said_last
 from satchel.memory.show.page.service import Pages
-from satchel.memory.show.profile import ID_CHARS, LATELY, PROFILE_TOKENS, Profile
+from satchel.memory.show.profile import ID_CHARS, LATELY, LATELY_BELOW_A_PAGE, PROFILE_TOKENS, Profile
 from satchel.memory.show.surface import Showing, Surface
 from satchel.memory.spheres import clean_spheres
 from satchel.memory.store import graph, history, lifecycle, page_rows, repository, spending, statement_rows
@@ -726,14 +726,19 @@ class Memory:
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
-        Without a page, nothing has read what was said: the user's last turns stand below the profile, whole, in up to
-        twice as many tokens, unless the conversation goes on already (`lately`). The other arguments are those of
-        `page` and `profile`; 0 tokens go without one.
+        The user's last turns stand below, whole: without a page, which nothing but they make up for, in up to twice as
+        many tokens as the profile, below a page in two thirds of them; in none if the conversation goes on already
+        (`lately`). The other arguments are those of `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
-        return found or await self._profile(
-            profile_tokens, granted, lately_tokens=LATELY * profile_tokens * lately
+        if not found:
+            return await self._profile(
+                profile_tokens, granted, lately_tokens=LATELY * profile_tokens * lately
+            )
+        turns = await profile.last_turns(
+            self._space, budget_tokens=LATELY_BELOW_A_PAGE * profile_tokens * lately, granted=granted
         )
+        return found.followed_by(turns, said_last)
 
     async def _profile(
         self, budget_tokens: int, granted: Collection[str], *, lately_tokens: int = 0
@@ -787,7 +792,13 @@ class Memory:
         """Let a first page that was proposed stand before models. False if none waits for that."""
         return await self._space.write(page_rows.accept)
 
-    async def agenda(self, *, budget_tokens: int = AGENDA_TOKENS, granted: Collection[str] = ()) -> Agenda:
+    async def agenda(
+        self,
+        *,
+        budget_tokens: int = AGENDA_TOKENS,
+        granted: Collection[str] = (),
+        standing: Collection[str] = (),
+    ) -> Agenda:
         """Say what the user said will happen today or in the next days, soonest first; birthdays every year.
 
         It goes by the days that date words mean (see `resolve_dates`) and by the clock's local day. What is past, was
@@ -795,12 +806,15 @@ class Memory:
 
         The block is not longer than `budget_tokens`, by an estimate that is rather too high, but for what is today and
         deadlines that must not be missed; 0 gives an empty one.
-        `granted` is as in `surface`.
+        `granted` is as in `surface`. `standing` are the ids of what stands before the model already with all its words:
+        of those, facts with a time are left out.
         """
         if budget_tokens <= 0:
             return Agenda(day=self._space.clock.now().date())
         await self._upkeep.read_statements(most=BEFORE_PROFILE)
-        return await agenda.compose(self._space, budget_tokens=budget_tokens, granted=granted)
+        return await agenda.compose(
+            self._space, budget_tokens=budget_tokens, granted=granted, standing=standing
+        )
 
     async def deep(
         self,

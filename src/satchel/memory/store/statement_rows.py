@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, insert, literal, not_, or_, select
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, literal, not_, or_, select
 
 from satchel.memory.records import OWN_SPEAKERS, FactTime, MemoryRecord, time_from_json
 from satchel.memory.store.graph import read_later
@@ -237,9 +237,21 @@ _LASTING = Prepared(
     .order_by(statements.c.lasting.desc(), statements.c.rid.desc())
     .limit(_MOST_STATEMENTS)
 )
+_drawn = memories.alias()
 _LATELY = Prepared(
     select(memories.c.rid)
-    .where(memories.c.space_id == _SPACE, _IS_OWN, HOLDS)
+    .where(
+        memories.c.space_id == _SPACE,
+        _IS_OWN,
+        HOLDS,
+        # What a model found confidential in it, nobody said to be.
+        ~exists().where(
+            _drawn.c.space_id == memories.c.space_id,
+            _drawn.c.source_session == memories.c.source_session,
+            _drawn.c.source_turn == memories.c.source_turn,
+            _drawn.c.discretion != "open",
+        ),
+    )
     .order_by(memories.c.said_at.desc(), memories.c.rid.desc())
     .limit(_MOST_LATELY)
 )
