@@ -727,7 +727,7 @@ class Memory:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
         The user's last turns stand below, whole: without a page, which nothing but they make up for, in up to twice as
-        many tokens as the profile, below a page in two thirds of them; in none if the conversation goes on already
+        many tokens as the profile, below a page in half of them; in none if the conversation goes on already
         (`lately`). The other arguments are those of `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)

@@ -57,8 +57,8 @@ PROFILE_TOKENS: Final = 300
 """Of what holds (issue 11): eight facts, or ten statements."""
 LATELY: Final = 2
 """So many times as much for the last turns, where no page is: see decision 109."""
-LATELY_BELOW_A_PAGE: Final = 2 / 3
-"""The same below a page, which has most of it: see decision 110."""
+LATELY_BELOW_A_PAGE: Final = 0.5
+"""The same below a page, which has most of it: see decision 111."""
 
 ID_CHARS: Final = 17
 """A letter and 16 hexadecimal digits."""
