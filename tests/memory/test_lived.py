@@ -115,8 +115,8 @@ async def test_what_a_model_answered_is_judged_recorded_and_played_again(
     (tmp_path / "ann.json").write_text(json.dumps(LIFE), encoding="utf-8")
     async with loopback(lambda asked: as_events(chat(answered(asked)))) as endpoint:
         recorded, _ = await play(lived, tmp_path, capsys, "--model", f"{endpoint.url}/v1")
-    # Needed, of that unasked, misleading, wrong, private: what was said last stands there, the debt too.
-    assert recorded["Satchel with a model"][:5] == ["1.00 of 2", "1.00 of 1", "0", "0", "1"]
+    # Needed, of that unasked, misleading, wrong, private.
+    assert recorded["Satchel with a model"][:5] == ["1.00 of 2", "1.00 of 1", "0", "0", "0"]
     assert recorded["a notes file"][:5] == ["0.50 of 2", "1.00 of 1", "1", "1", "1"]
     assert recorded["everything"][:5] == ["1.00 of 2", "1.00 of 1", "0", "0", "1"]
     # Three conversations are read, and noted down, for four messages; the readings say where on the page facts stand.

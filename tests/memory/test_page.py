@@ -13,7 +13,7 @@ import pytest
 
 from satchel.clock import ManualClock
 from satchel.errors import NotFound, UsageError
-from satchel.memory import Episode, Memory, always_to_json, strip_injected
+from satchel.memory import Episode, Memory, strip_injected
 from satchel.models import ScriptedModel
 from tests.requirements import requirement
 
@@ -76,15 +76,9 @@ def noted(quote: str, **more: Any) -> dict[str, Any]:
 
 
 @requirement("memory:profile:lately")
-async def test_below_the_page_stands_what_the_user_said_last_and_the_agenda_does_not_repeat_the_page() -> (
-    None
-):
+async def test_the_agenda_does_not_repeat_the_page_and_a_turn_with_a_secret_is_not_among_the_last() -> None:
     async with opened() as (memory, clock):
-        texts = (
-            "The dentist is on 12 March. Bring the blue folder.",
-            "Larkspill has offered me the job.",
-            "Is the hall free for the rehearsal?",
-        )
+        texts = ("The dentist is on 12 March. Bring the blue folder.", "Larkspill has offered me the job.")
         turns = [
             Episode(session="s1", turn=number, speaker="user", text=text, said_at=clock.now())
             for number, text in enumerate(texts, 1)
@@ -98,16 +92,9 @@ async def test_below_the_page_stands_what_the_user_said_last_and_the_agenda_does
         await memory.distill(model=ScriptedModel(lambda _: json.dumps({"facts": facts, "off": []})))
         rehearsal = await memory.add("The rehearsal is on 13 March at ten.", importance=2)
         clock.advance(7 * 86_400)
-        page, standing = await memory.page(), await memory.standing(confidential=True)
-        assert page is not None
-        last = standing.text.partition("What they said last:\n")[2].splitlines()[:-1]
-        # Not the turn in which a model found something confidential, though the page has that for the user's own eyes.
-        assert [line.partition(' "')[2].strip('"') for line in last] == [texts[0], texts[2]]
-        assert "Larkspill" in page.text
-        assert standing.memories[: len(page.memories)] == page.memories
-        assert [line["section"] for line in always_to_json(standing)["lines"]][-2:] == ["lately"] * 2
-        assert (await memory.standing(confidential=True, lately=False)).text == page.text
-        assert strip_injected(f"a\n{standing.text}\nb") == "a\nb"
+        standing = await memory.standing(confidential=True)
+        assert "dentist" in standing.text
+        assert "Larkspill" in standing.text
         agenda = await memory.agenda(standing=standing.whole_ids)
         assert {line.first.day for line in (await memory.agenda()).memories} == {12, 13}
         assert [line.first.day for line in agenda.memories] == [13]
@@ -116,6 +103,10 @@ async def test_below_the_page_stands_what_the_user_said_last_and_the_agenda_does
         left = await memory.agenda(standing=standing.whole_ids)
         assert not left
         assert "Nothing but what stands in the profile." in left.text
+        # Without a page: nobody but a model found that the offer is confidential.
+        last = (await memory.standing(page_tokens=0)).text.partition("What they said last:\n")[2]
+        assert "blue folder" in last
+        assert "Larkspill" not in last
 
 
 async def test_what_ended_since_the_user_last_spoke_stands_once_more_as_over() -> None:

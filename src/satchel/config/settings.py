@@ -369,7 +369,7 @@ class MemorySettings:
         300,
         "The maximum number of tokens of the profile, which says what holds about you at all times and is "
         "shown to the model when a session begins, where there is no page. Your last messages follow it, in "
-        "up to twice as many, and a page, in half as many; 0 turns all this off.",
+        "up to twice as many; 0 turns both off.",
         low=0,
         high=100_000,
     )

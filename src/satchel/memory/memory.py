@@ -43,9 +43,9 @@ from satchel.memory.records import (
 )
 from satchel.memory.show import agenda, profile
 from satchel.memory.show.agenda import AGENDA_TOKENS, Agenda
-from satchel.memory.show.page.records import PAGE_TOKENS, Page, said_last
+from satchel.memory.show.page.records import PAGE_TOKENS, Page
 from satchel.memory.show.page.service import Pages
-from satchel.memory.show.profile import ID_CHARS, LATELY, LATELY_BELOW_A_PAGE, PROFILE_TOKENS, Profile
+from satchel.memory.show.profile import ID_CHARS, LATELY, PROFILE_TOKENS, Profile
 from satchel.memory.show.surface import Showing, Surface
 from satchel.memory.spheres import clean_spheres
 from satchel.memory.store import graph, history, lifecycle, page_rows, repository, spending, statement_rows
@@ -726,19 +726,14 @@ class Memory:
     ) -> Page | Profile:
         """Say what a model is to know in every conversation: the page where there is one, else the profile.
 
-        The user's last turns stand below, whole: without a page, which nothing but they make up for, in up to twice as
-        many tokens as the profile, below a page in half of them; in none if the conversation goes on already
-        (`lately`). The other arguments are those of `page` and `profile`; 0 tokens go without one.
+        Without a page, nothing has read what was said: the user's last turns stand below the profile, whole, in up to
+        twice as many tokens, unless the conversation goes on already (`lately`). The other arguments are those of
+        `page` and `profile`; 0 tokens go without one.
         """
         found = await self.page(budget_tokens=page_tokens, confidential=confidential, granted=granted)
-        if not found:
-            return await self._profile(
-                profile_tokens, granted, lately_tokens=LATELY * profile_tokens * lately
-            )
-        turns = await profile.last_turns(
-            self._space, budget_tokens=LATELY_BELOW_A_PAGE * profile_tokens * lately, granted=granted
+        return found or await self._profile(
+            profile_tokens, granted, lately_tokens=LATELY * profile_tokens * lately
         )
-        return found.followed_by(turns, said_last)
 
     async def _profile(
         self, budget_tokens: int, granted: Collection[str], *, lately_tokens: int = 0

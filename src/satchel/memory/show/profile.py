@@ -41,14 +41,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ID_CHARS",
     "LATELY",
-    "LATELY_BELOW_A_PAGE",
     "PROFILE_TOKENS",
     "Profile",
     "ProfileLine",
     "compose",
     "fact_weight",
     "is_own",
-    "last_turns",
     "profile_to_json",
     "statement_weight",
 ]
@@ -57,8 +55,6 @@ PROFILE_TOKENS: Final = 300
 """Of what holds (issue 11): eight facts, or ten statements."""
 LATELY: Final = 2
 """So many times as much for the last turns, where no page is: see decision 109."""
-LATELY_BELOW_A_PAGE: Final = 0.5
-"""The same below a page, which has most of it: see decision 111."""
 
 ID_CHARS: Final = 17
 """A letter and 16 hexadecimal digits."""
@@ -104,7 +100,10 @@ async def compose(
 ) -> Profile:
     """Compose the profile of a space; see `Memory.profile`. `lately_tokens` are for the user's last turns."""
     now = space.clock.now()
-    last = await last_turns(space, budget_tokens=lately_tokens, granted=granted)
+    last: list[ProfileLine] = []
+    if lately_tokens > 0:
+        turns = await space.read(statement_rows.lately, at=space.now_micros())
+        last = _lately([one for one in turns if is_granted(one.spheres, granted)], lately_tokens)
     said = {id for line in last for id in line.whole_ids}
     found = await space.read(statement_rows.profile_candidates, at=space.now_micros(), today=now.date())
     found = replace(
@@ -116,7 +115,7 @@ async def compose(
             one for one in found.statements if is_granted(one[0].spheres, granted) and one[0].id not in said
         ],
     )
-    return _compose(found, now, budget_tokens).followed_by(last, _said_last)
+    return _with_lately(_compose(found, now, budget_tokens), last)
 
 
 def profile_to_json(profile: Profile) -> dict[str, Any]:
@@ -169,34 +168,32 @@ def _compose(found: ProfileCandidates, now: datetime, budget_tokens: int) -> Pro
     )
 
 
-async def last_turns(space: Space, *, budget_tokens: float, granted: Collection[str]) -> list[StandingLine]:
-    """The user's last turns, oldest first; a long one is cut."""
-    if budget_tokens <= 0:
-        return []
+def _lately(turns: Sequence[MemoryRecord], budget_tokens: int) -> list[ProfileLine]:
+    """The last turns, oldest first, of which `turns` has the newest first; a long one is cut."""
     left = budget_tokens - tokens_of(LATELY_HEAD)
-    lines: list[StandingLine] = []
-    for memory in await space.read(statement_rows.lately, at=space.now_micros()):
+    lines: list[ProfileLine] = []
+    for memory in turns:
         words = excerpt(memory.content, (), LINE_TOKENS)
-        if not words or not is_granted(memory.spheres, granted):
+        if not words or any(restates(words, other.words) for other in lines):
             continue
-        if any(restates(words, other.words) for other in lines):
-            continue
-        text = profile_line(memory.id, words, said_at=memory.said_at)
-        left -= tokens_of(text + "\n")
+        line = _line(memory, words, "said last", "lately")
+        left -= tokens_of(line.text + "\n")
         if left < 0:
             break
-        lines.append(StandingLine(memory=memory, words=words, text=text, tokens=estimate_tokens(text + "\n")))
+        lines.append(line)
     return lines[::-1]
 
 
-def _said_last(turn: StandingLine) -> ProfileLine:
-    return ProfileLine(
-        memory=turn.memory,
-        words=turn.words,
-        text=turn.text,
-        tokens=turn.tokens,
-        why="said last",
-        section="lately",
+def _with_lately(profile: Profile, last: Sequence[ProfileLine]) -> Profile:
+    if not last:
+        return profile
+    body = (profile.text or PROFILE_HEAD + PROFILE_TAIL).removesuffix(PROFILE_TAIL)
+    text = body + LATELY_HEAD + "".join(f"{line.text}\n" for line in last) + PROFILE_TAIL
+    return Profile(
+        text=text,
+        memories=(*profile.memories, *last),
+        tokens=estimate_tokens(text),
+        left_out=profile.left_out,
     )
 
 
@@ -305,13 +302,13 @@ def _age(memory: MemoryRecord, now: datetime) -> float:
     return (now - memory.said_at).total_seconds() / 86_400
 
 
-def _line(memory: MemoryRecord, words: str, why: str) -> ProfileLine:
+def _line(memory: MemoryRecord, words: str, why: str, section: str | None = None) -> ProfileLine:
     text = profile_line(memory.id, words, said_at=memory.said_at if memory.kind == "episode" else None)
     return ProfileLine(
         memory=memory,
         words=words,
         why=why,
-        section=section_of(words),
+        section=section or section_of(words),
         text=text,
         tokens=estimate_tokens(text + "\n"),
     )

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Generic, Self, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from satchel.memory.records import MemoryRecord, record_to_json
-from satchel.memory.text.framing import LATELY_HEAD, PROFILE_HEAD, PROFILE_TAIL, estimate_tokens
 
 __all__ = ["Standing", "StandingLine", "standing_to_json"]
 
@@ -71,15 +70,6 @@ class Standing(Generic[LineT]):
     def whole_ids(self) -> frozenset[str]:
         """The ids of those that its lines say whole."""
         return frozenset(id for line in self.memories for id in line.whole_ids)
-
-    def followed_by(self, turns: Sequence[StandingLine], line: Callable[[StandingLine], LineT]) -> Self:
-        """The profile or the page with the user's last turns below, each made a `line` of the same kind."""
-        if not turns:
-            return self
-        body = (self.text or PROFILE_HEAD + PROFILE_TAIL).removesuffix(PROFILE_TAIL)
-        text = body + LATELY_HEAD + "".join(f"{turn.text}\n" for turn in turns) + PROFILE_TAIL
-        memories = (*self.memories, *map(line, turns))
-        return replace(self, text=text, memories=memories, tokens=estimate_tokens(text))
 
 
 def standing_to_json(found: Standing[LineT], more: Callable[[LineT], dict[str, Any]]) -> dict[str, Any]:

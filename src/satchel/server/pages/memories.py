@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from satchel.errors import Refused, UsageError
 from satchel.memory import Filters, Hit, Kind, Memory, MemoryRecord, Recall
-from satchel.memory.show.page.records import HEADS
 from satchel.memory.spheres import SPHERES
 from satchel.memory.store.counts import DayCount
+from satchel.memory.store.page_lines import SECTIONS
 from satchel.runtime.lines import counted
 from satchel.server.pages.charts import ChartColumn, column_chart
 from satchel.server.pages.kept import kept_of
@@ -91,7 +91,7 @@ async def memories(request: Request, service: Serves) -> Response:
         profile=await memory.standing(
             page_tokens=settings.page_tokens, profile_tokens=settings.profile_tokens, confidential=True
         ),
-        sections=HEADS,
+        sections=SECTIONS,
         waits=await memory.page_waits(),
         agenda=await memory.agenda(budget_tokens=settings.agenda_tokens),
         settings=settings,

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from satchel.memory.show.standing import Standing, StandingLine, standing_to_json
-from satchel.memory.store.page_lines import SECTIONS, PageVersion, Section
+from satchel.memory.store.page_lines import PageVersion, Section
 
 if TYPE_CHECKING:
     from satchel.memory.show.profile import Profile
 
-__all__ = [
-    "HEADS",
-    "PAGE_TOKENS",
-    "Page",
-    "ShownLine",
-    "ShownSection",
-    "always_to_json",
-    "page_to_json",
-    "said_last",
-]
+__all__ = ["PAGE_TOKENS", "Page", "ShownLine", "always_to_json", "page_to_json"]
 
 PAGE_TOKENS: Final = 1_200
 """Of the whole block: a page of 600 tokens held .82 of what messages of withheld lives needed, one of 1,200 .93."""
-
-
-ShownSection: TypeAlias = Section | Literal["lately"]
-HEADS: Final[Mapping[ShownSection, str]] = {**dict(SECTIONS.items()), "lately": "What you said last"}
-"""The headings of what is shown, for the user's eyes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +23,12 @@ class ShownLine(StandingLine):
     """A line that is shown now.
 
     Attributes:
-        section: One of `HEADS`; what the user said last stands below the page.
+        section: One of `SECTIONS`.
         until: The last day on which it is shown.
         by: Who wrote it; "pin" for a pinned memory that no line stands on.
     """
 
-    section: ShownSection
+    section: Section
     until: date | None
     by: Literal["model", "user", "pin"]
 
@@ -57,19 +42,6 @@ class Page(Standing[ShownLine]):
     """
 
     version: PageVersion
-
-
-def said_last(turn: StandingLine) -> ShownLine:
-    """One of the user's last turns as a line below the page."""
-    return ShownLine(
-        memory=turn.memory,
-        words=turn.words,
-        text=turn.text,
-        tokens=turn.tokens,
-        section="lately",
-        until=None,
-        by="user",
-    )
 
 
 def always_to_json(found: Page | Profile) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from satchel.memory.records import MemoryRecord
-from satchel.memory.show.page.records import HEADS, Page, ShownLine, ShownSection
+from satchel.memory.show.page.records import Page, ShownLine
 from satchel.memory.spheres import is_granted
 from satchel.memory.store.page_lines import SECTIONS, PageVersion, Section
 from satchel.memory.store.page_rows import words_of
@@ -48,8 +48,8 @@ def tokens_of_line(text: str) -> float:
     return tokens_of(page_line(text) + "\n")
 
 
-def _tokens_of_section(section: ShownSection) -> float:
-    return tokens_of(f"{HEADS[section]}:\n")
+def _tokens_of_section(section: Section) -> float:
+    return tokens_of(f"{SECTIONS[section]}:\n")
 
 
 FRAME_TOKENS: Final = tokens_of(PAGE_HEAD + PROFILE_TAIL) + sum(map(_tokens_of_section, SECTIONS))
@@ -157,10 +157,10 @@ def _line(
 
 def _block(version: PageVersion, lines: Sequence[ShownLine]) -> str:
     parts = [PAGE_HEAD.format(day=version.written_at.date())]
-    section: ShownSection | None = None
+    section: Section | None = None
     for line in lines:
         if line.section != section:
             section = line.section
-            parts.append(f"{HEADS[section]}:\n")
+            parts.append(f"{SECTIONS[section]}:\n")
         parts.append(f"{line.text}\n")
     return "".join(parts) + PROFILE_TAIL
