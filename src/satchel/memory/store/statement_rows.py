@@ -237,23 +237,25 @@ _LASTING = Prepared(
     .order_by(statements.c.lasting.desc(), statements.c.rid.desc())
     .limit(_MOST_STATEMENTS)
 )
-_drawn = memories.alias()
-_LATELY = Prepared(
-    select(memories.c.rid)
-    .where(
-        memories.c.space_id == _SPACE,
-        _IS_OWN,
-        HOLDS,
-        # What a model found confidential in it, nobody said to be.
-        ~exists().where(
-            _drawn.c.space_id == memories.c.space_id,
-            _drawn.c.source_session == memories.c.source_session,
-            _drawn.c.source_turn == memories.c.source_turn,
-            _drawn.c.discretion != "open",
-        ),
-    )
+_last = (
+    select(memories.c.rid, memories.c.said_at, memories.c.source_session, memories.c.source_turn)
+    .where(memories.c.space_id == _SPACE, _IS_OWN, HOLDS)
     .order_by(memories.c.said_at.desc(), memories.c.rid.desc())
     .limit(_MOST_LATELY)
+    .subquery()
+)
+_LATELY = Prepared(
+    select(_last.c.rid)
+    .where(
+        # A model found something confidential in it.
+        ~exists().where(
+            memories.c.space_id == _SPACE,
+            memories.c.source_session == _last.c.source_session,
+            memories.c.source_turn == _last.c.source_turn,
+            memories.c.discretion != "open",
+        )
+    )
+    .order_by(_last.c.said_at.desc(), _last.c.rid.desc())
 )
 _PAST = Prepared(
     select(statements.c.rid, statements.c.start).where(
