@@ -397,7 +397,7 @@ def watched(spec: WorkspaceBox, scratch: Path, *, every_s: float = 0.1) -> Watch
     return Watch(
         memory_mb=spec.memory_mb or int(machine_memory_mb() * MEMORY_SHARE),
         processes=spec.processes + HOST_PROCESSES,
-        disks=(spec.workspace, scratch),
+        disks=(spec.workspace, scratch, *spec.writable),
         disk_mb=spec.disk_mb,
         every_s=every_s,
     )
