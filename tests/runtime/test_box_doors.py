@@ -211,6 +211,24 @@ async def world_again(folder: Path, rule: str) -> AsyncIterator[World]:
         yield World(satchel=satchel, session=session, script=script, work=folder / "work", home=folder)
 
 
+@requirement("bash:boxed:hostile")
+async def test_no_command_runs_while_it_is_not_known_what_the_users_git_settings_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that is too busy for git to answer."""
+    os.mkfifo(tmp_path / "slow")
+    async with world(tmp_path) as one:
+        settings = tmp_path / ".gitconfig"
+        settings.write_text("[core]\n\thooksPath = my\n[include]\n\tpath = slow\n")
+        with monkeypatch.context() as busy:
+            busy.setattr("satchel.tools.boxed.workspace._GIT_S", 0.5)
+            said = await one.bash("mkdir my; echo planted > my/pre-commit")
+        assert not (one.work / "my").exists()
+        assert "git did not list your settings" in said
+        settings.write_text("[core]\n\thooksPath = my\n")
+        assert "my/pre-commit.from-sandbox" in await one.bash("mkdir my; echo planted > my/pre-commit")
+
+
 # ---- Programs on PATH
 
 
