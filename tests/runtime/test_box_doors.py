@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -209,6 +210,26 @@ async def world_again(folder: Path, rule: str) -> AsyncIterator[World]:
     async with opened(folder, ScriptedModel(script), agent__mode="auto") as satchel:
         session = await satchel.session(interactive=True, allow=(rule,))
         yield World(satchel=satchel, session=session, script=script, work=folder / "work", home=folder)
+
+
+@requirement("bash:boxed:hostile")
+async def test_no_command_talks_to_a_program_that_came_to_a_folder_that_may_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = "python3 -c \"import socket; socket.socket(socket.AF_UNIX).connect('sub/socket')\""
+    command = f"cd ~/other; head file; {connect} && echo spoke; [ -p sub/pipe ] && echo a pipe"
+    async with world(tmp_path, allow=("bash read=~/other",)) as one:
+        (tmp_path / "other/sub").mkdir()
+        assert "theirs" in await one.bash(command)
+        os.mkfifo(tmp_path / "other/sub/pipe")
+        monkeypatch.chdir(tmp_path)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind("other/sub/socket")
+            server.listen()
+            said = await one.bash(command)
+        assert "theirs" in said
+        assert "spoke" not in said
+        assert "a pipe" not in said
 
 
 @requirement("bash:boxed:hostile")

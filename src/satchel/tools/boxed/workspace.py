@@ -27,7 +27,7 @@ from satchel.sandbox.port import Feature, Network, OpenBox, Pinned, Probe, Sandb
 from satchel.sandbox.process import ProcessResult, run_process, watch_notes
 from satchel.sandbox.running import RunningProcess, run_alongside
 from satchel.sandbox.selfrun import has_settings
-from satchel.sandbox.workspace import common_of, protected_in_git
+from satchel.sandbox.workspace import common_of, look_at_readable, protected_in_git
 from satchel.tools.box import Box, Wish
 from satchel.tools.boxed.environ import boxed_environ, git_settings_text
 from satchel.tools.boxed.notes import NOT_FOUND, Refusals, find_refusals, is_hidden
@@ -523,6 +523,7 @@ class Workspace:
         try:
             if held.box is None:
                 raise held.error or SandboxError("The sandbox was closed.")
+            await self._off_loop(look_at_readable, plan.spec.read_only)
             yield plan, held.box
         finally:
             held.users -= 1

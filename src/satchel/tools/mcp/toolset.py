@@ -313,7 +313,9 @@ class McpToolset:
         await server.current.connected(self._first_wait_s)
         # Told here: one that has failed may be starting again by the time the others are ready.
         if server.pins is None and server.current.state == "starting":
-            self._host.tell(f"The MCP server {server.name} is still starting. Its tools will be available later.")
+            self._host.tell(
+                f"The MCP server {server.name} is still starting. Its tools will be available later."
+            )
 
     def _changed(self) -> None:
         self.version += 1
