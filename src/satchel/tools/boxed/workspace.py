@@ -219,7 +219,8 @@ class Workspaces:
                     return ""  # there is no git
                 if result.timed_out:
                     raise SandboxError(
-                        f"git did not list your settings within {_GIT_S:g} s, so a sandbox can't protect what they name."
+                        f"git did not list your settings within {_GIT_S:g} s, so no sandbox can protect what they "
+                        "name."
                     )
                 fields = result.stdout.text.split("\0") if result.exit_code == 0 else []
                 origins = {each.removeprefix("file:") for each in fields[::2]}
