@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -290,7 +291,8 @@ def test_an_unreachable_model_fails_in_words_and_the_message_is_kept(run: Run, t
 
 @requirement("cli:exit-codes")
 @pytest.mark.anyio
-async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, 10])
+async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path, times: int) -> None:
     pipe = tmp_path / "begun"
     os.mkfifo(pipe)
     async with loopback(scripted(calls(("bash", {"command": f"echo begun > {pipe}; sleep 1000"})))) as server:
@@ -307,7 +309,10 @@ async def test_an_interrupt_ends_the_turn_in_good_order_with_130(tmp_path: Path)
         )
         with anyio.fail_after(120):
             await anyio.to_thread.run_sync(pipe.read_text)
-            process.send_signal(signal.SIGINT)
+            for _ in range(times):  # impatiently
+                process.send_signal(signal.SIGINT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(0.02)
             out, err = await anyio.to_thread.run_sync(process.communicate)
     assert (process.returncode, err.strip()) == (130, b"Interrupted.")
     told = json.loads(out)

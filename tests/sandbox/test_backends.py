@@ -38,6 +38,8 @@ from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
 
+PATHS = {"PATH": "/usr/bin:/bin"}
+
 
 @pytest.fixture(params=["bubblewrap", "landlock"])
 async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[LocalSandbox]:
@@ -446,22 +448,59 @@ async def test_the_home_folder_is_no_workspace(tmp_path: Path) -> None:
                 pass
 
 
-async def test_a_command_that_fills_the_disk_is_ended(tmp_path: Path) -> None:
+FILL = {
+    "files": "head -c 16M /dev/zero >f$i",
+    "a folder that was granted": "head -c 16M /dev/zero >../granted/f$i",
+    "deleted files that stay open": "exec {at}>f; rm f; head -c 16M /dev/zero >&$at",
+}
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> WorkspaceBox:
     if find("bwrap") is None:
         pytest.skip(
             "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
         )
-    home, workspace = tmp_path / "home", tmp_path / "work"
-    home.mkdir()
-    workspace.mkdir()
-    spec = WorkspaceBox(workspace=workspace, home=home, disk_mb=64)
-    fill = "i=0; while [ $i -lt 100 ]; do head -c 16M /dev/zero >f$i; i=$((i+1)); sleep 0.02; done"
-    async with Bubblewrap().box(spec) as box:
+    home, workspace, granted = (tmp_path / name for name in ("home", "work", "granted"))
+    for folder in (home, workspace, granted):
+        folder.mkdir()
+    return WorkspaceBox(workspace=workspace, home=home, writable=(granted,), disk_mb=64)
+
+
+@pytest.mark.parametrize("fill", FILL)
+async def test_a_command_that_fills_the_disk_is_ended(small_disk: WorkspaceBox, fill: str) -> None:
+    command = f"i=0; while [ $i -lt 100 ]; do {FILL[fill]}; i=$((i+1)); sleep 0.02; done"
+    async with Bubblewrap().box(small_disk) as box:
         result = await run_process(
-            ["bash", "-c", fill], cwd=workspace, environ={"PATH": "/usr/bin:/bin"}, box=box, timeout_s=60
+            ["bash", "-c", command], cwd=small_disk.workspace, environ=PATHS, box=box, timeout_s=60
         )
     assert result.stopped is Status.DISK
     assert not result.timed_out
+
+
+async def test_what_others_write_to_the_disk_ends_no_command(
+    small_disk: WorkspaceBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.sandbox.watchdog.EARLIER_NS", 0)
+    go = small_disk.workspace / "go"
+    command = "head -c 32M /dev/zero >own; echo up; until [ -e go ]; do sleep 0.05; done; sleep 1; echo done"
+
+    async def others_write(*_: object) -> None:
+        (small_disk.home / "others").write_bytes(bytes(128 << 20))
+        go.touch()
+
+    (small_disk.workspace / "earlier").write_bytes(bytes(128 << 20))
+    async with Bubblewrap().box(small_disk) as box:
+        result = await run_process(
+            ["bash", "-c", command],
+            cwd=small_disk.workspace,
+            environ=PATHS,
+            box=box,
+            timeout_s=60,
+            on_output=others_write,
+        )
+    assert result.stopped is None
+    assert result.stdout.head == b"up\ndone\n"
 
 
 async def test_this_python_is_the_one_in_the_sandbox(sandbox: LocalSandbox, tmp_path: Path) -> None:

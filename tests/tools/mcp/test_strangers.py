@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -33,7 +34,7 @@ pytestmark = pytest.mark.anyio
 async def test_a_server_that_does_not_start_costs_a_notice_and_not_the_others(
     open_servers: Open, tmp_path: Path, behaviour: str, reason: str
 ) -> None:
-    start_s = 0.5 if behaviour == "hangs" else 20.0
+    start_s = 0.5 if behaviour == "hangs" else 110.0
     async with open_servers(stranger(behaviour, name="bad"), start_s=start_s) as servers:
         assert await servers.names() == []
         status = servers.toolset.status()[0]
@@ -64,6 +65,24 @@ async def test_a_first_message_does_not_wait_longer_than_it_should(open_servers:
         assert servers.take_notices() == (
             "The MCP server x is still starting. Its tools will be available later.",
         )
+
+
+async def test_a_server_that_failed_is_not_said_to_be_starting_while_a_slower_one_is_waited_for(
+    open_servers: Open, tmp_path: Path
+) -> None:
+    slow, failing = stranger("good", name="slow"), stranger("dies", name="failing")
+    fails_once = "[ -e failed ] && touch again && exec sleep 1000; touch failed; exec"
+    entries = [
+        replace(entry, command="sh", args=("-c", f'{first} "$0" "$@"', entry.command, *entry.args))
+        for entry, first in (
+            (slow, "until [ -e again ]; do sleep 0.01; done; exec"),
+            (failing, fails_once),
+        )
+    ]
+    async with open_servers(*entries) as servers:
+        assert await servers.names() == ["mcp__slow__work"]
+        (notice,) = servers.take_notices()
+        assert notice.startswith("The MCP server failing is unavailable: it exited")
 
 
 @requirement("mcp:down")
