@@ -157,21 +157,21 @@ async def test_a_session_keeps_its_folder_and_nothing_else(sandbox: LocalSandbox
     async with await sandbox.open(spec) as session:
         await session.write("main.py", b"def run(args):\n    return open('data').read() + args['x']\n")
         await session.write("sub/deep.txt", b"deep")
-        first = await session.exec(["sh", "-c", "echo -n kept >data; sleep 100 & pwd"], timeout_s=20)
+        first = await session.exec(["sh", "-c", "echo -n kept >data; sleep 100 & pwd"], timeout_s=100)
         assert first.ok
         second = await session.exec(
-            ["python", "-c", "import main; print(main.run({'x': '!'}))"], timeout_s=20
+            ["python", "-c", "import main; print(main.run({'x': '!'}))"], timeout_s=100
         )
         assert (second.stdout, second.stderr) == ("kept!\n", "")
         assert await session.read("data", max_bytes=100) == b"kept"
-        called = await session.call({"x": "!"}, timeout_s=20)
+        called = await session.call({"x": "!"}, timeout_s=100)
         assert called.error == "FileNotFoundError: [Errno 2] No such file or directory: 'data'"
         assert [file.path for file in await session.export(["main.py", "sub"])] == ["main.py", "sub/deep.txt"]
     with pytest.raises(SandboxError, match="session is closed"):
         await session.exec(["true"], timeout_s=1)
     async with await sandbox.open(spec) as again:
         await again.write("data", b"changed")
-        result = await again.exec(["sh", "-c", "cat data; rm data; echo x >new"], timeout_s=20)
+        result = await again.exec(["sh", "-c", "cat data; rm data; echo x >new"], timeout_s=100)
         assert (result.stdout, result.status) == ("changed", Status.OK)
 
 
