@@ -106,14 +106,6 @@ def test_no_memory_shows_the_model_none(run: Run, tmp_path: Path) -> None:
     assert "shellfish" not in said_to(chats(server)[1])
 
 
-def test_without_a_model_memories_are_quoted_with_how_to_add_a_model(run: Run, tmp_path: Path) -> None:
-    run("ask", "My sister Mara is allergic to shellfish.")
-    ran = run("ask", "What should I keep in mind when I cook for Mara?")
-    assert ran.code == 0
-    assert "My sister Mara is allergic to shellfish." in ran.out
-    assert "ANTHROPIC_API_KEY" in ran.out
-
-
 def test_an_unreachable_endpoint_is_reported_with_what_to_type(run: Run, tmp_path: Path) -> None:
     # Port 9 is "discard": nobody listens there.
     gone = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}

@@ -75,14 +75,6 @@ async def test_no_command_leaves_a_program_that_runs_as_its_owner(
         assert stat.S_IMODE((one.work / "m/k").stat().st_mode) == 0o751
 
 
-async def test_no_command_makes_a_device(tmp_path: Path) -> None:
-    async with world(tmp_path) as one:
-        said = await one.bash("mknod null c 1 3; mknod disk b 8 0; mkfifo pipe && echo made")
-        assert "made" in said
-        assert not (one.work / "null").exists()
-        assert not (one.work / "disk").exists()
-
-
 @requirement("bash:boxed:hostile")
 def test_as_an_ordinary_user_the_same_holds_and_what_only_landlock_does() -> None:
     again(

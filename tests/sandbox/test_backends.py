@@ -310,39 +310,6 @@ async def test_landlock_refuses_to_promise_hosts(tmp_path: Path) -> None:
 
 
 @requirement("sandbox:workspace:protected")
-async def test_a_workspace_protects_what_git_and_agents_would_execute(tmp_path: Path) -> None:
-    if find("bwrap") is None:
-        pytest.skip(
-            "THE SANDBOX WAS NOT TESTED: bubblewrap isn't installed (sudo apt-get install bubblewrap)"
-        )
-    environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path / "home")}
-    home, workspace, nested = tmp_path / "home", tmp_path / "work", tmp_path / "work" / "lib" / "part"
-    for folder in (home, workspace, nested):
-        folder.mkdir(parents=True, exist_ok=True)
-    for folder in (workspace, nested):
-        await run_process(["git", "init", "-q", str(folder)], cwd=tmp_path, environ=environ)
-    (workspace / ".satchel").mkdir()
-    before = (workspace / ".git" / "config").read_bytes()
-    attempts = [
-        "echo x >.git/hooks/pre-commit", "git config core.fsmonitor evil", "mv .git .old", "rm -rf .git/hooks",
-        "echo x >lib/part/.git/hooks/pre-commit", "mv lib/part/.git lib/part/.old", "echo x >.satchel/config.toml",
-        "ln -sf /tmp .git/hooks/evil", "echo [core] >>.git/config",
-    ]  # fmt: skip
-    sandbox = Bubblewrap()
-    async with sandbox.box(WorkspaceBox(workspace=workspace, home=home)) as box:
-        for attempt in attempts:
-            result = await run_process(["bash", "-c", attempt], cwd=workspace, environ=environ, box=box)
-            assert result.exit_code != 0, attempt
-        planted = "mkdir evil && echo ../evil >.git/commondir"
-        await run_process(["bash", "-c", planted], cwd=workspace, environ=environ, box=box)
-        assert not (workspace / ".git" / "commondir").exists()
-        works = "echo a >a && git add a && git -c user.name=A -c user.email=a@b commit -qm first && git log --oneline | wc -l"
-        result = await run_process(["bash", "-c", works], cwd=workspace, environ=environ, box=box)
-        assert (result.exit_code, result.stdout.text.strip()) == (0, "1"), result.stderr.text
-    assert (workspace / ".git" / "config").read_bytes() == before
-
-
-@requirement("sandbox:workspace:protected")
 async def test_git_folders_are_found_by_what_they_are_at_any_depth_and_what_their_settings_name(
     tmp_path: Path,
 ) -> None:

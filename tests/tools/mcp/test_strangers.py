@@ -86,21 +86,6 @@ async def test_a_server_that_failed_is_not_said_to_be_starting_while_a_slower_on
 
 
 @requirement("mcp:down")
-async def test_a_server_that_vanishes_in_a_call_gives_an_error_and_is_back_for_the_next(
-    open_servers: Open, tmp_path: Path
-) -> None:
-    async with open_servers(stranger("vanishes-once", tmp_path)) as servers:
-        first = await servers.call("mcp__x__work")
-        second = await servers.call("mcp__x__work")
-    assert first.is_error
-    assert first.text == (
-        "mcp__x__work gave no result: the MCP server x went away during the call (it exited). "
-        "Whether it did what was asked is unknown: check before repeating."
-    )
-    assert (second.text, second.is_error) == ("back", False)
-
-
-@requirement("mcp:down")
 async def test_a_server_that_keeps_vanishing_is_started_again_with_pauses_that_grow(
     open_servers: Open,
 ) -> None:
