@@ -292,7 +292,7 @@ def test_a_pdf_has_whole_words_its_forms_and_the_heading_above_each_passage(run:
     look.set_data(b"BT /F1 12 Tf 0 2 Td (Quetzalcoatl) Tj ET")
     page = writer.pages[2]
     box = ArrayObject(map(NumberObject, (50, 100, 200, 120)))
-    look |= {  # type: ignore[operator]
+    look |= {
         NameObject("/Type"): NameObject("/XObject"),
         NameObject("/Subtype"): NameObject("/Form"),
         NameObject("/BBox"): ArrayObject(map(NumberObject, (0, 0, 150, 20))),

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from anyio import CancelScope
 from anyio.to_thread import run_sync
 
 from satchel.errors import NotFound, UsageError
@@ -136,7 +137,10 @@ async def remember_sent(
             raise UsageError(outcome.error.replace(str(path), file.name))
     except BaseException:
         if not is_there:
-            remove_kept(path)
+            # It may be stored all the same: a full disk can refuse the journal after the database.
+            with CancelScope(shield=True):
+                if all(one.path != str(path.relative_to(home)) for one in await memory.documents()):
+                    await run_sync(remove_kept, path)
         raise
     return outcome
 

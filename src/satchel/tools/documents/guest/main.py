@@ -22,6 +22,7 @@ from xml.etree import ElementTree
 
 _MOST_PAGES = 5_000
 _MOST_CHARS = 10_000_000
+_TOO_LONG = f"It has more than {_MOST_CHARS:,} characters of text."
 _MOST_EXPANDED_BYTES = 300_000_000
 """Of all parts of an archive together. Real documents with many pictures stay below it."""
 _MOST_ROWS = 100_000
@@ -72,7 +73,7 @@ def _read(path: Path, kind: str, pictures: _Pictures) -> dict[str, Any]:
         for section in sections:
             chars += len(section[2])
             if chars > _MOST_CHARS:
-                raise UnreadableDocument(f"It has more than {_MOST_CHARS:,} characters of text.")
+                raise UnreadableDocument(_TOO_LONG)
             if section[2].strip():
                 taken.append(section)
         if not taken:
@@ -219,8 +220,14 @@ def _unpacked(path: Path) -> None:
 
 
 def _table(rows: Iterable[Iterable[object]]) -> str:
-    lines = (" | ".join(map(_cell, row)).rstrip(" |") for row in rows)
-    return "\n".join(line for line in lines if line)
+    lines, chars = [], 0
+    for row in rows:
+        if line := " | ".join(map(_cell, row)).rstrip(" |"):
+            lines.append(line)
+            chars += len(line)
+        if chars > _MOST_CHARS:  # a few bytes of a spreadsheet can repeat a cell very often
+            raise UnreadableDocument(_TOO_LONG)
+    return "\n".join(lines)
 
 
 def _cell(value: object) -> str:
