@@ -122,18 +122,6 @@ async def test_the_log_keeps_commands_about_tools_and_what_they_answered(tmp_pat
     assert face.told == ["Refreshing tools..."]
 
 
-@requirement("external:command:empty")
-async def test_where_there_are_no_tools_the_list_says_so(tmp_path: Path) -> None:
-    names = (
-        "bash file_read file_write file_edit glob grep think todo ask_user propose_plan delegate "
-        "lookup_capability request_capability execute_capability read_docs"
-    )
-    async with opened(
-        tmp_path, ScriptedModel([]), tools__disabled=names.split(), web__enabled=False, memory__enabled=False
-    ) as satchel:
-        assert await Face(satchel, await satchel.session()).lines("/tool") == "No tools available."
-
-
 async def test_completion_offers_commands_tools_models_and_modes(tmp_path: Path) -> None:
     async with opened(tmp_path, ScriptedModel([])) as satchel:
         session = await satchel.session()

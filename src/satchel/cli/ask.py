@@ -21,6 +21,7 @@ from satchel.cli.opening import exit_code_of, opened, settled, tell_choice
 from satchel.cli.output import is_terminal, json_text, say, say_json, tell
 from satchel.cli.settings import read_settings
 from satchel.cli.shared import SessionWish, connected, usable_server
+from satchel.cli.signals import run_in_good_order
 from satchel.cli.view import TurnView
 from satchel.clock import SystemClock
 from satchel.config import Settings
@@ -118,7 +119,7 @@ def ask(
         )
         return await _ask(message, settings, wish, allow)
 
-    return anyio.run(body)
+    return run_in_good_order(body)
 
 
 def _words(text: Sequence[str], attached: Sequence[Path]) -> str:

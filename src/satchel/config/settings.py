@@ -555,7 +555,7 @@ class SandboxSettings:
     )
     disk_mb: int = setting(
         8192,
-        "A boxed command is ended when the free space of a disk shrinks by this much while it runs, in MiB.",
+        "A boxed command is ended when what it wrote takes more than this of a disk, in MiB.",
         low=64,
         high=16_777_216,
     )

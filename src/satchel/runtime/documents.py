@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
 
+from anyio import CancelScope
 from anyio.to_thread import run_sync
 
 from satchel.errors import NotFound, UsageError
@@ -21,7 +22,7 @@ from satchel.messages import FileBlock
 from satchel.runtime.sandboxes import Sandboxes
 from satchel.sessions.attachments import MOST_BYTES, plain_name
 from satchel.tools.builtin.tree import FoundPath, walk
-from satchel.tools.documents.reading import KINDS, PICTURES, Document, read_document
+from satchel.tools.documents.reading import KINDS, PICTURES, Document, check_readable, read_document
 from satchel.tools.kept import media_type_of, write_kept
 
 __all__ = [
@@ -125,7 +126,7 @@ async def remember_sent(
     known = next((one for one in await memory.documents() if one.path.startswith(folder)), None)
     path = home / (known.path if known else folder + file.file_name.removeprefix(f"{digest[:16]}-"))
     if path.suffix[1:].lower() not in KINDS:
-        raise UsageError(f"{file.name} is not of a kind that is read: {', '.join(KINDS)}.")
+        raise UsageError(f"{file.name} is not of a kind that is read: {', '.join(sorted(KINDS))}.")
     is_there = await run_sync(path.is_file)
     try:
         await run_sync(write_kept, path, content)
@@ -136,7 +137,10 @@ async def remember_sent(
             raise UsageError(outcome.error.replace(str(path), file.name))
     except BaseException:
         if not is_there:
-            remove_kept(path)
+            # It may be stored all the same: a full disk can refuse the journal after the database.
+            with CancelScope(shield=True):
+                if all(one.path != str(path.relative_to(home)) for one in await memory.documents()):
+                    await run_sync(remove_kept, path)
         raise
     return outcome
 
@@ -200,6 +204,7 @@ async def add_document(
         # The path is the document's name in the store, which keeps no characters that nobody sees.
         if not str(file).isprintable() or len(str(file)) > _MOST_PATH_CHARS:
             raise UsageError(f"{file} has a path with unprintable characters, or a very long one. Rename it.")
+        await run_sync(check_readable, file)  # first: a hash of gigabytes takes minutes
         digest, written_at = await run_sync(digest_of, file)
         if known is not None and known.digest == digest:
             return DocumentOutcome(path=name, outcome="unchanged", passages=known.passages)

@@ -27,6 +27,7 @@ _MOST_READ_CHARS = 200_000
 """Of one text."""
 
 _PASSAGE_WORDS = 60
+_MOST_HEAD_CHARS = 300
 
 
 def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
@@ -44,7 +45,15 @@ def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
         return sum(weights.get(stem, 0.0) for stem in set(lexicon.stems_of(part)))
 
     number = max(range(len(parts)), key=lambda at: worth(parts[at]))
-    return Passage(text=parts[number], number=number + 1, of=len(parts))
+    return Passage(text=_with_head(parts[number], content), number=number + 1, of=len(parts))
+
+
+def _with_head(part: str, content: str) -> str:
+    """A part of a table's rows under the first one, which says what the columns are."""
+    rows = [line for line in content.split("\n") if " | " in line]
+    if sum(row in part for row in rows) < 2 or rows[0] in part or len(rows[0]) > _MOST_HEAD_CHARS:
+        return part
+    return f"{rows[0]}\n{part}"
 
 
 def is_short_reply(memory: MemoryRecord) -> bool:

@@ -81,10 +81,29 @@ async def put(
     now = to_micros(space.clock.now())
 
     def replace(connection: Connection, id: int) -> int:
-        old = [one.source for one in documents(connection, id) if one.path == path]
+        old = _sources(connection, id, path)
         if again and not old:
             raise NotFound(f"{path} was forgotten while it was read.")
         forgetting.drop_sources(connection, id, old, at=now, hasher=space.hasher)
         return len(repository.insert_drafts(connection, id, drafts, fresh=True))
 
     return await space.write_durably(replace)
+
+
+def _sources(connection: Connection, space: int, path: str) -> list[str]:
+    """The sources of the document at a path: one, or none.
+
+    `documents` has them as well, but counts all passages: among ten thousand documents, 30 ms of a processor for each.
+    """
+    name = memories.c.source_session
+    rows = connection.execute(
+        select(name)
+        .distinct()
+        .where(
+            memories.c.space_id == space,
+            name >= "document:",
+            name < "document;",
+            name.endswith(f":{path}", autoescape=True),
+        )
+    )
+    return [source for (source,) in rows if document_path(source) == path]
