@@ -418,6 +418,7 @@ async def test_the_home_folder_is_no_workspace(tmp_path: Path) -> None:
 FILL = {
     "files": "head -c 16M /dev/zero >f$i",
     "a folder that was granted": "head -c 16M /dev/zero >../granted/f$i",
+    "a file that was granted": "head -c 16M /dev/zero >>../file",
     "deleted files that stay open": "exec {at}>f; rm f; head -c 16M /dev/zero >&$at",
 }
 
@@ -431,7 +432,9 @@ def small_disk(tmp_path: Path) -> WorkspaceBox:
     home, workspace, granted = (tmp_path / name for name in ("home", "work", "granted"))
     for folder in (home, workspace, granted):
         folder.mkdir()
-    return WorkspaceBox(workspace=workspace, home=home, writable=(granted,), disk_mb=64)
+    file = tmp_path / "file"
+    file.touch()
+    return WorkspaceBox(workspace=workspace, home=home, writable=(granted, file), disk_mb=64)
 
 
 @pytest.mark.parametrize("fill", FILL)

@@ -211,6 +211,9 @@ def _size_mb(folders: Iterable[Path], *, since_ns: int = 0) -> int:
                         size += state.st_blocks * 512
                     if stat.S_ISDIR(state.st_mode):
                         waiting.append(entry.path)
+        except NotADirectoryError:  # a file that may be written
+            with contextlib.suppress(OSError):
+                size += os.lstat(folder).st_blocks * 512
         except OSError as error:
             if since_ns and (error.errno == errno.ENAMETOOLONG or _is_closed(folder)):
                 return BOUNDLESS_MB

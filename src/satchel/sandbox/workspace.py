@@ -61,6 +61,7 @@ __all__ = [
     "open_workspace",
     "open_as_agreed",
     "protected_in_git",
+    "special_in",
     "workspace_mounts",
 ]
 
@@ -215,7 +216,8 @@ class _Workspace:
         spec = self._spec
         trees = {str(top): last_look(str(top)) for top in (spec.workspace.resolve(), *spec.guarded)}
         repositories = [git for top, tree in trees.items() for git in git_folders(Path(top), tree)]
-        mounts = [*self._mounts, *_protected(spec, trees, repositories), *_unheard(spec.read_only)]
+        special = [each for folder in spec.read_only for each in special_in(folder)]
+        mounts = [*self._mounts, *_protected(spec, trees, repositories), *_hidden(special)]
         who = OF_ROOT if self._owner is not None else ROOT_HIDDEN if self._as_root else OF_A_USER
         start = [self._program, *who, *ALWAYS, *(NO_SYSCTL if self._as_root else ())]
         mounts += pins_of(mounts)
@@ -621,13 +623,12 @@ def look_at_readable(folders: Sequence[Path]) -> None:
         look(str(folder), keep=True, opens=False)
 
 
-def _unheard(folders: Sequence[Path]) -> Iterator[Mount]:
-    """Sockets and pipes in folders that may be read: whoever may read one may also talk to the program behind it."""
-    for folder in filter(is_folder, folders):
-        yield from _hidden(last_look(str(folder), opens=False).special)
+def special_in(folder: Path) -> list[Path]:
+    """Sockets and pipes in a folder that may be read: whoever may read one may also talk to the program behind it."""
+    return [Path(each) for each in last_look(str(folder), opens=False).special] if is_folder(folder) else []
 
 
-def _hidden(paths: Iterable[str]) -> Iterator[Mount]:
+def _hidden(paths: Iterable[str | Path]) -> Iterator[Mount]:
     for path in paths:
         if len(os.fsencode(path)) < MOST_PATH:
             yield Mount(path=Path(path), access="hide")
