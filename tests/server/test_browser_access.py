@@ -315,6 +315,8 @@ def test_the_api_with_a_cookie_is_guarded_like_the_pages_and_with_the_token_need
         ("/chat/unknown", 404),
         ("/api/memories/unknown", 404),
         ("/sessions?page=x", 422),
+        ("/memories/recalled?page=x", 400),
+        ("/settings/permissions?page=0", 400),
     ],
 )
 def test_every_page_forbids_what_is_not_ours(world: World, path: str, status: int) -> None:

@@ -387,7 +387,7 @@ async def _model(satchel: Satchel) -> Check:
     if satchel.parts.models.given is not None:  # only the program knows how to reach it
         return Check(part="model", state="ok", text=chosen)
     try:
-        await verify_model(choice.name, satchel.settings, clock=satchel.clock)
+        await verify_model(choice.name, satchel.parts.models.settings, clock=satchel.clock)
     except SatchelError as error:
         return Check(part="model", state="failed", text=f"{chosen} can't answer: {error}")
     return Check(part="model", state="ok", text=chosen)
