@@ -429,7 +429,7 @@ def test_several_sessions_are_pinned_archived_and_deleted_at_once(world: World) 
         assert listed() == ids[::-1]
         assert ticked(client, page, ids[:2], "pin").status_code == 303
         page = open_page(client, "/sessions")
-        assert said(page) == "Pinned: 2 sessions. Undo"
+        assert said(page) == "Pinned: 2 conversations. Undo"
         assert words_of(page.xpath("//main//section/h2")[0]) == "Pinned"
         assert listed() == [ids[1], ids[0], ids[2]]
         ticked(client, page, ids[1:], "archive")
@@ -443,7 +443,7 @@ def test_several_sessions_are_pinned_archived_and_deleted_at_once(world: World) 
         # Deleting several asks first.
         answer = ticked(client, archive, ids[1:], "delete")
         page = open_page(client, answer.headers["location"])
-        assert "Delete 2 sessions for good?" in said(page)
+        assert "Delete 2 conversations for good?" in said(page)
         assert listed("/sessions?archived=true") == [ids[1], ids[2]]
         [form] = page.get_element_by_id("sayings").iter("form")
         headers = {"origin": at(client), "sec-fetch-site": "same-origin"}
@@ -458,7 +458,7 @@ def test_several_sessions_are_pinned_archived_and_deleted_at_once(world: World) 
         with lock.open("w") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             ticked(client, page, [ids[0], other], "archive")
-        assert "1 session of 2 done." in said(open_page(client, "/sessions"))
+        assert "1 conversation of 2 done." in said(open_page(client, "/sessions"))
         assert listed() == ids[:1]
         assert "Tick the boxes" in said(
             open_page(client, ticked(client, page, [], "pin").headers["location"])

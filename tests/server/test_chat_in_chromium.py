@@ -346,7 +346,7 @@ def test_a_call_is_approved_a_build_answered_and_a_memory_corrected_by_hand(
         field.press("Tab")
         expect(field).to_have_value("/usage ")
         field.press("Enter")
-        expect(page.locator("#told")).to_contain_text("This session")
+        expect(page.locator("#told")).to_contain_text("This conversation")
 
 
 @requirement("web-pages:accessible")

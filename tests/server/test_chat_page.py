@@ -622,7 +622,7 @@ def test_scripts_get_json(world: World) -> None:
         problem = client.post("/chat", data={"message": ""}, headers=headers)
         assert (problem.status_code, problem.json()["detail"]) == (400, "The message is empty.")
         told = client.post("/chat", data={"message": "/usage"}, headers=headers).json()
-        assert "This session" in told["html"]
+        assert "This conversation" in told["html"]
         assert json.dumps(told).count("<script") == 0
 
 

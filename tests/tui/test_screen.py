@@ -74,7 +74,11 @@ PICTURE = """\
 @requirement("tui:approvals")
 @pytest.mark.parametrize(
     ("keys", "consent", "said"),
-    [("y", "once", "allowed once"), ("s", "session", "allowed for this session"), ("n", "no", "refused")],
+    [
+        ("y", "once", "allowed once"),
+        ("s", "session", "allowed for this conversation"),
+        ("n", "no", "refused"),
+    ],
 )
 async def test_a_key_answers_a_permission_question(
     tmp_path: Path, keys: str, consent: str, said: str

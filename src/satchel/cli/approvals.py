@@ -133,7 +133,9 @@ class TerminalAnswers:
             if call.told_reason:
                 self._view.note(f"     {visible(call.told_reason)}", "yellow")
         rules = ", ".join(dict.fromkeys(visible(rule) for call in calls for rule in call.rules))
-        self._view.note(f"  y yes · n no · s yes for this session · a always: {rules}", "dim", wraps=True)
+        self._view.note(
+            f"  y yes · n no · s yes for this conversation · a always: {rules}", "dim", wraps=True
+        )
         chosen = "y 1 3 permits only these calls · " if len(calls) > 1 else ""
         self._view.note(
             f"  {chosen}any other text means no, and the model gets to read it", "dim", wraps=True

@@ -456,7 +456,12 @@ class QuestionPrompt(Waiting, can_focus=True):
             self._append_call(text, number, call)
         rules = ", ".join(dict.fromkeys(visible(rule) for call in calls for rule in call.rules))
         text.append("\n")
-        for key, label in (("y", "yes"), ("s", "for this session"), ("a", f"always: {rules}"), ("n", "no")):
+        for key, label in (
+            ("y", "yes"),
+            ("s", "for this conversation"),
+            ("a", f"always: {rules}"),
+            ("n", "no"),
+        ):
             text.append(f"\n {key} ", style="reverse bold")
             text.append(f" {label}")
         if len(calls) > 1:

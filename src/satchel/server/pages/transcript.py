@@ -670,7 +670,7 @@ class Transcript:
 _CONSENTS: Final = {
     "no": "not allowed",
     "once": "allowed",
-    "session": "allowed for this session",
+    "session": "allowed for this conversation",
     "always": "allowed for good",
 }
 

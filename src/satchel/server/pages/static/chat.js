@@ -308,7 +308,7 @@ function change(turn) {
   message.setSelectionRange(message.value.length, message.value.length);
   keepDraft();
   composer.dataset.branch = turn.id.replace("turn-", "");
-  const told = notice("Your message is in the field again. Sent, it begins a branch from here; what was said stays in this session.", "on");
+  const told = notice("Your message is in the field again. Sent, it begins a branch from here; what was said stays in this conversation.", "on");
   told.id = "branching";
   told.append(button("Send it at the end instead", () => { unbranch(); message.focus(); }));
   tell(told);
