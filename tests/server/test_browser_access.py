@@ -343,6 +343,8 @@ def test_programs_get_problems_and_people_get_pages(world: World) -> None:
         assert client.get("/nothing").headers["content-type"].startswith("text/html")
         problem = client.get("/nothing", headers={"accept": "*/*"})
         assert problem.headers["content-type"] == "application/problem+json"
+        assert "/openapi.json" in problem.text
+        assert "/openapi.json" not in client.get("/nothing").text
     with browser(world, logged_in=False) as client:
         assert client.get("/sessions", headers={"accept": "*/*"}).status_code == 401
         assert (

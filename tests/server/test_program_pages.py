@@ -301,7 +301,7 @@ def test_the_doctor_page_shows_the_findings_with_fixes_and_buttons(
             page.cssselect("h1")[0]
         )
         parts = {words_of(part) for part in page.cssselect(".check b, .trouble h2")}
-        assert {"Program", "Home", "Database", "Conversations", "Memory", "Sandbox"} <= parts
+        assert {"Program", "Home", "Database", "Sessions", "Memory", "Sandbox"} <= parts
         assert "scripted:scripted (given by the program)" in words_of(page)
         [form] = [form for form in page.forms if form.get("action") == "/doctor/fix"][:1]
         button = trouble.cssselect("button")[0]

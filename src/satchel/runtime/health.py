@@ -206,9 +206,9 @@ async def _sessions(satchel: Satchel) -> Check:
     try:
         sessions = await satchel.sessions.list()
     except SatchelError as error:
-        return Check(part="conversations", state="failed", text=str(error))
+        return Check(part="sessions", state="failed", text=str(error))
     return Check(
-        part="conversations",
+        part="sessions",
         state="ok",
         text=f"{counted(len(sessions), 'conversation')}, {counted(sum(s.turns for s in sessions), 'turn')}",
     )
