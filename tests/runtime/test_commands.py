@@ -87,11 +87,14 @@ async def test_commands_return_what_they_found_and_print_nothing(
         id = await satchel.memory.add("Mara is allergic to shellfish.")
         assert "Mara is allergic" in await face.lines("/memory shellfish")
         assert "1 memory. " in await face.lines("/memory")
-        assert "1 session. " in await face.lines("/sessions")
+        assert "1 conversation. " in await face.lines("/sessions")
         assert (await face.run("/resume abc")).change == SessionChange(session_id="abc")
         assert (await face.run("/private")).change == SessionChange(private=True)
         assert (await face.run("/quit")).leaves
-        assert "This session: nothing yet" in await face.lines("/usage")
+        assert "This conversation: nothing yet" in await face.lines("/usage")
+        assert "The next request has about 0 tokens of it." in await face.lines(
+            "/context"
+        )  # as others call it
         assert "nothing to summarise" in await face.lines("/compact")
         with pytest.raises(UsageError, match="nothing to name"):
             await face.run("/rename Dinner")

@@ -585,7 +585,7 @@ async def test_a_rule_that_can_not_be_written_down_holds_for_the_session() -> No
     one = gate("ask", [], Answers(Approval(answer="always")), on_always=write)
     [decision] = await one.decide([bash("make test")])
     assert decision.allowed
-    assert decision.reason == "bash(make test) holds for this session only: The disk is full."
+    assert decision.reason == "bash(make test) holds for this conversation only: The disk is full."
     assert (await one.decide([bash("make test")]))[0].by == "rule"
 
 

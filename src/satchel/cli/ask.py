@@ -50,8 +50,8 @@ machine."""
 
 @click.command()
 @click.argument("text", nargs=-1, type=Text)
-@click.option("--session", "session_id", type=SessionId, metavar="ID", help="Continue this session.")
-@click.option("--last", is_flag=True, help="Continue this folder's last session.")
+@click.option("--session", "session_id", type=SessionId, metavar="ID", help="Continue this conversation.")
+@click.option("--last", is_flag=True, help="Continue this folder's last conversation.")
 @click.option("--model", type=Text, metavar="PROVIDER:MODEL", help="Ask this model.")
 @click.option("--json", "as_json", is_flag=True, help="Print the turn as JSON.")
 @click.option(
@@ -208,7 +208,7 @@ async def _in_session(
     began = session.last_seq
     running = await session.start(text, memory=message.memory, files=message.files)
     if running.waits:
-        tell("The message waits until the turn that runs in this session ends.")
+        tell("The message waits until the turn that runs in this conversation ends.")
     turn = await _turn(session, running, form, view, is_asked, notices)
     while form == "text" and turn.status == "done" and turn.build_id is not None and session.follows:
         later = await _gone_on(session, turn, view, after_seq=began, is_asked=is_asked)

@@ -61,7 +61,7 @@ _FILTERS = (
         help="Only memories with this tag; may be repeated.",
     ),
     click.option("--speaker", type=Text, metavar="NAME", help="Only what this person said."),
-    click.option("--session", type=Text, metavar="ID", help="Only memories from this session."),
+    click.option("--session", type=Text, metavar="ID", help="Only memories from this conversation."),
     click.option("--since", type=Text, metavar="TIME", help="Only what was said at that time or later."),
     click.option("--until", type=Text, metavar="TIME", help="Only what was said before that time."),
     click.option("--as-of", type=Text, metavar="TIME", help="Only what was believed at that time."),
