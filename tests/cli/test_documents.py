@@ -234,6 +234,7 @@ def test_tables_keep_their_first_row_and_sheets_and_slides_are_read_as_a_whole(
 ) -> None:
     book = Workbook()
     book.active.title = "Quakes"
+    book.active.append(["notes", None, "of mine"])
     book.active.append(["place", "depth", "day"])
     for at in range(200):
         book.active.append([f"Xyl{at}", 27.299999999999997, datetime(2026, 3, 1)])  # noqa: DTZ001

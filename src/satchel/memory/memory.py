@@ -408,6 +408,20 @@ class Memory:
         self._upkeep.stored()
         return stored
 
+    async def remove_documents(self, sources: Sequence[str]) -> None:
+        """Remove the documents with these sources, in one transaction. Their words elsewhere stay.
+
+        Many at once, because the journal is written anew when something is taken out of it.
+
+        Raises:
+            StorageError: It could not be written; nothing was changed.
+        """
+        from satchel.memory.store import documents  # noqa: PLC0415 - as above
+
+        await documents.remove(self._space, sources)
+        await self._upkeep.copy()
+        self._upkeep.stored()
+
     async def documents(self) -> tuple[StoredDocument, ...]:
         """The documents that are remembered, by their paths.
 

@@ -35,13 +35,15 @@ __all__ = [
     "is_gone",
     "kept_document",
     "remember_sent",
-    "remove_document",
+    "remove_documents",
     "remove_kept",
 ]
 
 _MOST_FILES: Final = 10_000
 _MOST_PATH_CHARS: Final = 900
 _KEPT: Final = re.compile(r"documents/[0-9a-f]{16}/[^/]+")
+_REMOVED_AT_ONCE: Final = 500
+"""Others may write to memory between two such groups."""
 _MOST_READINGS: Final = 3
 """How often a file is read that changes meanwhile."""
 
@@ -93,10 +95,10 @@ async def add_documents(
     for file in files:
         outcomes.append(await add_document(file, known.get(str(file)), memory, sandboxes))
         done(outcomes[-1])
-    for one in await run_sync(_gone, paths, list(known.values())):
-        outcomes.append(await remove_document(one, memory))
-        done(outcomes[-1])
-    return tuple(outcomes)
+    removed = await remove_documents(await run_sync(_gone, paths, list(known.values())), memory)
+    for outcome in removed:
+        done(outcome)
+    return (*outcomes, *removed)
 
 
 async def remember_sent(
@@ -178,11 +180,17 @@ def document_named(name: str, documents: Sequence[StoredDocument]) -> StoredDocu
     return found[0]
 
 
-async def remove_document(document: StoredDocument, memory: Memory) -> DocumentOutcome:
-    """Remove the passages of a document whose file is gone. Their words elsewhere stay; see `forget` for that."""
-    at = datetime.fromtimestamp(0, UTC)
-    await memory.put_document(document.path, (), title=document.title, digest=document.digest, written_at=at)
-    return DocumentOutcome(path=document.path, outcome="removed")
+async def remove_documents(
+    documents: Sequence[StoredDocument], memory: Memory
+) -> tuple[DocumentOutcome, ...]:
+    """Remove documents whose files are gone, if they are as they were. Their words elsewhere stay.
+
+    Raises:
+        StorageError: Memory could not be written. Of many, some may be removed.
+    """
+    for at in range(0, len(documents), _REMOVED_AT_ONCE):
+        await memory.remove_documents([one.source for one in documents[at : at + _REMOVED_AT_ONCE]])
+    return tuple(DocumentOutcome(path=one.path, outcome="removed") for one in documents)
 
 
 async def add_document(

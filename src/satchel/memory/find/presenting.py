@@ -49,11 +49,12 @@ def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
 
 
 def _with_head(part: str, content: str) -> str:
-    """A part of a table's rows under the first one, which says what the columns are."""
+    """A part of a table's rows under the one that says what the columns are: the first with the most cells."""
     rows = [line for line in content.split("\n") if " | " in line]
-    if sum(row in part for row in rows) < 2 or rows[0] in part or len(rows[0]) > _MOST_HEAD_CHARS:
+    head = max(rows, key=lambda row: sum(bool(cell.strip()) for cell in row.split("|")), default="")
+    if sum(row in part for row in rows) < 2 or head in part or len(head) > _MOST_HEAD_CHARS:
         return part
-    return f"{rows[0]}\n{part}"
+    return f"{head}\n{part}"
 
 
 def is_short_reply(memory: MemoryRecord) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from satchel.memory.store.space import Space
 
-__all__ = ["documents", "put"]
+__all__ = ["documents", "put", "remove"]
 
 
 def documents(connection: Connection, space: int) -> list[StoredDocument]:
@@ -88,6 +88,14 @@ async def put(
         return len(repository.insert_drafts(connection, id, drafts, fresh=True))
 
     return await space.write_durably(replace)
+
+
+async def remove(space: Space, sources: Sequence[str]) -> None:
+    """Remove documents; see `Memory.remove_documents`."""
+    now = to_micros(space.clock.now())
+    await space.write_durably(
+        lambda connection, id: forgetting.drop_sources(connection, id, sources, at=now, hasher=space.hasher)
+    )
 
 
 def _sources(connection: Connection, space: int, path: str) -> list[str]:

@@ -219,7 +219,7 @@ def _sections(path: Path, answer: Mapping[str, Any]) -> tuple[str, Sequence[Docu
 def _parts(text: str) -> Iterator[str]:
     """Parts of at most `_PASSAGE_CHARS` characters, cut at a paragraph, line, sentence or word.
 
-    A table that is cut goes on under its first row, which often says what the columns are.
+    A table that is cut goes on under its head; see `_table_head`.
     """
     text = re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
     start = 0
@@ -239,12 +239,19 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _table_head(part: str, head: str) -> str:
-    """The first row of the table that ends a part, with its line break; "" for none, or a long one.
+    """The row of the table that ends a part that likely says what the columns are, with its line break; "" for none.
 
-    `head` is that of the table that the part begins in.
+    It is the first of those with the most cells: notes above a table fill fewer. `head` is that of the table that the
+    part begins in.
     """
     lines = part[:-1].split("\n")
     rows = list(takewhile(lambda line: " | " in line, reversed(lines)))
     if head and len(rows) == len(lines):
         return head
-    return f"{rows[-1]}\n" if rows and len(rows[-1]) <= _MOST_HEAD_CHARS else ""
+    found = max(reversed(rows), key=_filled, default="")
+    return f"{found}\n" if 0 < len(found) <= _MOST_HEAD_CHARS else ""
+
+
+def _filled(row: str) -> int:
+    """How many cells of a row have words."""
+    return sum(bool(cell.strip()) for cell in row.split("|"))
