@@ -592,6 +592,7 @@ function readAloud(turn, pressed) {
 dress(document);
 showRunning(document.getElementById("elsewhere")?.hidden === false ? "elsewhere" : "here");
 restoreDraft();
-focusField();                                 // the browser does it only where the address names no turn
+focusField();
+addEventListener("load", () => setTimeout(focusField));   // going to a turn that the address names takes the focus away
 if (session && !location.hash && turns.childElementCount) scrollTo({ top: document.documentElement.scrollHeight, behavior: "instant" });
 follow();
