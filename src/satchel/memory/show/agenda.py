@@ -199,7 +199,7 @@ async def compose(
         entry
         for entry in kept
         if all(
-            one.found.memory.id in standing and one.found.memory.time is not None
+            one.found.memory.id in standing and one.found.memory.time is not None and not one.doubt
             for one in (entry, *entry.more)
         )
     ]
