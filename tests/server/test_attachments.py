@@ -64,7 +64,7 @@ def test_a_file_is_sent_then_named_by_a_message_and_is_gone_when_that_is_forgott
     assert not list((world.home / "uploads").iterdir())
     with browser(world) as page:
         shown = open_page(page, f"/chat/{id}")
-        [place] = shown.xpath("//div[@class='body']/p[@class='made']//img/@src")
+        [place] = shown.xpath("//div[@class='sent-files']//p[@class='made']//img/@src")
         answer = page.get(place)
         assert answer.content == PNG
         assert answer.headers["content-type"] == "image/png"
