@@ -291,8 +291,9 @@ def _lives(name: str, one: dict[str, Any]) -> list[str]:
         *(_life_ends(title, table["intervals"]) for title, table in tables.items() if "kind" in table),
     ]
     for title, table in tables.items():
-        for what in ("kind", "language", "person"):
-            if what in table:
+        # Of all stores only those as the program has them: two tables for each of sixteen say nothing more.
+        for what in ("kind", "language"):
+            if what in table and (", profile" in title or not one["fitted"]):
                 text += [
                     "",
                     f"{title}, by {what}:\n",
