@@ -493,7 +493,9 @@ class _Html(HTMLParser):
     def text(self) -> str:
         """The lines."""
         lines = (" ".join(line.split()) for line in "".join(self._pieces).split("\n"))
-        return re.sub(r"\n{3,}", "\n\n", "\n".join(line.strip(" |") for line in lines))
+        return re.sub(
+            r"\n{3,}", "\n\n", "\n".join(line.removeprefix("|").rstrip(" |").lstrip() for line in lines)
+        )
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         if tag in self._HIDDEN:
@@ -512,7 +514,8 @@ class _Html(HTMLParser):
             self._hidden = max(0, self._hidden - 1)
         elif tag == "title":
             self._in_title = False
-        elif tag in self._BLOCKS or re.fullmatch("h[1-6]", tag):
+        # The next row of a table begins a line.
+        elif tag != "tr" and (tag in self._BLOCKS or re.fullmatch("h[1-6]", tag)):
             self._pieces.append("\n")
 
     def handle_data(self, data: str) -> None:
