@@ -159,7 +159,7 @@ def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
             headings.setdefault(place.get_index(), []).append(title)
 
     def pages() -> Iterator[Section]:
-        heading = ""
+        heading, chars = "", 0
         for at in range(len(document)):
             page = document[at]
             if document.formenv is not None:
@@ -168,6 +168,9 @@ def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
                 page.close()
                 page = document[at]
             text = page.get_textpage().get_text_range().translate(_LETTERS)
+            chars += len(text)
+            if chars > _MOST_CHARS:  # pages can share their words, and all are held below
+                raise UnreadableDocument(_TOO_LONG)
             text = re.sub(r"\.(?: ?\.){4,}", "…", text)  # the dots of a table of contents
             if len(text.strip()) < _FEW_CHARS and (
                 images := list(page.get_objects((raw.FPDF_PAGEOBJ_IMAGE,)))
