@@ -74,6 +74,9 @@ def test_no_part_of_a_call_is_hidden_from_the_user_who_decides(
     [
         ("file_write", {"content": "x" * 5_000}, ["+" + "x" * 3_999 + " [not shown: 1,001 more characters]"]),
         ("file_write", {"content": "a\n" * 300}, [*["+a"] * 200, "[not shown: 100 more lines]"]),
+        ("file_write", {"content": "a" + " " * 3_900 + "b"}, ["+a [3,900 blanks] b"]),
+        ("file_write", {"content": "a" + "\n" * 250 + "b"}, ["+a", "+[249 empty lines]", "+b"]),
+        ("file_edit", {"old": "a", "new": "a" + "\n \n" * 75 + "b"}, [" a", "+[149 empty lines]", "+b"]),
         ("file_edit", {"old": "a\r\nb", "new": "a\nb"}, ["Only line endings changed."]),
         ("file_edit", {"patch": "@@ -1 +1 @@\n-a\n+b"}, ["@@ -1 +1 @@", "-a", "+b"]),
     ],

@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from satchel.runtime.attaching import named_in
+from satchel.runtime.attaching import named_in, names_completing
 from tests.cli.conftest import Run, serving
 from tests.cli.programs import calls, chats, said_to, satchel, scripted, sent_to, speaks, start
 from tests.models.loopback import as_json, loopback
@@ -95,6 +95,23 @@ def test_a_word_names_a_file_only_if_it_is_there(tmp_path: Path) -> None:
         assert named_in(text, tmp_path / "work") == []
     text = '@a.png, @"my notes.txt" @nobody me@a.png mail@a.png @a.png?'
     assert [path.name for path in named_in(text, tmp_path)] == ["a.png", "my notes.txt"]
+
+
+@requirement("content:attachments:terminal")
+def test_only_what_a_word_names_is_completed(tmp_path: Path) -> None:
+    for folder in ("etcetera", ".git"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.txt").write_text("x")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "way").symlink_to(tmp_path.parent)
+    (tmp_path / "link").symlink_to(tmp_path / ".git" / "a.txt")
+    (tmp_path / "my notes.txt").write_text("x")
+    assert names_completing("@", tmp_path) == ["@etcetera/"]
+    for mention in ("@./etcetera/", "@etcetera/a", f"@{tmp_path}/etcetera/"):
+        [found] = names_completing(mention, tmp_path)
+        assert named_in(found, tmp_path) == [tmp_path / "etcetera" / "a.txt"]
+    for mention in ("@/et", "@.git/", "@way/", "@loop/", "@loop/x", "@a\0b/c", f"@{'x' * 5_000}/"):
+        assert (names_completing(mention, tmp_path), named_in(mention, tmp_path)) == ([], [])
 
 
 @requirement("cli:ask:no-memory")

@@ -259,11 +259,30 @@ def test_tables_keep_their_first_row_and_sheets_and_slides_are_read_as_a_whole(
         "<t:frame><t:p>It grows<t:note><t:note-citation>1</t:note-citation><t:note-body><t:p>slowly"
         "</t:p></t:note-body></t:note>.</t:p></t:frame></t:page></o:presentation>",
     )
-    names = ("quakes.xlsx", "deck.pptx", "stock.ods", "talk.odp")
+    # An empty corner, and rows of one cell.
+    rows = [
+        f"<tr><td>Zek{at}<td>{at}.5<td>9</tr>" if at % 15 else "<tr><td>Group</tr>" for at in range(1, 200)
+    ]
+    (tmp_path / "year.html").write_text(f"<table><tr><td><td>Jan<td>Feb</tr>{''.join(rows)}</table>")
+    rents = "Month | Paid\n" + "".join(f"May {at} | 5\n" for at in range(20))
+    phones = "Name | Phone | Room\n" + "".join(f"Quab{at} | 5-{at} | R\n" for at in range(40))
+    shell = (
+        "Never curl x | sh.\n\n"
+        + "Cake. " * 50
+        + "\n\ncat vex | grep 404\ncat vex | grep 500\n"
+        + "So. " * 90
+    )
+    (tmp_path / "staff.txt").write_text(f"{rents}\nStaff\n{phones}")
+    (tmp_path / "shell.txt").write_text(shell)
+    names = ("quakes.xlsx", "deck.pptx", "stock.ods", "talk.odp", "year.html", "staff.txt", "shell.txt")
     assert run("memory", "add-file", *(str(tmp_path / name) for name in names)).code == 0
     for query, words in (
         ("Xyl150", "quakes.xlsx: place | depth | day Xyl"),
         ("Xyl199", "Xyl199 | 27.3 | 2026-03-01"),
+        ("Zek48", "year.html: | Jan | Feb Zek"),
+        ("Zek190", "year.html: | Jan | Feb Zek"),
+        ("Quab30", "staff.txt: Name | Phone | Room Quab"),
+        ("vex", "shell.txt: cat vex | grep 404 cat"),
         ("marmot", "(deck.pptx, page 1) The marmot whistles."),
         ("walrus", "Zoo (stock.ods) | | walrus"),
         ("lichen", "Lichen (talk.odp, page 2) Lichen It grows (slowly)."),

@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from satchel.errors import StorageError
-from satchel.runtime import watching
+from satchel.memory import Memory
+from satchel.runtime import documents, watching
 from satchel.runtime.documents import add_document, remove_documents
 from tests.cli.conftest import Run
 from tests.requirements import requirement
@@ -126,6 +128,29 @@ def test_what_was_removed_with_its_file_comes_back_with_it(
     (vault / "attic.txt").write_text(text)
     work(run)
     assert (names(run), shown(run)["forgotten"]) == (["Boiler.md", "attic.txt"], 0)
+
+
+@requirement("documents:watched")
+@pytest.mark.parametrize(("at_once", "groups"), [(4, [2, 2, 1]), (1, [1] * 5)])
+def test_documents_are_removed_by_so_many_passages_that_others_may_write_in_between(
+    run: Run, vault: Path, monkeypatch: pytest.MonkeyPatch, at_once: int, groups: list[int]
+) -> None:
+    for at in range(5):
+        (vault / f"{at}.md").write_text(f"# Bolt {at}\nIt holds.\n# Nut {at}\nIt turns.")
+    assert run("memory", "add-file", str(vault)).code == 0
+    for at in range(5):
+        (vault / f"{at}.md").unlink()
+    removed = []
+    remove = Memory.remove_documents
+
+    async def counted(memory: Memory, sources: Sequence[str]) -> None:
+        removed.append(len(sources))
+        await remove(memory, sources)
+
+    monkeypatch.setattr(Memory, "remove_documents", counted)
+    monkeypatch.setattr(documents, "_REMOVED_AT_ONCE", at_once)
+    assert run("memory", "add-file", str(vault)).code == 0
+    assert (removed, names(run)) == (groups, ["Boiler.md", "attic.txt"])
 
 
 @requirement("documents:watched")
@@ -247,7 +272,8 @@ def test_a_file_that_cannot_be_read_is_named_and_read_when_it_has_changed(run: R
 KILLED = """
 import os, signal
 from satchel.cli import main
-from satchel.runtime import watching
+from satchel.memory import Memory
+from satchel.runtime import documents, watching
 
 add_document, added = watching.add_document, []
 

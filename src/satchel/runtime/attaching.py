@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -57,9 +58,7 @@ def named_in(text: str, cwd: Path) -> list[Path]:
     found: dict[Path, None] = {}
     for quoted, word in _MENTION.findall(text):
         for name in (quoted,) if quoted else (word, word.rstrip(".,;:!?)")):
-            path = (cwd / name).resolve()
-            parts = path.relative_to(cwd.resolve()).parts if path.is_relative_to(cwd.resolve()) else (".",)
-            if not any(part.startswith(".") for part in parts) and path.is_file():
+            if (path := _taken(cwd / name, cwd)) and path.is_file():
                 found[path] = None
                 break
     return list(found)
@@ -71,18 +70,29 @@ def names_completing(mention: str, cwd: Path) -> list[str]:
     Blocks.
     """
     folder, slash, begin = mention.removeprefix("@").rpartition("/")
-    place = (cwd / folder).resolve()
-    if not place.is_relative_to(cwd.resolve()):
-        return []
+    place = _taken(cwd / f"{folder}{slash}", cwd)
     try:
-        entries = sorted((entry.name, entry.is_dir()) for entry in place.iterdir())
+        names = sorted(entry.name for entry in place.iterdir()) if place else []
     except OSError:
         return []
-    return [
-        f"@{folder}{slash}{name}{'/' if is_folder else ''}"
-        for name, is_folder in entries
+    found = (
+        f"@{folder}{slash}{name}{'/' if path.is_dir() else ''}"
+        for name in names
         if name.startswith(begin) and not name.startswith(".") and not re.search(r"\s", name)
-    ][:_MOST_NAMES]
+        if (path := _taken(cwd / f"{folder}{slash}{name}", cwd)) and (path.is_dir() or path.is_file())
+    )
+    return list(islice(found, _MOST_NAMES))
+
+
+def _taken(path: Path, cwd: Path) -> Path | None:
+    """Where a path leads that is below `cwd` and not hidden; None for others, and where nothing is."""
+    try:
+        found, root = path.resolve(), cwd.resolve()
+        found.stat()
+    except (OSError, RuntimeError, ValueError):  # too long, a link to itself, a NUL
+        return None
+    is_below = found.is_relative_to(root)
+    return None if not is_below or any(at.startswith(".") for at in found.relative_to(root).parts) else found
 
 
 def keep(settings: Settings, contents: Sequence[tuple[str, bytes]]) -> list[FileBlock]:

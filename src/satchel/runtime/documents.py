@@ -43,7 +43,7 @@ _MOST_FILES: Final = 10_000
 _MOST_PATH_CHARS: Final = 900
 _KEPT: Final = re.compile(r"documents/[0-9a-f]{16}/[^/]+")
 _REMOVED_AT_ONCE: Final = 500
-"""Others may write to memory between two such groups."""
+"""Passages; a document goes whole. Others may write to memory between two such groups."""
 _MOST_READINGS: Final = 3
 """How often a file is read that changes meanwhile."""
 
@@ -188,8 +188,16 @@ async def remove_documents(
     Raises:
         StorageError: Memory could not be written. Of many, some may be removed.
     """
-    for at in range(0, len(documents), _REMOVED_AT_ONCE):
-        await memory.remove_documents([one.source for one in documents[at : at + _REMOVED_AT_ONCE]])
+    groups: list[list[str]] = []
+    room = 0
+    for one in documents:
+        if not groups or one.passages > room:
+            groups.append([])
+            room = _REMOVED_AT_ONCE
+        groups[-1].append(one.source)
+        room -= one.passages
+    for sources in groups:
+        await memory.remove_documents(sources)
     return tuple(DocumentOutcome(path=one.path, outcome="removed") for one in documents)
 
 

@@ -14,6 +14,7 @@ from satchel.memory.records import MemoryRecord, Passage
 from satchel.memory.store.tables import memories
 from satchel.memory.text import lexicon
 from satchel.memory.text.passages import passages
+from satchel.tools.documents.tables import is_row, table_head
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -27,7 +28,6 @@ _MOST_READ_CHARS = 200_000
 """Of one text."""
 
 _PASSAGE_WORDS = 60
-_MOST_HEAD_CHARS = 300
 
 
 def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
@@ -49,12 +49,11 @@ def best_passage(content: str, stems: Sequence[int]) -> Passage | None:
 
 
 def _with_head(part: str, content: str) -> str:
-    """A part of a table's rows under the one that says what the columns are: the first with the most cells."""
-    rows = [line for line in content.split("\n") if " | " in line]
-    head = max(rows, key=lambda row: sum(bool(cell.strip()) for cell in row.split("|")), default="")
-    if sum(row in part for row in rows) < 2 or head in part or len(head) > _MOST_HEAD_CHARS:
-        return part
-    return f"{head}\n{part}"
+    """A part that has rows of a table, under the one that says what the columns are."""
+    lines = content.split("\n")
+    rows = [at for at, line in enumerate(lines) if is_row(line) and line in part]
+    head = table_head(lines[: rows[0] + 1]) if len(rows) > 1 else ""
+    return part if head in part else f"{head}\n{part}"
 
 
 def is_short_reply(memory: MemoryRecord) -> bool:

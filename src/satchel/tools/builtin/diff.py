@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Final
 
 from satchel.tools.display import Line, ShownResult, Style
@@ -17,6 +19,10 @@ MAX_LINES = 200
 """The most lines of a diff that are returned. The model made the change, so it needs no more."""
 MAX_CHARS = 4_000
 """The most characters of a line of a change that waits for permission."""
+MOST_EMPTY = 16
+"""The most empty lines in a row of such a change."""
+MOST_BLANKS = 40
+"""The most blanks in a row of one of its lines. Code is often indented by more than 16."""
 COMPARED_LINES = 3000
 """The comparison takes time quadratic in the number of lines; above this, changes are only counted."""
 SHOWN_LINES = 16
@@ -105,10 +111,21 @@ def proposed_change(input: Mapping[str, Any]) -> tuple[Line, ...]:
                         return ()
         case _:
             return ()
+    rows = list(_without_blanks(rows))
     lines = [_line(_whole(row, MAX_CHARS)) for row in rows[:MAX_LINES]]
     if len(rows) > MAX_LINES:
         lines.append(Line(text=f"[not shown: {counted(len(rows) - MAX_LINES, 'more line')}]"))
     return tuple(lines)
+
+
+def _without_blanks(rows: Sequence[str]) -> Iterator[str]:
+    """Rows in which long runs of blanks and of empty lines are counted: they could push the rest off the screen."""
+    for sign, run in groupby(rows, str.rstrip):
+        same = list(run)
+        if sign in ("", "+", "-") and len(same) > MOST_EMPTY:
+            same = [f"{sign or ' '}[{len(same):,} empty lines]"]
+        for row in same:
+            yield re.sub(rf"\s{{{MOST_BLANKS + 1},}}", lambda found: f" [{len(found[0]):,} blanks] ", row)
 
 
 def _change_rows(old: str, new: str) -> Sequence[str]:

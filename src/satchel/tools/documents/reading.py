@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from itertools import takewhile
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from anyio.to_thread import run_sync
 
 from satchel.errors import UsageError
 from satchel.sandbox.port import Limits, PythonEntry, RunSpec, Sandbox, Status
+from satchel.tools.documents.tables import is_row, may_stand_in_table, table_head
 from satchel.wording import counted, install_extra
 
 __all__ = [
@@ -52,7 +52,6 @@ _LIMITS: Final = Limits(wall_s=600, cpu_s=500, memory_mb=1024, tmp_mb=16, result
 _OCR_LIMITS: Final = replace(_LIMITS, wall_s=1_800, cpu_s=1_700, memory_mb=1536)
 _PASSAGE_CHARS: Final = 1_200
 """About 300 tokens: what the embedders read at once, and what fits what is shown for a message."""
-_MOST_HEAD_CHARS: Final = 300
 _BREAKS: Final = ("\n\n", "\n", ". ", "? ", "! ", "; ", " ")
 
 
@@ -219,7 +218,7 @@ def _sections(path: Path, answer: Mapping[str, Any]) -> tuple[str, Sequence[Docu
 def _parts(text: str) -> Iterator[str]:
     """Parts of at most `_PASSAGE_CHARS` characters, cut at a paragraph, line, sentence or word.
 
-    A table that is cut goes on under its head; see `_table_head`.
+    A table that is cut goes on under its head; see `table_head`.
     """
     text = re.sub(r"\n{3,}", "\n\n", re.sub(r"[ \t]+\n", "\n", text)).strip()
     start = 0
@@ -233,25 +232,8 @@ def _parts(text: str) -> Iterator[str]:
         part = text[start:end]
         if part.strip():
             yield head + part.strip()
-        is_in_table = part.endswith("\n") and " | " in text[end : end + _PASSAGE_CHARS].partition("\n")[0]
-        head = _table_head(part, head) if is_in_table else ""
+        following = text[end : end + _PASSAGE_CHARS].split("\n", 2)[:2]
+        goes_on = part.endswith("\n") and may_stand_in_table(following[0]) and any(map(is_row, following))
+        head = table_head(part[:-1].split("\n"), head.rstrip("\n")) if goes_on else ""
+        head = head and f"{head}\n"
         start = end
-
-
-def _table_head(part: str, head: str) -> str:
-    """The row of the table that ends a part that likely says what the columns are, with its line break; "" for none.
-
-    It is the first of those with the most cells: notes above a table fill fewer. `head` is that of the table that the
-    part begins in.
-    """
-    lines = part[:-1].split("\n")
-    rows = list(takewhile(lambda line: " | " in line, reversed(lines)))
-    if head and len(rows) == len(lines):
-        return head
-    found = max(reversed(rows), key=_filled, default="")
-    return f"{found}\n" if 0 < len(found) <= _MOST_HEAD_CHARS else ""
-
-
-def _filled(row: str) -> int:
-    """How many cells of a row have words."""
-    return sum(bool(cell.strip()) for cell in row.split("|"))

@@ -67,10 +67,14 @@ _BESIDE_USER: Final = re.compile(
     r"(?P<value>[^\n\"'#]{4,100}?)(?P=mark)[ \t]*(?=\n|\Z)",
     re.IGNORECASE | re.MULTILINE,
 )
-# Alone, it is one if it looks like one: "pass: 12" counts.
+# Alone, it is one if it looks like one: "pass: 12" counts, and "PASS: " begins the result of a test.
 _ALONE: Final = re.compile(
-    r"^[ \t-]*pass[ \t]*:[ \t]+(?P<mark>[\"']?)(?P<value>[^\s\"'#]{6,100})(?P=mark)[ \t]*(?=\n|\Z)",
+    r"^[ \t-]*(?-i:[Pp]ass)[ \t]*:[ \t]+(?P<mark>[\"']?)(?P<value>[^\s\"'#]{6,100})(?P=mark)[ \t]*(?=\n|\Z)",
     re.IGNORECASE | re.MULTILINE,
+)
+# What passed: an address, a test, a moment, a file. A slash alone may be one of Base64.
+_PASSED: Final = re.compile(
+    r"\w+://|\S*::|\d{4}-\d\d-\d\d|(?:[\w.-]+/)+[\w.-]*\.[a-z]\w{0,4}\Z|[a-z\d_.-]+(?:/[a-z\d_.-]+)+\Z"
 )
 _LOCK: Final = re.compile(
     r"\b(?:safe|vault|lock|locker|padlock|suitcase)\b[^\n.]{0,40}?\b(?:opens?|unlocks?)\b[^\n\d.]{0,20}"
@@ -89,7 +93,7 @@ def find_spelled(text: str) -> Iterator[Secret]:
         found = (m for m in _PHRASE.finditer(text) if not any(word in joining for word in _words(m["value"])))
         yield from spans("password", found, "value")
     if "pass" in lowered:
-        alone = (m for m in _ALONE.finditer(text) if is_random(m["value"]))
+        alone = (m for m in _ALONE.finditer(text) if is_random(m["value"]) and not _PASSED.match(m["value"]))
         found = (m for m in (*_BESIDE_USER.finditer(text), *alone) if not is_placeholder(m["value"]))
         yield from spans("password", found, "value")
     yield from spans("code", _LOCK.finditer(text), "value")

@@ -159,7 +159,7 @@ def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
             headings.setdefault(place.get_index(), []).append(title)
 
     def pages() -> Iterator[Section]:
-        heading = ""
+        heading, chars = "", 0
         for at in range(len(document)):
             page = document[at]
             if document.formenv is not None:
@@ -168,6 +168,9 @@ def _pdf(path: Path, pictures: _Pictures) -> tuple[str, Iterator[Section]]:
                 page.close()
                 page = document[at]
             text = page.get_textpage().get_text_range().translate(_LETTERS)
+            chars += len(text)
+            if chars > _MOST_CHARS:  # pages can share their words, and all are held below
+                raise UnreadableDocument(_TOO_LONG)
             text = re.sub(r"\.(?: ?\.){4,}", "…", text)  # the dots of a table of contents
             if len(text.strip()) < _FEW_CHARS and (
                 images := list(page.get_objects((raw.FPDF_PAGEOBJ_IMAGE,)))
@@ -493,7 +496,9 @@ class _Html(HTMLParser):
     def text(self) -> str:
         """The lines."""
         lines = (" ".join(line.split()) for line in "".join(self._pieces).split("\n"))
-        return re.sub(r"\n{3,}", "\n\n", "\n".join(line.strip(" |") for line in lines))
+        return re.sub(
+            r"\n{3,}", "\n\n", "\n".join(line.removeprefix("|").rstrip(" |").lstrip() for line in lines)
+        )
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
         if tag in self._HIDDEN:
@@ -512,7 +517,8 @@ class _Html(HTMLParser):
             self._hidden = max(0, self._hidden - 1)
         elif tag == "title":
             self._in_title = False
-        elif tag in self._BLOCKS or re.fullmatch("h[1-6]", tag):
+        # The next row of a table begins a line.
+        elif tag != "tr" and (tag in self._BLOCKS or re.fullmatch("h[1-6]", tag)):
             self._pieces.append("\n")
 
     def handle_data(self, data: str) -> None:
