@@ -242,6 +242,24 @@ async def test_no_command_runs_while_it_is_not_known_what_the_users_git_settings
         assert "my/pre-commit.from-sandbox" in await one.bash("mkdir my; echo planted > my/pre-commit")
 
 
+@requirement("bash:boxed:hostile")
+async def test_a_git_that_was_killed_is_asked_again(tmp_path: Path) -> None:
+    git = tmp_path / "bin/git"
+    git.parent.mkdir()
+    git.write_text(
+        f'#!/bin/sh\n[ "$1" = config ] && rm {tmp_path}/once && kill -9 $$\nexec /usr/bin/git "$@"\n'
+    )
+    git.chmod(0o755)
+    async with world(tmp_path, environ={"PATH": f"{git.parent}:/usr/bin:/bin"}) as one:
+        (tmp_path / ".gitconfig").write_text("[core]\n\thooksPath = my\n")
+        one.answer = "once"  # whether the folder of this git may be read
+        (tmp_path / "once").touch()
+        plant = "mkdir my; echo planted > my/pre-commit"
+        assert "git did not list your settings (ended by signal 9)" in await one.bash(plant)
+        assert not (tmp_path / "once").exists()
+        assert "my/pre-commit.from-sandbox" in await one.bash(plant)
+
+
 # ---- Programs on PATH
 
 
