@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -19,6 +20,9 @@ import pytest
 
 from satchel.config import Mode
 from satchel.models.scripted import Call, Reply, ScriptedModel
+from satchel.sandbox.landlock import Landlock
+from satchel.sandbox.port import WorkspaceBox
+from satchel.sandbox.process import run_process
 from satchel.sandbox.workspace import private_in
 from tests.requirements import requirement
 from tests.runtime.test_boxes import PEEK, World, again, world
@@ -78,8 +82,9 @@ async def test_no_command_leaves_a_program_that_runs_as_its_owner(
 @requirement("bash:boxed:hostile")
 def test_as_an_ordinary_user_the_same_holds_and_what_only_landlock_does() -> None:
     again(
-        "program_that_runs_as_its_owner and auto or through_a_link_that_a_box_left or landlock_opens_neither",
-        3,
+        "program_that_runs_as_its_owner and auto or through_a_link_that_a_box_left or landlock_opens_neither"
+        " or landlock_shows",
+        4,
         __file__,
     )
 
@@ -242,6 +247,24 @@ async def test_no_command_runs_while_it_is_not_known_what_the_users_git_settings
         assert "my/pre-commit.from-sandbox" in await one.bash("mkdir my; echo planted > my/pre-commit")
 
 
+@requirement("bash:boxed:hostile")
+async def test_a_git_that_was_killed_is_asked_again(tmp_path: Path) -> None:
+    git = tmp_path / "bin/git"
+    git.parent.mkdir()
+    git.write_text(
+        f'#!/bin/sh\n[ "$1" = config ] && rm {tmp_path}/once && kill -9 $$\nexec /usr/bin/git "$@"\n'
+    )
+    git.chmod(0o755)
+    async with world(tmp_path, environ={"PATH": f"{git.parent}:/usr/bin:/bin"}) as one:
+        (tmp_path / ".gitconfig").write_text("[core]\n\thooksPath = my\n")
+        one.answer = "once"  # whether the folder of this git may be read
+        (tmp_path / "once").touch()
+        plant = "mkdir my; echo planted > my/pre-commit"
+        assert "git did not list your settings (ended by signal 9)" in await one.bash(plant)
+        assert not (tmp_path / "once").exists()
+        assert "my/pre-commit.from-sandbox" in await one.bash(plant)
+
+
 # ---- Programs on PATH
 
 
@@ -346,6 +369,35 @@ async def test_landlock_opens_neither_the_home_nor_what_a_link_leads_to(tmp_path
         program.wait()
         (one.work / "link").symlink_to(tmp_path / "notes")
         assert "milk" not in await one.call("peek", path=f"{tmp_path}/work/link/todo.md")
+
+
+async def test_landlock_shows_all_of_a_folder_but_what_is_hidden_in_it(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("Landlock is for ordinary users; see the test of an ordinary user")
+    home, work, shown = (tmp_path / name for name in ("home", "work", "shown"))
+    for folder in (home, work, shown / "sub/deep", shown / "own/secret", shown / "own/plain"):
+        folder.mkdir(parents=True)
+    for number in range(300):
+        (shown / f"sub/{number}").touch()
+    os.mkfifo(shown / "sub/deep/pipe")
+    spec = WorkspaceBox(
+        workspace=work, home=home, read_only=(shown / "sub", shown / "own"), hidden=(shown / "own/secret",)
+    )
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (200, before[1]))
+    try:
+        async with Landlock().box(spec) as box:
+            command = "ls sub | wc -l; cat sub/299 && ls sub/deep own/plain; ls own; ls own/secret"
+            ended = await run_process(
+                ["sh", "-c", f"cd {shown}; {command}"],
+                cwd=work,
+                environ={"PATH": "/usr/bin:/bin"},
+                box=box,
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    assert ended.stdout.text == "301\nown/plain:\n\nsub/deep:\npipe\n", ended.stderr.text
+    assert ended.stderr.text.count("Permission denied") == 2
 
 
 # ---- Where mounts are put

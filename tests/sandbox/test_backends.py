@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import pytest
 from satchel.config import load
 from satchel.config.settings import SandboxSettings
 from satchel.errors import NoSandbox, NotFound, SandboxError, UsageError
-from satchel.sandbox import probing
+from satchel.sandbox import probing, watchdog
 from satchel.sandbox.aside import Before
 from satchel.sandbox.bubblewrap import Bubblewrap
 from satchel.sandbox.bwrap import find
@@ -33,7 +35,7 @@ from satchel.sandbox.port import (
     WorkspaceBox,
 )
 from satchel.sandbox.process import run_process
-from satchel.sandbox.workspace import MOST_REPOSITORIES
+from satchel.sandbox.workspace import MOST_REPOSITORIES, watched
 from tests.requirements import requirement
 
 pytestmark = pytest.mark.anyio
@@ -415,6 +417,19 @@ async def test_the_home_folder_is_no_workspace(tmp_path: Path) -> None:
                 pass
 
 
+KEEP = """
+import ctypes, os, socket, sys, time
+mmap = ctypes.CDLL(None).mmap
+mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+pair = socket.socketpair()
+for _ in range(100):
+    file = os.open("f", os.O_RDWR | os.O_CREAT)
+    os.unlink("f")
+    os.write(file, bytes(16 << 20))
+    mmap(None, 4096, 1, 1, file, 0) if sys.argv[1] == "mapped" else socket.send_fds(pair[0], [b"x"], [file])
+    os.close(file)
+    time.sleep(0.02)
+"""
 FILL = {
     "files": "head -c 16M /dev/zero >f$i",
     "a folder that was granted": "head -c 16M /dev/zero >../granted/f$i",
@@ -446,6 +461,76 @@ async def test_a_command_that_fills_the_disk_is_ended(small_disk: WorkspaceBox, 
         )
     assert result.stopped is Status.DISK
     assert not result.timed_out
+
+
+@pytest.mark.parametrize("where", ["mapped", "sent"])
+async def test_a_command_that_hides_what_it_writes_is_ended(
+    small_disk: WorkspaceBox, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if where == "sent" or os.geteuid() != 0:
+        # Nobody finds the files, so they count once the disk is nearly full, as if it had 192 MiB left now.
+        spare_mb = watchdog._space_mb(small_disk.workspace)[0] - 192
+        real = watchdog._space_mb
+        monkeypatch.setattr(watchdog, "_space_mb", lambda path: (real(path)[0] - spare_mb, real(path)[1]))
+    async with Bubblewrap().box(small_disk) as box:
+        result = await run_process(
+            ["python3", "-c", KEEP, where], cwd=small_disk.workspace, environ=PATHS, box=box, timeout_s=60
+        )
+    assert result.stopped is Status.DISK, result.stderr.text
+
+
+async def test_other_limits_hold_while_it_is_measured_what_a_command_wrote(
+    small_disk: WorkspaceBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measuring, done = threading.Event(), threading.Event()
+
+    def measure(*_: object) -> int:
+        measuring.set()
+        done.wait(60)
+        return 0
+
+    monkeypatch.setattr(watchdog.Watchdog, "_written_mb", measure)
+    hold = "import time; kept = b'x' * (400 << 20); time.sleep(60)"
+    command = f'head -c 128M /dev/zero >own; until [ -e go ]; do sleep 0.02; done; exec python3 -c "{hold}"'
+    async with (
+        Bubblewrap().box(replace(small_disk, memory_mb=200)) as box,
+        anyio.create_task_group() as group,
+    ):
+
+        async def go() -> None:
+            await anyio.to_thread.run_sync(measuring.wait, 60)
+            (small_disk.workspace / "go").touch()
+
+        group.start_soon(go)
+        result = await run_process(
+            ["bash", "-c", command], cwd=small_disk.workspace, environ=PATHS, box=box, timeout_s=60
+        )
+    done.set()
+    assert result.stopped is Status.MEMORY
+
+
+async def test_what_was_there_and_what_vanishes_does_not_change_what_a_command_wrote(
+    small_disk: WorkspaceBox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.sandbox.watchdog.EARLIER_NS", 0)
+    (small_disk.workspace.parent / "file").write_bytes(bytes(128 << 20))
+    dog = watchdog.Watchdog(os.getpid(), watched(small_disk, small_disk.workspace))
+    device = small_disk.workspace.stat().st_dev
+    assert dog._written_mb(device) == 0
+    for name in "abc":
+        (small_disk.workspace / name).write_bytes(bytes(1 << 20))
+    real = os.scandir
+
+    @contextmanager
+    def one_vanishes(folder: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with real(folder) as listing:
+            entries = list(listing)
+        if entries:
+            Path(entries[0].path).unlink()
+        yield iter(entries)
+
+    monkeypatch.setattr("os.scandir", one_vanishes)
+    assert dog._written_mb(device) == 2
 
 
 async def test_what_others_write_to_the_disk_ends_no_command(

@@ -175,16 +175,26 @@ class _Workspace:
             held.extend(found)
             return found
 
-        readable = opened(
-            piece
-            for path in spec.read_only
+        readable: list[int] = []
+        split: list[tuple[int, list[str], list[str]]] = []
+        for path in spec.read_only:
             # The longer path decides: what was named stays visible in a folder that is hidden.
-            for piece in _without(
-                path, [one for one in spec.hidden if one not in path.parents] + special_in(path)
-            )
-        )
+            secrets = [one for one in spec.hidden if one not in path.parents]
+            pieces = list(_without(path, secrets + special_in(path)))
+            if pieces == [(path, True)]:
+                readable += opened([path])
+            elif pieces and (top := opened([path])):
+                whole = [piece for piece, is_whole in pieces if is_whole]
+                # Who may list a folder may also list all folders below it, so that none with secrets is among them.
+                listed = [
+                    piece
+                    for piece, is_whole in pieces
+                    if not is_whole and not any(one.is_relative_to(piece) for one in secrets)
+                ]
+                split.append((top[0], _below(path, whole), _below(path, listed)))
         system: list[str | Path] = [*system_folders(), *VISIBLE_BELOW, *FACTS, GUEST, *interpreter_folders()]
-        return _rules([*system, *readable], [self._scratch, *opened((spec.workspace, *spec.writable))])
+        rules = _rules([*system, *readable], [self._scratch, *opened((spec.workspace, *spec.writable))])
+        return {**rules, "split": split}
 
 
 def tasks_of(uid: int) -> int:
@@ -204,17 +214,26 @@ def _rules(readable: Iterable[str | Path | int], writable: Iterable[Path | int])
         "readable": [path if isinstance(path, int) else str(path) for path in readable],
         "writable": [path if isinstance(path, int) else str(path) for path in writable],
         "devices": list(DEVICES),
+        "split": [],
         "filter": seccomp.program(seccomp.NO_SOCKETS),
     }
 
 
-def _without(path: Path, hidden: Sequence[Path]) -> Iterator[Path]:
-    """The path, or what is in it, without what is hidden. Landlock can allow, but not take back."""
+def _below(top: Path, paths: Iterable[Path]) -> list[str]:
+    return [str(path.relative_to(top)) for path in paths]
+
+
+def _without(path: Path, hidden: Sequence[Path]) -> Iterator[tuple[Path, bool]]:
+    """The path, or what is in it, without what is hidden. Landlock can allow, but not take back.
+
+    With each path comes whether it is one as a whole; if not, it is a folder of which some is hidden.
+    """
     if any(path.is_relative_to(secret) for secret in hidden) or path.is_symlink():
         return
     if not any(secret.is_relative_to(path) for secret in hidden):
-        yield path
+        yield path, True
         return
+    yield path, False
     try:
         below = sorted(path.iterdir())
     except OSError:

@@ -4,7 +4,9 @@ Limits of the kernel apply to one process, or to one user. Memory of a whole tre
 is no namespace, and the size of folders are looked at every tenth of a second. What grows faster overshoots.
 
 What a command wrote to a disk is measured once the disk has lost so much, which may be others' doing: files in the
-folders that it may write that changed since it began, and deleted ones that it holds open.
+folders that it may write that changed since it began, and deleted ones that it holds open or, as far as root can see,
+mapped. Some files aren't found, such as one whose descriptor waits in a socket. So when a disk becomes nearly full,
+what it lost no longer counts as others' doing.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +33,8 @@ FIRST_LOOK_S = 0.03
 MOST_ENTRIES = 20_000
 """A folder with more entries than this is over any limit."""
 BOUNDLESS_MB = 1 << 40
+LEAST_FREE = 0.05
+"""The share of a disk below which it is nearly full, unless `disk_mb` is less."""
 EARLIER_NS = 1_000_000_000
 """The time of a change comes from a clock that is up to 10 ms behind, and on a network from another machine's."""
 
@@ -50,15 +54,26 @@ class Watchdog:
         self._pid = pid if watch.pid_file is None else None
         self._watch = watch
         self._began_ns = time.time_ns() - EARLIER_NS
-        self._free_mb = {disk: _free_mb(disk) for disk in watch.disks}
+        self._disks: dict[int, list[Path]] = {}
+        for disk in watch.disks:
+            self._disks.setdefault(_device(disk), []).append(disk)
+        self._free_mb = {device: _space_mb(paths[0])[0] for device, paths in self._disks.items()}
+        self._first_mb = dict(self._free_mb)
 
     async def run(self) -> None:
         """Return as soon as a limit is exceeded."""
-        await anyio.sleep(min(FIRST_LOOK_S, self._watch.every_s))
+        async with anyio.create_task_group() as group:
+            # To measure what was written can take minutes.
+            for look in (self._look, self._look_at_disks):
+                group.start_soon(self._repeat, look, group.cancel_scope)
+
+    async def _repeat(self, look: Callable[[], Awaitable[Status | None]], scope: anyio.CancelScope) -> None:
+        pause_s = min(FIRST_LOOK_S, self._watch.every_s)
         while self.exceeded is None:
-            self.exceeded = self._look() or await self._look_at_disks()
-            if self.exceeded is None:
-                await anyio.sleep(self._watch.every_s)
+            await anyio.sleep(pause_s)
+            self.exceeded = await look() or self.exceeded
+            pause_s = self._watch.every_s
+        scope.cancel()
 
     def _found(self) -> int | None:
         """The process to look at, or None if it isn't there yet."""
@@ -66,7 +81,7 @@ class Watchdog:
             self._pid = _named_in(self._watch.pid_file)
         return self._pid
 
-    def _look(self) -> Status | None:
+    async def _look(self) -> Status | None:
         watch = self._watch
         pid = self._found()
         family = _descendants(pid) if pid is not None else []
@@ -81,26 +96,32 @@ class Watchdog:
             return Status.DISK
         if any(_entries(path, family) > watch.files for path in watch.inside):
             return Status.DISK
+        if any(self._is_nearly_full(device) for device in self._disks):
+            return Status.DISK
         return None
 
     async def _look_at_disks(self) -> Status | None:
-        for disk, without_us in self._free_mb.items():
-            free_mb = _free_mb(disk)
-            if without_us - free_mb > self._watch.disk_mb:
-                written_mb = await to_thread.run_sync(self._written_mb, disk, abandon_on_cancel=True)
+        for device, paths in self._disks.items():
+            free_mb, _ = _space_mb(paths[0])
+            if self._free_mb[device] - free_mb > self._watch.disk_mb:
+                written_mb = await to_thread.run_sync(self._written_mb, device, abandon_on_cancel=True)
                 if written_mb > self._watch.disk_mb:
                     return Status.DISK
                 # The rest was written by others. The next look is when this command can have written too much.
-                self._free_mb[disk] = free_mb + written_mb
+                self._free_mb[device] = free_mb + written_mb
         return None
 
-    def _written_mb(self, disk: Path) -> int:
-        """What the process and its descendants wrote to a disk, as far as it is still there, in MiB."""
-        device = _device(disk)
-        folders = [folder for folder in self._watch.disks if _device(folder) == device]
+    def _is_nearly_full(self, device: int) -> bool:
+        """Whether a disk became so while the command ran, and lost as much as the command may write."""
+        free_mb, whole_mb = _space_mb(self._disks[device][0])
+        limit_mb = self._watch.disk_mb
+        return self._first_mb[device] - free_mb > limit_mb and free_mb < min(limit_mb, whole_mb * LEAST_FREE)
+
+    def _written_mb(self, device: int) -> int:
+        """What the process and its descendants wrote to a disk, as far as it is still there and found, in MiB."""
         pid = self._found()
         family = [pid, *_descendants(pid)] if pid is not None else []
-        return _size_mb(folders, since_ns=self._began_ns) + _deleted_mb(family, device)
+        return _size_mb(self._disks[device], since_ns=self._began_ns) + _deleted_mb(family, device)
 
 
 def _named_in(path: Path) -> int | None:
@@ -173,12 +194,13 @@ def _entries(path: str, family: Iterable[int]) -> int:
     return 0
 
 
-def _free_mb(path: Path) -> int:
+def _space_mb(path: Path) -> tuple[int, int]:
+    """The free space of a disk, and the whole, in MiB."""
     try:
         disk = os.statvfs(path)
     except OSError:
-        return 0
-    return disk.f_bavail * disk.f_frsize // MIB
+        return 0, 0
+    return disk.f_bavail * disk.f_frsize // MIB, disk.f_blocks * disk.f_frsize // MIB
 
 
 def _device(path: Path) -> int:
@@ -193,10 +215,14 @@ def _size_mb(folders: Iterable[Path], *, since_ns: int = 0) -> int:
     With `since_ns`, the space of files that changed since then, however many there are. A folder that its owner closed,
     or whose path is too long, is over any limit then: an honest program has no need to hide what it writes.
     """
-    size = 0
+    sizes: dict[tuple[int, int], int] = {}
     entries = 0
-    seen: set[tuple[int, int]] = set()
     waiting = [os.fspath(folder) for folder in folders]
+
+    def count(state: os.stat_result) -> None:
+        if state.st_ctime_ns >= since_ns:
+            sizes[state.st_dev, state.st_ino] = state.st_blocks * 512
+
     while waiting:
         folder = waiting.pop()
         try:
@@ -205,22 +231,28 @@ def _size_mb(folders: Iterable[Path], *, since_ns: int = 0) -> int:
                     entries += 1
                     if entries > MOST_ENTRIES and not since_ns:
                         return BOUNDLESS_MB
-                    state = entry.stat(follow_symlinks=False)
-                    if state.st_ctime_ns >= since_ns and (state.st_dev, state.st_ino) not in seen:
-                        seen.add((state.st_dev, state.st_ino))
-                        size += state.st_blocks * 512
+                    try:
+                        state = entry.stat(follow_symlinks=False)
+                    except OSError as error:
+                        if since_ns and _hides(error, folder):
+                            return BOUNDLESS_MB
+                        continue
+                    count(state)
                     if stat.S_ISDIR(state.st_mode):
                         waiting.append(entry.path)
         except NotADirectoryError:  # a file that may be written
             with contextlib.suppress(OSError):
-                size += os.lstat(folder).st_blocks * 512
+                count(os.lstat(folder))
         except OSError as error:
-            if since_ns and (error.errno == errno.ENAMETOOLONG or _is_closed(folder)):
+            if since_ns and _hides(error, folder):
                 return BOUNDLESS_MB
-    return size // MIB
+    return sum(sizes.values()) // MIB
 
 
-def _is_closed(folder: str) -> bool:
+def _hides(error: OSError, folder: str) -> bool:
+    """Whether a folder can't be looked into because its path is too long, or because its owner closed it."""
+    if error.errno == errno.ENAMETOOLONG:
+        return True
     with contextlib.suppress(OSError):
         state = os.lstat(folder)
         return state.st_uid == os.geteuid() and state.st_mode & 0o500 != 0o500
@@ -228,13 +260,15 @@ def _is_closed(folder: str) -> bool:
 
 
 def _deleted_mb(family: Iterable[int], device: int) -> int:
-    """The space of files on a disk that are deleted, and that processes hold open, in MiB."""
+    """The space of files on a disk that are deleted, and that processes hold open or mapped, in MiB."""
     found: dict[int, int] = {}
     for pid in family:
-        with contextlib.suppress(OSError):
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    state = os.stat(f"/proc/{pid}/fd/{name}")
-                    if state.st_dev == device and not state.st_nlink:
-                        found[state.st_ino] = state.st_blocks * 512
+        # Only root may follow map_files.
+        for kind in ("fd", "map_files"):
+            with contextlib.suppress(OSError):
+                for name in os.listdir(f"/proc/{pid}/{kind}"):
+                    with contextlib.suppress(OSError):
+                        state = os.stat(f"/proc/{pid}/{kind}/{name}")
+                        if state.st_dev == device and not state.st_nlink:
+                            found[state.st_ino] = state.st_blocks * 512
     return sum(found.values()) // MIB

@@ -70,8 +70,16 @@ def prctl(*arguments: object) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({arguments[0]})")
 
 
-def restrict_files(readable: list[str | int], writable: list[str | int], devices: list[str]) -> None:
-    """Confine this process and its descendants to these paths, without TCP, and signals to themselves."""
+def restrict_files(
+    readable: list[str | int],
+    writable: list[str | int],
+    devices: list[str],
+    split: list[tuple[int, list[str], list[str]]],
+) -> None:
+    """Confine this process and its descendants to these paths, without TCP, and signals to themselves.
+
+    Of folders that are split, what is below a descriptor is readable, or can only be listed.
+    """
     if abi() < LEAST_ABI:
         raise OSError(95, "Landlock is missing or too old")
     attributes = ctypes.create_string_buffer(struct.pack("QQQ", ALL_FILES, ALL_TCP, ALL_SCOPES))
@@ -84,27 +92,44 @@ def restrict_files(readable: list[str | int], writable: list[str | int], devices
         allow(ruleset, opened(path, follows_links=False), WRITE)
     for path in devices:
         allow(ruleset, opened(path), READ_FILE | WRITE_FILE)
+    for top, whole, listed in split:
+        # One after the other: there may be more files than a process may hold open.
+        for path in whole:
+            allow(ruleset, opened(path, follows_links=False, top=top), READ)
+        for path in listed:
+            allow(ruleset, opened(path, follows_links=False, top=top), READ_DIR)
+        os.close(top)
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     if libc.syscall(RESTRICT_SELF, ruleset, ctypes.c_uint32(0)) < 0:
         raise OSError(ctypes.get_errno(), "landlock_restrict_self")
     os.close(ruleset)
 
 
-def opened(path: str | int, *, follows_links: bool = True) -> int | None:
-    """A descriptor of an absolute path; None if it doesn't exist. What can be written may contain links by now."""
+def opened(path: str | int, *, follows_links: bool = True, top: int | None = None) -> int | None:
+    """A descriptor of an absolute path, or of one below `top`; None if it doesn't exist.
+
+    What can be written may contain links by now.
+    """
     if isinstance(path, int):
         return path
     try:
         if follows_links:
             return os.open(path, os.O_PATH | os.O_CLOEXEC)
-        folder = os.open("/", os.O_PATH | os.O_CLOEXEC)
-        for name in path.split("/"):
-            if name:
-                above, folder = folder, os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-                os.close(above)
+        folder = os.dup(top) if top is not None else os.open("/", os.O_PATH | os.O_CLOEXEC)
     except OSError:
         return None
-    return None if stat.S_ISLNK(os.fstat(folder).st_mode) else folder
+    for name in filter(None, path.split("/")):
+        try:
+            below = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except OSError:
+            return None
+        finally:
+            os.close(folder)
+        folder = below
+    if stat.S_ISLNK(os.fstat(folder).st_mode):
+        os.close(folder)
+        return None
+    return folder
 
 
 def allow(ruleset: int, fd: int | None, rights: int) -> None:
@@ -141,7 +166,7 @@ def supervise(rules: dict[str, Any]) -> None:
     child = os.fork()
     if child == 0:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        restrict_files(rules["readable"], rules["writable"], rules["devices"])
+        restrict_files(rules["readable"], rules["writable"], rules["devices"], rules["split"])
         restrict_calls(rules["filter"])
         return
 

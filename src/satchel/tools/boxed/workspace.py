@@ -217,10 +217,10 @@ class Workspaces:
                     )
                 except SandboxError:
                     return ""  # there is no git
-                if result.timed_out:
+                if result.exit_code is None:
+                    why = f"within {_GIT_S:g} s" if result.timed_out else f"(ended by signal {result.signal})"
                     raise SandboxError(
-                        f"git did not list your settings within {_GIT_S:g} s, so no sandbox can protect what they "
-                        "name."
+                        f"git did not list your settings {why}, so no sandbox can protect what they name."
                     )
                 fields = result.stdout.text.split("\0") if result.exit_code == 0 else []
                 origins = {each.removeprefix("file:") for each in fields[::2]}
