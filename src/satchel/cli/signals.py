@@ -24,14 +24,14 @@ def run_in_good_order(body: Callable[[], Awaitable[_T]]) -> _T:
     With asyncio alone, a second Ctrl-C is raised wherever the program is. That is left to those who still press it
     after `_ONE_WISH_S`.
     """
+    heard_s: float | None = None
 
     async def heard() -> _T:
         before, clock = signal.getsignal(signal.SIGINT), SystemClock()
-        heard_s = -_ONE_WISH_S
 
         def once(number: int, frame: FrameType | None) -> None:
             nonlocal heard_s
-            if clock.monotonic_s() - heard_s >= _ONE_WISH_S and callable(before):
+            if (heard_s is None or clock.monotonic_s() - heard_s >= _ONE_WISH_S) and callable(before):
                 heard_s = clock.monotonic_s()
                 before(number, frame)
 
@@ -41,9 +41,14 @@ def run_in_good_order(body: Callable[[], Awaitable[_T]]) -> _T:
         try:
             return await body()
         finally:
-            signal.signal(signal.SIGINT, before)
+            if heard_s is None:
+                signal.signal(signal.SIGINT, before)
 
-    return anyio.run(heard)
+    try:
+        return anyio.run(heard)
+    finally:
+        if heard_s is not None:  # The process is about to end, and says with which code.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 async def until_signal(body: Callable[[], Awaitable[None]]) -> int:
