@@ -368,7 +368,7 @@ async def test_landlock_opens_neither_the_home_nor_what_a_link_leads_to(tmp_path
         program.kill()
         program.wait()
         (one.work / "link").symlink_to(tmp_path / "notes")
-        assert "milk" not in await one.call("peek", path=f"{tmp_path}/work/link/todo.md")
+        assert "milk" not in await one.call("peek", path=str(tmp_path / "work" / "link" / "todo.md"))
 
 
 async def test_landlock_shows_all_of_a_folder_but_what_is_hidden_in_it(tmp_path: Path) -> None:
