@@ -34,9 +34,10 @@ from satchel.events import (
     SessionTitled,
 )
 from satchel.messages import Message, TextBlock, ThinkingBlock, Usage
-from satchel.sessions import SessionStore, Words, index, spending
-from satchel.sessions.index import LogFile, SessionIndex
+from satchel.sessions import LogFile, SessionStore, Words, files, index
+from satchel.sessions.index import SessionIndex
 from satchel.sessions.log import LogLine, read_lines
+from satchel.sessions.logs import Logs
 from satchel.spacing import Finder
 from satchel.storage import Database
 from tests.requirements import requirement
@@ -652,14 +653,13 @@ async def test_what_was_spent_on_a_day_is_known_without_reading_logs_that_did_no
         await world.session(f"s{number}", *exchange("hi", "hello"))
     assert await world.store.spent_on(day) == 1.5
     looked: list[str] = []
-    look = index.stat_log
+    look = files.stat_log
 
     def spy(root: Path, path: Path) -> LogFile | None:
         looked.append(path.stem[-2:])
         return look(root, path)
 
-    monkeypatch.setattr(index, "stat_log", spy)
-    monkeypatch.setattr(spending, "stat_log", spy)
+    monkeypatch.setattr(files, "stat_log", spy)
     async with await world.store.open("s1") as here, await elsewhere.open("s2") as there:
         assert await world.store.spent_on(day) == 1.5
         looked.clear()
@@ -687,11 +687,13 @@ async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an
         written: list[int] = []
         write = index._write
 
-        def spy(connection: Connection, reading: index.LogReading, known: index.KnownLog | None) -> bool:
+        def spy(
+            connection: Connection, logs: Logs, reading: index.LogReading, known: index.KnownLog | None
+        ) -> bool:
             if len(written) == 3:
                 raise Interrupted
             written.append(sum(len(passage.text) for passage in reading.passages))
-            return write(connection, reading, known)
+            return write(connection, logs, reading, known)
 
         monkeypatch.setattr(index, "_write", spy)
         with pytest.raises(Interrupted):
@@ -705,7 +707,7 @@ async def test_a_large_log_is_indexed_in_short_transactions_and_resumes_after_an
             read.append(number)
             return read_lines(path, start=start, number=number)
 
-        monkeypatch.setattr("satchel.sessions.index.read_lines", watched)
+        monkeypatch.setattr("satchel.sessions.files.read_lines", watched)
         assert await world.found("word99") == [("s1", 100, "user")]
         assert len(await world.store.search("filler", limit=200)) == 100
         assert min(read) > 30

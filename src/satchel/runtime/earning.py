@@ -249,10 +249,10 @@ class Earning:
 
     async def _times(self, info: SessionInfo) -> Sequence[_Time]:
         known = self._read.get(info.id)
-        try:
-            size = (await anyio.Path(info.path).stat()).st_size
-        except OSError:  # it was deleted meanwhile
+        state = await self._home.sessions.state(info)
+        if state is None:  # it was deleted meanwhile
             return ()
+        size = state.size
         if known is not None and known[0] == size:
             return known[1]
         turns: list[SessionTurn] = []

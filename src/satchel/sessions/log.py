@@ -8,7 +8,7 @@ import re
 import time
 import zlib
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -26,8 +26,10 @@ __all__ = [
     "encode_line",
     "encode_records",
     "is_compressed",
+    "log_of",
     "open_log",
     "read_lines",
+    "raw_lines",
     "read_log",
     "read_records",
 ]
@@ -54,10 +56,14 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogLine:
-    """One line of a log: its position in the file, and its record or the reason why it has none."""
+    """One line of a log: where it begins and ends, and its record or the reason why it has none.
+
+    The places are bytes of a file, or of rows the numbers before and of the row.
+    """
 
     number: int
     start: int
+    end: int
     raw: bytes
     record: Record | None
     reason: str = ""
@@ -180,7 +186,8 @@ def read_lines(path: Path, *, start: int = 0, number: int = 1) -> Iterator[LogLi
     for raw in raw_lines(path, start=start):
         if raw.strip():
             record, reason = decode_line(raw)
-            yield LogLine(number=number, start=start, raw=raw, record=record, reason=reason)
+            end = start + len(raw)
+            yield LogLine(number=number, start=start, end=end, raw=raw, record=record, reason=reason)
         start += len(raw)
         number += 1
 
@@ -319,10 +326,23 @@ def read_log(
     offsets: Offsets | None = None,
     visit: Callable[[Record], object] | None = None,
 ) -> Log:
-    """Read a whole log.
+    """Read a whole log in a file; see `log_of`."""
+    return log_of(read_lines(path), path, session_id, offsets=offsets, visit=visit)
+
+
+def log_of(
+    lines: Iterable[LogLine],
+    path: Path,
+    session_id: str,
+    *,
+    offsets: Offsets | None = None,
+    visit: Callable[[Record], object] | None = None,
+) -> Log:
+    """What all lines of a log hold.
 
     Args:
-        path: The file.
+        lines: In order.
+        path: The log's place.
         session_id: Its session.
         offsets: Reading adds positions to it.
         visit: Called with each record, in order. `Log.records` then stays empty, so that a large log is never in memory
@@ -336,11 +356,11 @@ def read_log(
     skipped: list[Skipped] = []
     length = last_seq = 0
     ends_line, is_torn = True, False
-    for line in read_lines(path):
+    for line in lines:
         if not line.is_whole:
             is_torn = True
             break
-        length = line.start + len(line.raw)
+        length = line.end
         ends_line = line.raw.endswith(b"\n")
         if line.record is None:
             skipped.append(Skipped(line=line.number, reason=line.reason))
