@@ -1,7 +1,8 @@
-"""Moves the memories of a home from its file to a PostgreSQL server, and back."""
+"""Moves the memories and conversations of a home from its files to a PostgreSQL server, and back."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, di
 from satchel.runtime.memory_work import LOCK
 from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, serving
 from satchel.sandbox.detached import is_working
+from satchel.sessions.moving import clear_conversations, copy_conversations, digest_conversations, take_in
 from satchel.storage import Database, is_server
 from satchel.storage.copies import is_in_use
 
@@ -35,12 +37,16 @@ class Moved:
 
     Attributes:
         rows: The number of rows of each table that has any; empty if a killed move had copied them before.
+        conversations: How many were moved by this call.
+        left: Ids of conversations that stay files, because another process or another machine has them.
         source: Where they were: a path, or a URL without its password. They are not there any more.
         target: Where they are.
         is_clean: Whether what deleted rows leave at the source is gone too. If not, moving again tries it again.
     """
 
     rows: dict[str, int]
+    conversations: int
+    left: tuple[str, ...]
     source: str
     target: str
     is_clean: bool
@@ -67,9 +73,10 @@ async def check_place(settings: Settings, where: str) -> None:
 
 
 async def migrate(settings: Settings, to: str) -> Moved:
-    """Move every row of memory, compare all of them, change the setting `database`, and remove them where they were.
+    """Move every row of memory and all conversations, compare them, change the setting `database`, and remove what was
+    copied.
 
-    What describes the folders of the home, such as the index of its conversations, stays in its file.
+    What describes the folders of the home stays in its file; so do results that are too long for a conversation.
 
     Args:
         settings: The home's.
@@ -104,12 +111,17 @@ async def migrate(settings: Settings, to: str) -> Moved:
         server = await stack.enter_async_context(Database.open(url, clock=SystemClock()))
         source, target = (local, server) if is_server(to) else (server, local)
         await server.bind(WordHasher(settings.home / KEY_FILE).mark)
+        root, clock = settings.home / "sessions", SystemClock()
         rows = {name: count for name, count in (await source.read(count_rows)).items() if count}
         digest = begun.get("digest") if has_switched else await source.read(digest_rows)
+        logs, count = begun.get("logs", ""), 0
         if not has_switched:
             if not begun and await target.read(has_rows):
                 raise Refused(f"{target.place} has other memories. Nothing was changed.")
-            replace_file(marker, json.dumps({"to": to, "server": url, "digest": digest}))
+            logs = "" if target is server else await server.read(digest_conversations)
+            replace_file(marker, json.dumps({"to": to, "server": url, "digest": digest, "logs": logs}))
+            if target is local:
+                count = await copy_conversations(root, server, local, clock=clock)
             await target.write(lambda there: _copy(source, there), durable=True)
             if await target.read(digest_rows) != digest:
                 await target.write(clear_rows)
@@ -120,20 +132,38 @@ async def migrate(settings: Settings, to: str) -> Moved:
         def leave(here: Connection) -> None:
             if has_rows(here) and digest_rows(here) != digest:
                 raise Refused(f"{source.place} changed after it was copied. Nothing was removed there.")
+            if target is local and digest_conversations(here) not in (logs, _NO_CONVERSATIONS):
+                raise Refused(
+                    f"A conversation in {source.place} changed after it was copied. Nothing was removed."
+                )
             if not has_switched:
                 set_value(settings.config_path, "database", to if is_server(to) else "")
             clear_rows(here)
+            if target is local:
+                clear_conversations(here)
 
+        left: list[str] = []
         await source.expect_scrub()
         await source.write(leave, durable=True)
+        if target is server:
+            count = sum(1 for _ in root.glob("*/*.jsonl"))
+            left = await take_in(root, local, server, clock=clock)
         is_clean = await source.scrub()
         if is_clean:
             if target is local:
                 await server.release()
             marker.unlink()
-        return Moved(rows=rows, source=source.place, target=target.place, is_clean=is_clean)
+        return Moved(
+            rows=rows,
+            conversations=count - len(left),
+            left=tuple(left),
+            source=source.place,
+            target=target.place,
+            is_clean=is_clean,
+        )
 
 
+_NO_CONVERSATIONS: Final = hashlib.sha256(b"[]").hexdigest()
 _ON_A_SERVER: Final = "The memories are on a server already; move them to sqlite first."
 
 
@@ -156,8 +186,9 @@ def _copy(source: Database, there: Connection) -> None:
     source.read_blocking(lambda here: copy_rows(here, there))
 
 
-async def copy_from_server(settings: Settings, file: Path, *, clock: Clock) -> None:
-    """Add the memories that are on a server to a copy of the home's file, so that a backup holds them.
+async def copy_from_server(settings: Settings, file: Path, sessions: Path, *, clock: Clock) -> None:
+    """Add the memories that are on a server to a copy of the home's file, and write the conversations that are there to
+    a folder, so that a backup holds them.
 
     Raises:
         StorageError: The server, or the file, can't be used, or the memories are another home's.
@@ -168,6 +199,7 @@ async def copy_from_server(settings: Settings, file: Path, *, clock: Clock) -> N
     ):
         await server.bind(WordHasher(settings.home / KEY_FILE).mark)
         await copy.write(lambda there: _copy(server, there))
+        await copy_conversations(sessions, server, copy, clock=clock)
 
 
 async def rows_left(local: Database) -> int:

@@ -25,7 +25,7 @@ from satchel.sessions.summary import LogPassage, SessionInfo, Summary, passages_
 from satchel.sessions.tables import session_log, session_passage, session_settled
 from satchel.storage import Database
 
-__all__ = ["KnownLog", "LogReading", "SearchHit", "SessionIndex", "read_on"]
+__all__ = ["KnownLog", "LogReading", "SearchHit", "SessionIndex", "clear_index", "read_on"]
 
 _SLICE_CHARS = 250_000
 """The text that one transaction adds or removes. It keeps the database's only writer busy for about 10 ms, and turns
@@ -38,6 +38,10 @@ _MOST_NAMES = 500
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
 _WORD = re.compile(r"[^\W_]+")
 # Scripts without spaces between words. The index holds them as whole runs, so their words are searched for in the text.
+_INSERT_ON_SERVER = text(
+    "INSERT INTO session_passage (name, seq, turn, kind, at, text, words) "
+    "VALUES (:name, :seq, :turn, :kind, :at, :text, to_tsvector('simple', :words))"
+)
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
@@ -394,8 +398,9 @@ def _write(connection: Connection, logs: Logs, reading: LogReading, known: Known
         )
     )
     if reading.passages:
+        is_file = _is_file(connection)
         connection.execute(
-            insert(session_passage),
+            insert(session_passage) if is_file else _INSERT_ON_SERVER,
             [
                 {
                     "name": new.file.name,
@@ -405,6 +410,7 @@ def _write(connection: Connection, logs: Logs, reading: LogReading, known: Known
                     "at": passage.at,
                     "text": _storable(passage.text),
                 }
+                | ({} if is_file else {"words": _storable(_words(passage.text)[:_SLICE_CHARS])})
                 for passage in reading.passages
             ],
         )
@@ -432,6 +438,8 @@ def _delete_slice(connection: Connection, names: Sequence[str]) -> int:
 
 def _merge(connection: Connection, pages: int) -> bool:
     """One step of merging the segments of the full-text index. Returns whether there may be more to merge."""
+    if not _is_file(connection):
+        return False
     driver = connection.connection.driver_connection
     assert driver is not None
     before = driver.total_changes
@@ -445,8 +453,17 @@ def _storable(words: str) -> str:
     return words.replace("\0", " ").encode("utf-8", "replace").decode()
 
 
+def clear_index(connection: Connection) -> None:
+    """Remove all that the index knows, and what was settled: the logs are elsewhere now."""
+    for table in (session_log, session_passage, session_settled):
+        connection.execute(delete(table))
+    _replace_index(connection)
+
+
 def _replace_index(connection: Connection) -> None:
     """Replace the whole index by an empty one, as the migration `0002_sessions` made it. The next refresh fills it."""
+    if not _is_file(connection):
+        return  # What failed there is the connection.
     for statement in (
         "DROP TRIGGER IF EXISTS session_passage_insert",
         "DROP TRIGGER IF EXISTS session_passage_delete",
@@ -478,6 +495,8 @@ def _fold(words: str) -> str:
 def _match(
     connection: Connection, terms: Sequence[Sequence[str]], limit: int
 ) -> list[tuple[str, LogPassage]]:
+    if not _is_file(connection):
+        return _match_on_server(connection, terms, limit)
     query = " AND ".join(f'"{_storable(" ".join(words))}"*' for words in terms)
     rows = connection.execute(
         text(
@@ -491,6 +510,40 @@ def _match(
         (row.name, LogPassage(seq=row.seq, turn=row.turn, kind=row.kind, at=row.at, text=row.text))
         for row in rows
     ]
+
+
+def _match_on_server(
+    connection: Connection, terms: Sequence[Sequence[str]], limit: int
+) -> list[tuple[str, LogPassage]]:
+    """The same on a server. The last word of each term may go on; the order of words is checked here."""
+    query = " & ".join(f"{word}:*" if word is words[-1] else word for words in terms for word in words)
+    rows = connection.execute(
+        text(
+            "SELECT p.name, p.seq, p.turn, p.kind, p.at, p.text "
+            "FROM session_passage p, to_tsquery('simple', :query) query WHERE p.words @@ query "
+            "ORDER BY ts_rank_cd(p.words, query) DESC, p.at DESC"
+        ),
+        {"query": _storable(query)},
+    )
+    patterns = [_pattern(words) for words in terms if len(words) > 1]
+    found: list[tuple[str, LogPassage]] = []
+    for row in rows:
+        folded = _fold(row.text) if patterns else ""
+        if all(pattern.search(folded) for pattern in patterns):
+            passage = LogPassage(seq=row.seq, turn=row.turn, kind=row.kind, at=row.at, text=row.text)
+            found.append((row.name, passage))
+            if len(found) == limit:
+                break
+    return found
+
+
+def _words(words: str) -> str:
+    """The words of a text as they are searched for on a server."""
+    return " ".join(_WORD.findall(_fold(words)))
+
+
+def _is_file(connection: Connection) -> bool:
+    return bool(connection.dialect.name == "sqlite")
 
 
 def _pattern(words: Sequence[str], *, is_literal: bool = False) -> re.Pattern[str]:

@@ -18,9 +18,11 @@ from satchel.errors import StorageError, UsageError
 from satchel.events import Record, event_to_json, record_from_json
 
 __all__ = [
-    "LogLine",
+    "PAGE_BYTES",
     "Log",
+    "LogLine",
     "Offsets",
+    "Pace",
     "Skipped",
     "decode_line",
     "encode_line",
@@ -34,7 +36,7 @@ __all__ = [
     "read_records",
 ]
 
-_PAGE_BYTES = 4_000_000
+PAGE_BYTES = 4_000_000
 """Bytes of lines that one call of `read_records` decodes, at most one line more: about 50 ms of work."""
 _GZIP = b"\x1f\x8b"
 """How a compressed log begins (RFC 1952). A line of a plain one begins with a brace."""
@@ -151,7 +153,7 @@ def decode_line(raw: bytes) -> tuple[Record | None, str]:
         return None, f"{type(error).__name__}: {error}"[:200]
 
 
-class _Pace:
+class Pace:
     """Lets other threads run while this one decodes a log.
 
     A thread that returns from the disk or the network waits up to 5 ms (`sys.getswitchinterval`) for a thread that
@@ -166,6 +168,7 @@ class _Pace:
         self._began = time.perf_counter()
 
     def __call__(self) -> None:
+        """Nap if it is time to."""
         now = time.perf_counter()
         if now - self._began < self._WORK_S:
             return
@@ -225,7 +228,7 @@ def raw_lines(path: Path, *, start: int = 0) -> Iterator[bytes]:
     try:
         with open_log(path) as file:
             file.seek(start)
-            pace = _Pace()
+            pace = Pace()
             for raw in file:
                 pace()
                 yield raw
@@ -304,7 +307,7 @@ def read_records(path: Path, *, after_seq: int, limit: int, offsets: Offsets) ->
                     continue
                 records.append(record)
                 size += len(raw)
-                if len(records) >= limit or size >= _PAGE_BYTES:
+                if len(records) >= limit or size >= PAGE_BYTES:
                     break
     except FileNotFoundError:
         return ()

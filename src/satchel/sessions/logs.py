@@ -61,9 +61,11 @@ class Logs(ABC):
 
     Attributes:
         root: `SATCHEL_HOME/sessions`.
+        is_shared: Whether other machines write logs, too. What they spilled is with them.
     """
 
     root: Path
+    is_shared = False
 
     # Reading
 

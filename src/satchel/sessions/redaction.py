@@ -78,7 +78,7 @@ class Redacted:
         records: The numbers of the records that contained the words.
         files: The spilled results that contained them.
         open_in: The id of the process that has the session open and may still have the words in memory, or None.
-        error: Why the log could not be rewritten, or "".
+        error: Why the log could not be rewritten, or what may still have the words; or "".
     """
 
     session_id: str
@@ -395,7 +395,13 @@ def redact_log(
         raise unwritable(path, error) from error
     if not redacting.changed and not files:
         return None
-    return Redacted(session_id=session_id, records=tuple(redacting.changed), files=tuple(files))
+    left = ""
+    if redacting.changed and logs.is_shared and not all(file.exists() for file in redacting.spilled):
+        left = (
+            f"Long results of session {session_id} are on another machine and may keep the words. Delete the folder "
+            f"sessions/{path.parent.name}/{path.stem}.spill there."
+        )
+    return Redacted(session_id=session_id, records=tuple(redacting.changed), files=tuple(files), error=left)
 
 
 class _Redacting:

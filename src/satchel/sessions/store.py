@@ -79,7 +79,8 @@ class SessionStore:
 
         Args:
             root: `SATCHEL_HOME/sessions`.
-            database: Holds the index and the inboxes. With None, lists and searches read the files.
+            database: Holds the index and the inboxes. With None, lists and searches read the files. If it is on a
+                server, it holds the logs as well.
             clock: Gives the times of events and file names.
             new_id: Gives the ids of new sessions and inbox entries: ASCII letters, digits and hyphens.
         """
@@ -88,6 +89,10 @@ class SessionStore:
         self._new_id = new_id
         self._lanes = Lanes()
         self._logs: Logs = FileLogs(root, clock=clock, lanes=self._lanes)
+        if database is not None and database.is_on_server:
+            from satchel.sessions.rows import RowLogs  # noqa: PLC0415 - most homes have files
+
+            self._logs = RowLogs(root, database, clock=clock, lanes=self._lanes)
         self._index = SessionIndex(self._logs, database, self._lanes.long)
         self._spending = Spending(self._logs, self._index, self._lanes.short)
         self._open: dict[str, Journal] = {}
