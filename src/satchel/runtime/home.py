@@ -185,7 +185,7 @@ class Home:
             if database is not None and (left := _left_arrays(database)) is not None:
                 notices.post(left)
             shared = database
-            if remembering is not None and remembering is not database:
+            if is_server(settings.database_location):
                 shared = await _shared(
                     settings, database, remembering, notices, is_copied=unwritable is not None
                 )
@@ -566,13 +566,25 @@ async def _on_server(
 
 
 async def _shared(
-    settings: Settings, local: Database | None, server: Database, notices: NoticeBoard, *, is_copied: bool
+    settings: Settings,
+    local: Database | None,
+    server: Database | None,
+    notices: NoticeBoard,
+    *,
+    is_copied: bool,
 ) -> Database | None:
     """Where the conversations are: on the server, and those that were begun without it are moved there."""
+    why = "The server can't be used."
     try:
-        await server.bind(WordHasher(settings.home / KEY_FILE).mark)
+        if server is not None:
+            await server.bind(WordHasher(settings.home / KEY_FILE).mark)
     except StorageError as error:
-        notices.post(Notice(part="sessions", text=f"Conversations are files of this home: {error}"))
+        server, why = None, str(error)
+    if server is None:
+        text = (
+            f"Conversations on the server are not shown, and new ones are files of this home for now. {why}"
+        )
+        notices.post(Notice(part="sessions", text=text))
         return local
     if not is_copied:
         from satchel.sessions.moving import take_in  # noqa: PLC0415 - only a server needs it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,7 +19,13 @@ from satchel.memory.transfer.moving import clear_rows, copy_rows, count_rows, di
 from satchel.runtime.memory_work import LOCK
 from satchel.runtime.serving import HOOKS_FILE, SERVE_FILE, serving
 from satchel.sandbox.detached import is_working
-from satchel.sessions.moving import clear_conversations, copy_conversations, digest_conversations, take_in
+from satchel.sessions.moving import (
+    NO_CONVERSATIONS,
+    clear_conversations,
+    copy_conversations,
+    digest_conversations,
+    take_in,
+)
 from satchel.storage import Database, is_server
 from satchel.storage.copies import is_in_use
 
@@ -132,7 +137,7 @@ async def migrate(settings: Settings, to: str) -> Moved:
         def leave(here: Connection) -> None:
             if has_rows(here) and digest_rows(here) != digest:
                 raise Refused(f"{source.place} changed after it was copied. Nothing was removed there.")
-            if target is local and digest_conversations(here) not in (logs, _NO_CONVERSATIONS):
+            if target is local and digest_conversations(here) not in (logs, NO_CONVERSATIONS):
                 raise Refused(
                     f"A conversation in {source.place} changed after it was copied. Nothing was removed."
                 )
@@ -163,7 +168,6 @@ async def migrate(settings: Settings, to: str) -> Moved:
         )
 
 
-_NO_CONVERSATIONS: Final = hashlib.sha256(b"[]").hexdigest()
 _ON_A_SERVER: Final = "The memories are on a server already; move them to sqlite first."
 
 

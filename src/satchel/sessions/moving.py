@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Final
 
 import anyio.to_thread
 from sqlalchemy import Connection, delete, insert, select
@@ -16,8 +17,10 @@ from satchel.sessions.rows import RowLogs
 from satchel.sessions.tables import conversation_lines, conversations, session_client_place, session_inbox
 from satchel.storage import Database
 
-__all__ = ["clear_conversations", "copy_conversations", "digest_conversations", "take_in"]
+__all__ = ["NO_CONVERSATIONS", "clear_conversations", "copy_conversations", "digest_conversations", "take_in"]
 
+NO_CONVERSATIONS: Final = hashlib.sha256(b"[]").hexdigest()
+"""What `digest_conversations` returns where there are none."""
 _BESIDE = ((session_inbox, "id"), (session_client_place, "key"))
 """What is in the database in any case and no index, and by what a row is known."""
 
