@@ -21,7 +21,19 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import anyio
 import anyio.to_thread
-from sqlalchemy import BigInteger, Connection, bindparam, cast, delete, extract, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    bindparam,
+    cast,
+    delete,
+    extract,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 
 from satchel.clock import Clock
 from satchel.config.home import replacing
@@ -62,7 +74,17 @@ _LINES = Prepared(
     .order_by(conversation_lines.c.seq)
     .limit(bindparam("most"))
 )
-_APPEND = Prepared(insert(conversation_lines), columns=("session_id", "seq", "line"))
+_ADD = Prepared(
+    text(
+        "INSERT INTO conversation_lines (session_id, seq, line) SELECT CAST(:session AS TEXT), * "
+        "FROM unnest(CAST(:seqs AS INTEGER[]), CAST(:lines AS BYTEA[]))"
+    )
+)
+_APPENDED = Prepared(
+    update(conversations)
+    .where(conversations.c.session_id == bindparam("session"))
+    .values(last_seq=bindparam("last"), generation=bindparam("number"), until=_NOW + _LEASE_MS)
+)
 
 
 _OWN: Final[set[str]] = set()
@@ -127,7 +149,8 @@ def _delete(connection: Connection, session_id: str) -> None:
 
 
 def _add(connection: Connection, session_id: str, lines: Sequence[tuple[int, bytes]]) -> None:
-    _APPEND.run_all(connection, [{"session_id": session_id, "seq": seq, "line": line} for seq, line in lines])
+    seqs, raw = [seq for seq, _ in lines], [line for _, line in lines]
+    _ADD.run(connection, {"session": session_id, "seqs": seqs, "lines": raw})
 
 
 class _Lease:
@@ -597,8 +620,8 @@ class RowJournal(Journal):
                 own = conversation_lines.c.session_id == self.session_id
                 connection.execute(delete(conversation_lines).where(own, after))
                 generation += 1
-            values = {"last_seq": last_seq, "generation": generation, "until": _NOW + _LEASE_MS}
-            _change(connection, self.session_id, **values)
+            values = {"session": self.session_id, "last": last_seq, "number": generation}
+            _APPENDED.run(connection, values)
         _add(connection, self.session_id, lines)
         return int(generation)
 
