@@ -150,6 +150,20 @@ async def test_what_was_acknowledged_before_a_kill_is_there_and_the_next_writer_
 
 
 @requirement("storage:postgres:conversations")
+async def test_a_session_goes_on_when_the_server_was_away(url: str, tmp_path: Path) -> None:
+    cut = f"{url}&application_name=cut-{tmp_path.name}"
+    async with machine(cut, tmp_path) as store, await store.create("/w", session_id="s1") as journal:
+        await journal.append([started("s1", "/w"), note("first")])
+        run(
+            url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s",
+            f"cut-{tmp_path.name}"[:63],
+        )
+        await journal.append([note("second")])
+        assert await texts(store, "s1") == ["first", "second"]
+
+
+@requirement("storage:postgres:conversations")
 async def test_a_batch_whose_acknowledgement_was_lost_is_taken_back_by_the_next(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
