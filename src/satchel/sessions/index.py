@@ -33,6 +33,8 @@ need that writer to store what was said."""
 _MERGE_PAGES = 64
 """Pages of 4 KB that one step of a merge writes, for the same reason."""
 _SNIPPET_CHARS = 160
+_MORE = 100
+"""How many times as many passages as are wanted are looked through for words that follow each other, on a server."""
 _MOST_NAMES = 500
 """The most keys in one query; for more, all rows are read."""
 _TERM = re.compile(r'"([^"]+)"|(\S+)')
@@ -516,16 +518,16 @@ def _match_on_server(
     connection: Connection, terms: Sequence[Sequence[str]], limit: int
 ) -> list[tuple[str, LogPassage]]:
     """The same on a server. The last word of each term may go on; the order of words is checked here."""
+    patterns = [_pattern(words) for words in terms if len(words) > 1]
     query = " & ".join(f"{word}:*" if word is words[-1] else word for words in terms for word in words)
     rows = connection.execute(
         text(
             "SELECT p.name, p.seq, p.turn, p.kind, p.at, p.text "
             "FROM session_passage p, to_tsquery('simple', :query) query WHERE p.words @@ query "
-            "ORDER BY ts_rank_cd(p.words, query) DESC, p.at DESC"
+            "ORDER BY ts_rank_cd(p.words, query) DESC, p.at DESC LIMIT :most"
         ),
-        {"query": _storable(query)},
+        {"query": _storable(query), "most": limit * (_MORE if patterns else 1)},
     )
-    patterns = [_pattern(words) for words in terms if len(words) > 1]
     found: list[tuple[str, LogPassage]] = []
     for row in rows:
         folded = _fold(row.text) if patterns else ""

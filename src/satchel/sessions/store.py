@@ -217,7 +217,7 @@ class SessionStore:
             journal.cwd = cwds[0] if cwds else ""
             return self._opened(journal)
         except BaseException:
-            hold.release()
+            await self._release(hold)
             raise
 
     async def last(self, cwd: Path | str, *, project: str = "") -> SessionInfo | None:
@@ -377,7 +377,7 @@ class SessionStore:
             await self.client_history.remove(full_id)
             await self._run(lambda: self._logs.remove(path))
         finally:
-            await self._run(hold.release)
+            await self._release(hold)
         await self._index.forget([name_of(self._root, path)])
         return full_id
 
@@ -399,7 +399,7 @@ class SessionStore:
         try:
             return await self._replace(info.path, self._logs.compress)
         finally:
-            await self._run(hold.release)
+            await self._release(hold)
 
     async def _replace(self, path: Path, how: Callable[[Path], Replaced | None]) -> bool:
         """Replace a log that is held by one with the same lines. Returns whether it was replaced."""
@@ -496,6 +496,11 @@ class SessionStore:
             session_id: The full id.
         """
         return await self._run(lambda: self._logs.writer(session_id))
+
+    async def _release(self, hold: Hold) -> None:
+        # Also where the caller is cancelled.
+        with anyio.CancelScope(shield=True):
+            await self._run(hold.release)
 
     def _find(self, prefix: str) -> tuple[Path, str]:
         wanted = prefix.strip()
