@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import anyio
 import psycopg
 import pytest
 from sqlalchemy import Connection, text
@@ -111,6 +112,25 @@ async def test_a_second_writer_is_told_who_has_the_session_and_gets_it_when_the_
             await later.append([note("third")])
         assert await texts(a, "s1") == ["first", "second", "third"]
         assert await a.writer("s1") is None
+
+
+@requirement("storage:postgres:conversations")
+async def test_a_writer_that_waits_for_its_user_keeps_the_session(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("satchel.sessions.rows._RENEW_S", 0.01)
+    async with (
+        machine(url, tmp_path / "a") as a,
+        machine(url, tmp_path / "b") as b,
+        await a.create("/w", session_id="s1") as journal,
+    ):
+        await journal.append([started("s1", "/w"), note("first")])
+        run(url, "UPDATE conversations SET until = 0")
+        with anyio.fail_after(60):
+            while await b.writer("s1") is None:
+                pass
+        with pytest.raises(SessionInUse):
+            await b.open("s1")
 
 
 _WRITES = """
