@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -239,6 +240,28 @@ async def test_a_writer_is_told_what_another_machine_has_forgotten_and_the_serve
         (error,) = (await b.redact([Words(text="4712")])).errors
         assert f"{journal.path.stem}.spill" in error
         assert not server.has("4711")
+
+
+@requirement("storage:postgres:conversations")
+async def test_whoever_starts_next_knows_that_forgotten_words_may_still_be_in_the_servers_files(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def killed() -> bool:
+        raise KeyboardInterrupt
+
+    async with Database.open(url) as database:
+        store = SessionStore(tmp_path / "sessions", database, clock=ManualClock())
+        async with await store.create("/w", session_id="s1") as journal:
+            await journal.append([started("s1", "/w"), note("4711")])
+        with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+            patched.setattr(database, "scrub", killed)
+            await store.redact([Words(text="4711")])
+        assert await texts(store, "s1") == ["[forgotten]"]
+    async with Database.open(url) as database:
+        assert database.is_scrub_due
+        assert await database.scrub()
+    async with Database.open(url) as database:
+        assert not database.is_scrub_due
 
 
 @requirement("storage:postgres:conversations")
